@@ -1,0 +1,48 @@
+"""The exception tree. A bad artifact that can still be judged is a verdict, never an exception.
+
+    SsrError
+    ├── ProjectError        the project cannot be worked on (no tests, read-only, a suite that hangs)
+    ├── ArtifactError       an artifact directory or a diff cannot be read at all
+    ├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
+    │   └── SandboxUnavailableError
+    ├── StoreError          the store cannot be read or written
+    ├── SettingsError       an option has a value that makes no sense
+    └── MissingExtraError   an optional package is not installed
+"""
+
+
+class SsrError(Exception):
+    """The root of every error raised on purpose; its text is meant for the user, without a traceback."""
+
+
+class ProjectError(SsrError):
+    """The project cannot be worked on: not Python, no tests, all of them fail, the suite hangs."""
+
+
+class ArtifactError(SsrError):
+    """An artifact or a diff cannot be read, or does not apply."""
+
+
+class SandboxError(SsrError):
+    """A sandbox broke: an infrastructure fault, never a verdict about what ran in it."""
+
+
+class SandboxUnavailableError(SandboxError):
+    """The chosen sandbox does not work on this machine."""
+
+
+class StoreError(SsrError):
+    """The store cannot be read or written."""
+
+
+class SettingsError(SsrError):
+    """An option has an unknown or impossible value."""
+
+
+class MissingExtraError(SsrError):
+    """An optional package is needed and not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(
+            f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'"
+        )

@@ -1,0 +1,82 @@
+"""What came out of running tests: one outcome for each exact node id, and how the run as a whole ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Outcome(StrEnum):
+    """What one test did, all of its phases taken together."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    XPASSED = "xpassed"
+
+    @property
+    def is_pass(self) -> bool:
+        """True for outcomes that count as passing: passed, and passed though expected to fail."""
+        return self in (Outcome.PASSED, Outcome.XPASSED)
+
+
+class RunStatus(StrEnum):
+    """How a run of a test suite ended, as seen from outside."""
+
+    COMPLETED = "completed"
+    COLLECTION_ERROR = "collection-error"
+    NO_TESTS = "no-tests"
+    USAGE_ERROR = "usage-error"
+    CRASHED = "crashed"
+    TIMED_OUT = "timed-out"
+    LIMIT_EXCEEDED = "limit-exceeded"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """The result of one test."""
+
+    outcome: Outcome
+    """All phases together: a failing setup or teardown is an error."""
+    duration_s: float = 0.0
+    """Seconds over all phases."""
+
+
+@dataclass(frozen=True, slots=True)
+class SuiteRun:
+    """One run of a set of tests."""
+
+    status: RunStatus
+    """How it ended."""
+    results: Mapping[str, CaseResult] = field(default_factory=dict)
+    """Node id to result, for tests that finished."""
+    collected: tuple[str, ...] = ()
+    """Node ids in the order of collection."""
+    reason: str = ""
+    """Why the status is not `completed`: the signal, the limit, the file that failed to import."""
+    seconds: float = 0.0
+    """Wall time."""
+    exit_code: int | None = None
+    """The exit status of the process; negative is a signal; None when killed at a limit."""
+    sources: tuple[str, ...] = ()
+    """Files under the tree that were imported, relative, in sorted order."""
+    foreign: tuple[str, ...] = ()
+    """Modules whose source the tree holds and that were imported from elsewhere, as `name (file)`."""
+    parameters: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+    """Node id to (argument name, index of its parameter set), for parametrized tests."""
+    addopts: tuple[str, ...] = ()
+    """The project's own pytest options that are kept in runs."""
+
+    @property
+    def passing(self) -> frozenset[str]:
+        """Ids that passed."""
+        return frozenset(i for i, r in self.results.items() if r.outcome.is_pass)
+
+    @property
+    def ran(self) -> bool:
+        """True when pytest ended by itself, so that a missing id is a test that vanished."""
+        return self.status in (RunStatus.COMPLETED, RunStatus.COLLECTION_ERROR, RunStatus.NO_TESTS)
