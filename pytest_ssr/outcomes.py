@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -77,6 +77,15 @@ class SuiteRun:
         return frozenset(i for i, r in self.results.items() if r.outcome.is_pass)
 
     @property
-    def ran(self) -> bool:
-        """True when pytest ended by itself, so that a missing id is a test that vanished."""
-        return self.status in (RunStatus.COMPLETED, RunStatus.COLLECTION_ERROR, RunStatus.NO_TESTS)
+    def fault(self) -> str:
+        """Why the run proves nothing about its tests; empty when pytest ended by itself, so that a missing id vanished."""
+        if self.status in (RunStatus.COMPLETED, RunStatus.COLLECTION_ERROR, RunStatus.NO_TESTS):
+            return ""
+        return f"{self.status}: {self.reason}"
+
+
+def some(ids: Collection[str], *, most: int = 3) -> str:
+    """Name a few ids in sorted order, and how many more there are."""
+    ordered = sorted(ids)
+    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    return ", ".join(ordered[:most]) + more

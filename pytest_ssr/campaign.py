@@ -1,0 +1,310 @@
+"""A project in, validated bug artifacts and a map of what its tests miss out.
+
+Candidates have a fixed order that depends on the tree, the injectors and the seed only. Each is tried on its own and
+its attempt is written to the store, so that a campaign can be cut off anywhere, spread over processes, and go on. The
+result is the first `count` valid attempts in that order, whoever made them and when.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from itertools import islice
+from typing import Any
+
+from pytest_ssr import __version__
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.checks import Check
+from pytest_ssr.errors import ArtifactError, ProjectError
+from pytest_ssr.execution.baseline import Baseline, measure_baseline
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.injectors.protocol import Candidate, Injector
+from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
+from pytest_ssr.outcomes import RunStatus, some
+from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.store import Store, key_of
+from pytest_ssr.validator import Validation
+from pytest_ssr.verdict import Verdict
+
+SCHEMA_VERSION = 1
+
+
+class AttemptStatus(StrEnum):
+    """What became of a candidate."""
+
+    VALID = "valid"
+    SURVIVED = "survived"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed-out"
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One candidate and what became of it."""
+
+    index: int
+    """Its place in the campaign's order."""
+    status: AttemptStatus
+    """valid, survived, rejected or timed-out."""
+    strategy: str
+    """As in Candidate, like the five that follow."""
+    operator: str
+    path: str
+    line: int
+    scope: str
+    detail: str
+    diff: str
+    """The change, for people to read."""
+    check: str = ""
+    """Which step rejected it: `screening`, `weakening` or a check's name."""
+    reason: str = ""
+    """Why, in one sentence."""
+    artifact_id: str = ""
+    """The artifact, when it is valid."""
+    fail_to_pass: int = 0
+    """How many tests it breaks."""
+    seconds: float = 0.0
+    """Wall time spent on it."""
+    runs: int = 0
+    """Test runs made for it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Attempt | None:
+        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        fields = {k: v for k, v in data.items() if k != "schema_version"}
+        return cls(**{**fields, "status": AttemptStatus(fields["status"])})
+
+
+class Trial:
+    """One candidate on its way: the screening run, the making of the artifact, the validation."""
+
+    def __init__(self, campaign: Campaign, index: int, candidate: Candidate) -> None:
+        self.index = index
+        self.candidate = candidate
+        self._campaign = campaign
+        self._start = time.perf_counter()
+        self._bench = campaign.bench.scoped()
+        self._state = candidate_state(campaign.snapshot, candidate)
+        self.artifact: BugArtifact | None = None
+        self.validation: Validation | None = None
+        self.attempt: Attempt | None = None
+
+    def screen(self) -> Attempt | None:
+        """Run the whole suite once on the buggy state; an Attempt means that it ends here."""
+        campaign, baseline = self._campaign, self._campaign.baseline
+        run, _ = self._bench.suite(self._state, like_s=baseline.seconds)
+        if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
+            return self._end(AttemptStatus.TIMED_OUT, "screening", run.reason)
+        if run.fault:
+            return self._end(AttemptStatus.REJECTED, "screening", run.fault)
+        failing = baseline.stable - run.passing
+        if not failing:
+            return self._end(AttemptStatus.SURVIVED, "screening", "no test notices it")
+        share = len(failing) / len(baseline.stable)
+        if share > campaign.bench.settings.max_broken_fraction:
+            return self._end(AttemptStatus.REJECTED, "screening", f"{share:.0%} of all tests break")
+        try:
+            self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
+        except ArtifactError as error:
+            return self._end(AttemptStatus.REJECTED, "weakening", str(error))
+        self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
+        return None
+
+    def finish(self) -> Attempt:
+        """Make what is left to be made, write the attempt (and the artifact, if valid), and return it."""
+        if self.attempt is None and self.screen() is None:
+            assert self.validation is not None
+            verdict = self.validation.verdict()
+            if verdict.valid:
+                self._accept(verdict)
+            else:
+                failed = verdict.rejection
+                assert failed is not None
+                self._end(AttemptStatus.REJECTED, failed.name, failed.reason)
+        assert self.attempt is not None
+        return self.attempt
+
+    def _accept(self, verdict: Verdict) -> None:
+        campaign = self._campaign
+        assert self.artifact is not None
+        info = artifact_info(
+            self.artifact,
+            verdict,
+            self.candidate,
+            seed=campaign.seed,
+            repository=campaign.snapshot.origin.name,
+        )
+        artifact = BugArtifact(
+            self.artifact.script,
+            self.artifact.test_files,
+            self.artifact.parser,
+            self.artifact.bug,
+            self.artifact.weaken,
+            info,
+        )
+        campaign.store.put_verdict(verdict)
+        campaign.store.put_artifact(verdict.artifact_id, artifact)
+        self._end(AttemptStatus.VALID, "", "", verdict)
+
+    def _end(self, status: AttemptStatus, check: str, reason: str, verdict: Verdict | None = None) -> Attempt:
+        self.attempt = Attempt(
+            index=self.index,
+            status=status,
+            diff=diff_of(self._state),
+            check=check,
+            reason=reason,
+            artifact_id=verdict.artifact_id if verdict else "",
+            fail_to_pass=len(verdict.fail_to_pass) if verdict else 0,
+            seconds=round(time.perf_counter() - self._start, 3),
+            runs=self._bench.runs_made,
+            **as_attempt_fields(self.candidate),
+        )
+        self._campaign.store.put_record(self._campaign.folder, f"{self.index:05d}", self.attempt.to_json())
+        return self.attempt
+
+
+class Campaign:
+    """Everything that one injection into one tree shares: the baseline, the candidates, the attempts so far."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        store: Store,
+        injectors: Sequence[Injector],
+        *,
+        seed: int,
+        sources: Sequence[str] = (),
+        extra_checks: Sequence[tuple[str, Check]] = (),
+    ) -> None:
+        """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on."""
+        self.bench = bench
+        self.store = store
+        self.seed = seed
+        self.extra_checks = tuple(extra_checks)
+        self.baseline = _baseline(bench, store)
+        snapshot = bench.snapshot
+        allowed = _allowed(snapshot, self.baseline, sources)
+        self.snapshot = Snapshot(
+            snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed
+        )
+        self.key = key_of(
+            __version__,
+            snapshot.tree_hash,
+            bench.interpreter.environment_hash,
+            bench.provider.name,
+            bench.settings.key(),
+            [i.name for i in injectors],
+            seed,
+            sorted(sources),
+            [name for name, _ in self.extra_checks],
+        )
+        self.folder = f"attempts/{self.key}"
+        self._drawing = threading.Lock()
+        self._drawn: list[Candidate] = []
+        self._source = _without_repeats(_in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+
+    def candidate(self, index: int) -> Candidate | None:
+        """Return the candidate at a place of the order, or None past the last."""
+        with self._drawing:
+            missing = index + 1 - len(self._drawn)
+            if missing > 0:
+                self._drawn.extend(islice(self._source, missing))
+            return self._drawn[index] if index < len(self._drawn) else None
+
+    def known(self, index: int) -> Attempt | None:
+        """Return the attempt that the store holds already, or None; one whose artifact is gone does not count."""
+        data = self.store.record(self.folder, f"{index:05d}")
+        attempt = Attempt.from_json(data) if data is not None else None
+        if attempt is None or attempt.status is not AttemptStatus.VALID:
+            return attempt
+        return attempt if (self.store.root / "artifacts" / attempt.artifact_id).is_dir() else None
+
+    def attempt(self, index: int) -> Attempt | None:
+        """Return the attempt at a place of the order, making it unless it is known; None past the last."""
+        known = self.known(index)
+        if known is not None:
+            return known
+        candidate = self.candidate(index)
+        return Trial(self, index, candidate).finish() if candidate is not None else None
+
+
+def counted(attempts: Sequence[Attempt], count: int) -> list[Attempt]:
+    """Cut attempts, in order, after the `count`-th valid one: what came later was made in vain by other workers."""
+    kept: list[Attempt] = []
+    valid = 0
+    for attempt in attempts:
+        if valid == count:
+            break
+        kept.append(attempt)
+        valid += attempt.status is AttemptStatus.VALID
+    return kept
+
+
+def _baseline(bench: Workbench, store: Store) -> Baseline:
+    name = key_of(
+        __version__,
+        bench.snapshot.tree_hash,
+        bench.interpreter.environment_hash,
+        bench.provider.name,
+        bench.settings.time_limit_s,
+    )
+    data = store.record("baselines", name)
+    known = Baseline.from_json(data) if data is not None else None
+    if known is not None:
+        return known
+    baseline = measure_baseline(bench)
+    store.put_record("baselines", name, baseline.to_json())
+    return baseline
+
+
+def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:
+    """The code files that the tests import, inside `sources` where given; raises ProjectError when none is left."""
+    imported = set(baseline.sources) - set(baseline.files)
+    code = [p for p in snapshot.code_paths() if p in imported]
+    if not code:
+        raise ProjectError(
+            f"the tests import no Python file of {snapshot.origin} outside the tests themselves; "
+            "is this the project's top directory?"
+        )
+    if not sources:
+        return frozenset(code)
+    wanted = [s.strip("/").removeprefix("./") for s in sources]
+    chosen = frozenset(p for p in code if any(w in (".", p) or p.startswith(f"{w}/") for w in wanted))
+    if not chosen:
+        raise ProjectError(f"{some(sources)}: no code file there that the tests import; files that are: {some(code)}")
+    return chosen
+
+
+def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """Draw from each source in turn; raises the first ProjectError when not one source can start."""
+    live = list(sources)
+    refusals: list[ProjectError] = []
+    while live:
+        for source in list(live):
+            try:
+                yield next(source)
+            except StopIteration:
+                live.remove(source)
+            except ProjectError as error:
+                refusals.append(error)
+                live.remove(source)
+    if refusals and len(refusals) == len(sources):
+        raise refusals[0]
+
+
+def _without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    seen: set[str] = set()
+    for candidate in candidates:
+        name = key_of(sorted(candidate.changes.items(), key=lambda pair: pair[0]))
+        if name not in seen:
+            seen.add(name)
+            yield candidate

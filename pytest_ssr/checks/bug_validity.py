@@ -1,0 +1,33 @@
+"""Check 5, `bug-validity`: tests that passed now fail, error or vanish; not too few of them, and not too many."""
+
+from __future__ import annotations
+
+from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.outcomes import some
+
+NAME = "bug-validity"
+
+
+def check(case: Case) -> Finding:
+    """Establish FAIL_TO_PASS from the script's run, borne out by pytest's own."""
+    run = case.script(case.buggy, "buggy")
+    if run.fault:
+        return Finding(False, f"on the buggy state: {run.fault}")
+    if run.contradiction:
+        return Finding(False, f"on the buggy state {run.contradiction}")
+    failing = case.stable - run.passing
+    least = case.settings.min_failing_tests
+    if len(failing) < least:
+        return Finding(False, f"{len(failing)} tests go from pass to fail, {least} are required")
+    share = len(failing) / len(case.stable)
+    if share > case.settings.max_broken_fraction:
+        most = case.settings.max_broken_fraction
+        return Finding(False, f"{share:.0%} of the passing tests break, at most {most:.0%} may")
+    evidence = case.suite(case.buggy, "buggy")
+    if evidence.fault:
+        return Finding(False, f"pytest itself on the buggy state: {evidence.fault}")
+    disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
+    if disputed:
+        return Finding(False, f"script and pytest disagree on the buggy state about {some(disputed)}")
+    case.fail_to_pass = failing
+    return Finding(True, f"{len(failing)} of {len(case.stable)} passing tests break: {some(failing)}")

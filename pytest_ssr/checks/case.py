@@ -1,0 +1,98 @@
+"""One artifact under judgement: its codebase states, the runs on them, and what earlier checks established."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.workbench import StatusRun, Workbench
+from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.verdict import RunRecord
+
+HASH_SEED, ORDER_SEED, COMMENT_HASH_SEED = 1, 1, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check concludes."""
+
+    passed: bool
+    """Whether the artifact satisfies it."""
+    reason: str
+    """One sentence that names the file or the test."""
+
+
+class Case:
+    """What the checks share about one artifact; each check adds what it established."""
+
+    def __init__(self, artifact: BugArtifact, bench: Workbench) -> None:
+        self.artifact = artifact
+        self.bench = bench
+        self.log: list[RunRecord] = []
+        self.original_script: StatusRun | None = None
+        self.original_seconds = 0.0
+        self.stable: frozenset[str] = frozenset()
+        self.set_aside: dict[str, str] = {}
+        self.fail_to_pass: frozenset[str] = frozenset()
+        self.files_control: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def settings(self) -> RuleSettings:
+        """The thresholds."""
+        return self.bench.settings
+
+    @property
+    def pass_to_pass(self) -> frozenset[str]:
+        """Ids that pass on the original and on the buggy state."""
+        return self.stable - self.fail_to_pass
+
+    @property
+    def original(self) -> CodebaseState:
+        """The original state."""
+        return self.bench.original
+
+    @property
+    def buggy(self) -> CodebaseState:
+        """The original with the bug; raises ArtifactError when the bug does not apply."""
+        return self.original.apply(self.artifact.bug)
+
+    @property
+    def weakened(self) -> CodebaseState:
+        """The buggy state with the weakening; raises ArtifactError when that does not apply."""
+        return self.buggy.apply(self.artifact.weaken)
+
+    def script(self, state: CodebaseState, name: str) -> StatusRun:
+        """Run the artifact's script and parser on a state, or take the run that is there, and log it."""
+        like = self.original_seconds or None
+        run, fresh = self.bench.script(state, self.artifact, like_s=like)
+        failed = len(run.statuses) - len(run.passing)
+        outcome = run.fault or f"exit {run.exit_code}, {len(run.passing)} passed, {failed} failed"
+        self.log.append(RunRecord("script", name, outcome, round(run.seconds, 3) if fresh else 0.0))
+        return run
+
+    def suite(
+        self, state: CodebaseState, name: str, *, hash_seed: int = 0, order_seed: int | None = None
+    ) -> SuiteRun:
+        """Run pytest with our own reporter on the oracle tests, or take the run that is there, and log it."""
+        like = self.original_seconds or None
+        files = self.oracle_files(state)
+        run, fresh = self.bench.suite(
+            state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like
+        )
+        passed = len(run.passing)
+        outcome = f"{run.status}, {passed} passed, {len(run.results) - passed} not"
+        seeds = f"{name} (hash seed {hash_seed}{', other order' if order_seed is not None else ''})"
+        self.log.append(RunRecord("suite", seeds, outcome, round(run.seconds, 3) if fresh else 0.0))
+        return run
+
+    def oracle_files(self, state: CodebaseState) -> Sequence[str]:
+        """The listed test files that pytest can be given: Python files that exist in the state."""
+        return [p for p in self.artifact.test_files if state.entry(p) is not None and not _supports(p)]
+
+
+def _supports(path: str) -> bool:
+    name = path.rsplit("/", 1)[-1]
+    return name == "conftest.py" or not name.endswith(".py")

@@ -1,0 +1,39 @@
+"""Check 7, `inverse-mutation`: every file of the bug matters (arXiv 2512.18552, section 2.3).
+
+From the full buggy state one file (or hunk) at a time is reverted, and at least one failing oracle test must pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.codebase import CodebaseState
+
+NAME = "inverse-mutation"
+
+
+def check(case: Case) -> Finding:
+    """Run the script once for each file or hunk reverted; a run without an end revives nothing."""
+    for name, state in _without_one(case):
+        run = case.script(state, f"buggy without {name}")
+        revived = case.fail_to_pass & run.passing
+        case.files_control[name] = tuple(sorted(revived))
+        if not revived:
+            why = f" ({run.fault})" if run.fault else ""
+            return Finding(False, f"reverting {name} alone makes no failing test pass{why}")
+    parts = "hunk" if case.settings.per_hunk else "file"
+    return Finding(True, f"each of {len(case.files_control)} {parts}s, reverted alone, revives a failing test")
+
+
+def _without_one(case: Case) -> Iterator[tuple[str, CodebaseState]]:
+    parts = case.artifact.bug.split_hunks() if case.settings.per_hunk else case.artifact.bug.split_files()
+    count: dict[str, int] = {}
+    for index, part in enumerate(parts):
+        path = part.files[0].path
+        count[path] = count.get(path, 0) + 1
+        state = case.original
+        # Later hunks first: each then still finds the lines before it where the original has them.
+        for other in reversed([p for i, p in enumerate(parts) if i != index]):
+            state = state.apply(other)
+        yield (f"{path} hunk {count[path]}" if case.settings.per_hunk else path), state

@@ -1,0 +1,32 @@
+"""Check 6, `test-weakening`: the weakening hides at least one failure, and the weakened suite runs and passes."""
+
+from __future__ import annotations
+
+from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.outcomes import some
+
+NAME = "test-weakening"
+
+
+def check(case: Case) -> Finding:
+    """Run the script on the weakened state."""
+    if not case.artifact.weaken.files:
+        return Finding(False, "test_weaken.diff is empty")
+    run = case.script(case.weakened, "weakened")
+    if run.fault:
+        return Finding(False, f"on the weakened state: {run.fault}")
+    if run.contradiction and not case.set_aside:
+        return Finding(False, f"on the weakened state {run.contradiction}")
+    if not run.passing:
+        return Finding(False, "no test passes on the weakened state")
+    failed = set(run.statuses) - run.passing
+    hidden = case.fail_to_pass - failed
+    if not hidden:
+        return Finding(False, f"{some(case.fail_to_pass)} still fails after the weakening")
+    left = failed - set(case.set_aside)
+    if left:
+        return Finding(False, f"the weakened suite does not pass: {some(list(left))} fails")
+    if run.exit_code != 0 and not failed:
+        return Finding(False, f"the weakened suite does not pass: the script ended with status {run.exit_code}")
+    gone = len(case.fail_to_pass - set(run.statuses))
+    return Finding(True, f"{len(hidden)} failures hidden, {gone} of them by removal; {len(run.passing)} tests pass")

@@ -1,0 +1,186 @@
+"""A pytest plugin that reports exact node ids, outcomes and durations over a channel of its own.
+
+It is not imported here: its text is copied into the sandbox as `ssr_reporter.py` and loaded there with `-p`, by
+whatever interpreter runs the project's tests; so it needs the standard library and pytest only, and Python 3.8.
+
+In: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (shuffle files, then classes and functions in each).
+Out: one JSON object a line: begin, collected, collect-error, start, done, end.
+"""
+
+import json
+import os
+import random
+import sys
+import time
+
+import pytest
+
+_FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+_ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
+_PID = os.getpid()
+_WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
+_DROPPED_WITH_VALUE = (
+    "-n --numprocesses --maxprocesses --dist --tx --maxfail --reruns --reruns-delay --only-rerun --rerun-except "
+    "--random-order-bucket --random-order-seed --junitxml --junit-xml --html --cov-report --cov-config "
+    "--cov-fail-under --cov-context --durations --durations-min --ssr-count --ssr-injector --ssr-seed "
+    "--ssr-source --ssr-sandbox --ssr-store --ssr-validate --ssr-time-limit --randomly-seed"
+).split()
+_DROPPED_PREFIXES = (
+    "--cov --no-cov --exitfirst --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise --reruns "
+    "--random-order --randomly --looponfail --pdb --trace --html --self-contained-html --ssr- --cache-clear "
+    "--numprocesses= --maxprocesses= --dist= --tx= --maxfail= --junitxml= --junit-xml= --durations"
+).split()
+_DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order", "pytest_randomly"))
+
+
+def kept_options(options):
+    """Drop from the project's own options those that change which tests run, where, or in what order."""
+    kept = []
+    i = 0
+    while i < len(options):
+        option = options[i]
+        following = options[i + 1] if i + 1 < len(options) else None
+        i += 1
+        if option in _WITH_VALUE and following is not None:
+            i += 1
+            if not (option == "-p" and following in _DROPPED_PLUGINS):
+                kept += [option, following]
+        elif option in _DROPPED_WITH_VALUE or option == "--cov":
+            if following is not None and not following.startswith("-"):
+                i += 1
+        elif option.startswith(tuple(_DROPPED_PREFIXES)) or (option[:2] == "-n" and option[2:].isalnum()):
+            continue
+        elif option[:1] == "-" and option[1:2] != "-" and option[1:] and not option[1:].strip("qvslxdf"):
+            rest = "".join(c for c in option[1:] if c not in "xdf")
+            if rest:
+                kept.append("-" + rest)
+        else:
+            kept.append(option)
+    return kept
+
+
+def _send(kind, **fields):
+    if os.getpid() == _PID:
+        fields["kind"] = kind
+        os.write(_FD, (json.dumps(fields) + "\n").encode())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_load_initial_conftests(early_config, parser, args):
+    """Neutralise the project's own options before other plugins act on them."""
+    own = len(early_config.invocation_params.args)
+    head = list(args[: len(args) - own])
+    kept = kept_options(head)
+    args[: len(args) - own] = kept
+    known = early_config.known_args_namespace
+    if hasattr(known, "cov_source"):
+        known.cov_source = None
+        known.no_cov = True
+    _send("begin", addopts=kept, pytest=pytest.__version__)
+
+
+def _shuffled(items, seed):
+    """Shuffle files, and in each file its classes and functions, keeping what shares a fixture scope together."""
+    chance = random.Random(seed)
+    files = {}
+    for item in items:
+        parts = item.nodeid.split("::")
+        block = "::".join(parts[:2]) if len(parts) > 2 and "[" not in parts[1] else item.nodeid
+        files.setdefault(parts[0], {}).setdefault(block, []).append(item)
+    order = sorted(files)
+    chance.shuffle(order)
+    result = []
+    for name in order:
+        blocks = list(files[name].values())
+        chance.shuffle(blocks)
+        for block in blocks:
+            result.extend(block)
+    return result
+
+
+class Reporter:
+    """Gathers the phases of each test and sends one record for each."""
+
+    def __init__(self):
+        """Start with no test running."""
+        self.phases = {}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items):
+        """Shuffle when asked to."""
+        if _ORDER_SEED:
+            items[:] = _shuffled(items, _ORDER_SEED)
+
+    def pytest_collection_finish(self, session):
+        """Send every id that will run, with the indices of its parameter sets."""
+        parameters = {}
+        for item in session.items:
+            indices = getattr(getattr(item, "callspec", None), "indices", None)
+            if indices:
+                parameters[item.nodeid] = sorted(indices.items())
+        _send("collected", ids=[item.nodeid for item in session.items], parameters=parameters)
+
+    def pytest_collectreport(self, report):
+        """Send what could not be collected."""
+        if report.failed:
+            lines = str(report.longrepr or "").strip().splitlines()
+            errors = [x[1:].strip() for x in lines if x.startswith("E ")] or lines[-1:]
+            _send("collect-error", id=report.nodeid, reason=" ".join(errors)[:500])
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Name the test that runs, so that a crash has a culprit."""
+        self.phases[nodeid] = ["", 0.0]
+        _send("start", id=nodeid)
+
+    def pytest_runtest_logreport(self, report):
+        """Fold one phase into the test's outcome; the worst of all phases counts."""
+        state = self.phases.setdefault(report.nodeid, ["", 0.0])
+        state[1] += getattr(report, "duration", 0.0)
+        expected = hasattr(report, "wasxfail")
+        if report.outcome == "failed":
+            outcome = "failed" if report.when == "call" else "error"
+            if state[0] not in ("failed", "error"):
+                state[0] = outcome
+        elif report.outcome == "skipped":
+            if state[0] not in ("failed", "error"):
+                state[0] = "xfailed" if expected else "skipped"
+        elif report.outcome == "passed" and report.when == "call" and not state[0]:
+            state[0] = "xpassed" if expected else "passed"
+
+    def pytest_runtest_logfinish(self, nodeid):
+        """Send the test's outcome."""
+        outcome, duration = self.phases.pop(nodeid, ["", 0.0])
+        if outcome:
+            _send("done", id=nodeid, outcome=outcome, duration=round(duration, 6))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session, exitstatus):
+        """Send the exit status and which files were imported from where."""
+        root = str(session.config.invocation_params.dir)
+        sources, foreign = _imported(root)
+        _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, time=time.time())
+
+
+def _imported(root):
+    """List the tree's files that were imported, and the modules the tree holds but that came from elsewhere."""
+    prefix = root.rstrip("/") + "/"
+    sources, foreign = set(), set()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str):
+            continue
+        path = os.path.abspath(path)
+        if path.startswith(prefix):
+            if "/site-packages/" not in path:
+                sources.add(path[len(prefix) :])
+        elif "." not in name:
+            for base in ("src/", ""):
+                for tail in ("/__init__.py", ".py"):
+                    if os.path.exists(prefix + base + name + tail):
+                        foreign.add("%s (%s)" % (name, path))
+    return sorted(sources), sorted(foreign)
+
+
+def pytest_configure(config):
+    """Register the reporter proper, once the options are known."""
+    config.pluginmanager.register(Reporter(), "ssr-reporter")

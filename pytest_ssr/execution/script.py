@@ -1,0 +1,98 @@
+"""Run an artifact's own test script, and its parser over what the script printed; statuses by test id come out.
+
+Both are untrusted. They run in sandboxes of their own: the parser gets the output on its standard input and sees
+neither the tree nor anything the script wrote.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.suite import provide_interpreter, run_environment
+from pytest_ssr.sandbox.protocol import Limits, Sandbox
+
+PASSED = "passed"
+FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOutput:
+    """What a test script did."""
+
+    output: bytes
+    """Standard output and standard error, as they came."""
+    exit_code: int | None
+    """None when a limit ended it."""
+    seconds: float
+    """Wall time."""
+    fault: str = ""
+    """Why it has no end of its own: the limit or the signal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What a parser made of an output."""
+
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    """Test id to `passed` or `failed`."""
+    raw: bytes = b""
+    """The parser's standard output."""
+    fault: str = ""
+    """Why there are no statuses: not JSON, an unknown status, an exit status."""
+
+
+def run_script(
+    sandbox: Sandbox, interpreter: Interpreter, script: bytes, *, limits: Limits, hash_seed: int = 0
+) -> ScriptOutput:
+    """Run the script with bash from the root of the sandbox's tree."""
+    path = f"{sandbox.scratch}/ssr-run/test_script.sh"
+    sandbox.write(path, script, executable=True)
+    provide_interpreter(sandbox, interpreter)
+    env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
+    done = sandbox.exec(["bash", "-c", 'exec bash "$0" 2>&1', path], limits=limits, env=env)
+    fault = ""
+    if done.limit is not None:
+        fault = f"the {done.limit} limit ended it after {done.seconds:.0f} s"
+    elif done.exit_code is not None and done.exit_code < 0:
+        fault = f"signal {-done.exit_code} ended it"
+    return ScriptOutput(done.stdout, done.exit_code, done.seconds, fault)
+
+
+def run_parser(
+    sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output: bytes, *, limits: Limits
+) -> Parsed:
+    """Run the parser over an output; a parser that breaks is a fault in the result, not an exception."""
+    path = f"{sandbox.scratch}/ssr-run/parser_of_output.py"
+    sandbox.write(path, parser)
+    env = run_environment(sandbox, interpreter)
+    done = sandbox.exec([str(interpreter.executable), "-I", path], limits=limits, env=env, stdin=output)
+    if done.limit is not None:
+        return Parsed(fault=f"the {done.limit} limit ended the parser")
+    if done.exit_code != 0:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        return Parsed(fault=f"the parser ended with status {done.exit_code}: {' '.join(last)[:200]}")
+    return read_parsed(done.stdout)
+
+
+def read_parsed(raw: bytes) -> Parsed:
+    """Accept one JSON object of id to `passed` or `failed`, and nothing else."""
+    try:
+        statuses = json.loads(raw, object_pairs_hook=_no_repeats)
+    except (ValueError, RecursionError) as error:
+        return Parsed(raw=raw, fault=f"the parser's output is not one JSON object: {error}"[:300])
+    if not isinstance(statuses, dict):
+        return Parsed(raw=raw, fault=f"the parser's output is a {type(statuses).__name__}, not an object")
+    for name, status in statuses.items():
+        if status not in (PASSED, FAILED):
+            return Parsed(raw=raw, fault=f"{name} has the status {status!r}; only passed and failed are known")
+    return Parsed(statuses, raw)
+
+
+def _no_repeats(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    result = dict(pairs)
+    if len(result) != len(pairs):
+        raise ValueError("the same test id appears twice")
+    return result

@@ -1,0 +1,167 @@
+"""Run tests with pytest and our own reporter in a sandbox; a SuiteRun comes out.
+
+What the tests print is never read: outcomes come over a file of our own, and the process's exit status must agree
+with what was reported, or the run counts as crashed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
+from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
+
+_REPORTER = Path(__file__).with_name("reporter.py")
+_FOLDER = "ssr-run"
+
+
+def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: int = 0) -> dict[str, str]:
+    """Return the variables every run gets: the interpreter first on PATH, the tree's import roots, fixed seeds."""
+    binaries = interpreter.executable.parent
+    return {
+        "PATH": f"{sandbox.scratch}/ssr-bin:{binaries}:/usr/local/bin:/usr/bin:/bin",
+        "PYTHONPATH": f"{sandbox.root}/src:{sandbox.root}",
+        "PYTHONHASHSEED": str(hash_seed),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def provide_interpreter(sandbox: Sandbox, interpreter: Interpreter) -> None:
+    """Make `python` and `python3` start the chosen interpreter, also where it has another name."""
+    text = f'#!/bin/sh\nexec "{interpreter.executable}" "$@"\n'.encode()
+    for name in ("python", "python3"):
+        if not (interpreter.executable.parent / name).exists():
+            sandbox.write(f"{sandbox.scratch}/ssr-bin/{name}", text, executable=True)
+
+
+def run_suite(
+    sandbox: Sandbox,
+    interpreter: Interpreter,
+    *,
+    targets: Sequence[str] = (),
+    limits: Limits,
+    hash_seed: int = 0,
+    order_seed: int | None = None,
+    collect_only: bool = False,
+) -> SuiteRun:
+    """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
+
+    Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
+    """
+    folder = f"{sandbox.scratch}/{_FOLDER}"
+    channel = f"{folder}/channel"
+    sandbox.write(f"{folder}/ssr_reporter.py", _REPORTER.read_bytes())
+    sandbox.write(channel, b"")
+    provide_interpreter(sandbox, interpreter)
+    env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
+    env["SSR_CHANNEL"] = channel
+    if order_seed is not None:
+        env["SSR_ORDER_SEED"] = str(order_seed)
+    argv = [str(interpreter.executable), "-c", _START, folder, "-p", "ssr_reporter", "-q", "--tb=short"]
+    argv += ["--continue-on-collection-errors", "-o", f"cache_dir={folder}/cache", "-p", "no:randomly"]
+    argv += ["--collect-only"] if collect_only else []
+    done = sandbox.exec([*argv, *targets], limits=limits, env=env)
+    try:
+        raw = sandbox.read(channel, max_bytes=256 * MIB)
+    except FileNotFoundError:
+        raw = b""
+    return read_channel(raw, done)
+
+
+# `python -m pytest` with the reporter importable and the tree's root first on the path, as pytest's own `-m` has it.
+_START = (
+    "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
+    "import ssr_reporter; sys.path.remove(d); import pytest; sys.exit(pytest.main())"
+)
+
+
+def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
+    """Turn the reporter's lines and the process's end into a SuiteRun; a torn last line is dropped."""
+    facts: dict[str, Any] = {}
+    results: dict[str, CaseResult] = {}
+    errors: dict[str, str] = {}
+    started = ""
+    for line in raw.splitlines():
+        try:
+            record = json.loads(line)
+            kind = record["kind"]
+            if kind == "done":
+                _merge(results, record)
+                started = ""
+            elif kind == "start":
+                started = record["id"]
+            elif kind == "collect-error":
+                errors[record["id"]] = record["reason"]
+            else:
+                facts[kind] = record
+        except (ValueError, KeyError, TypeError):
+            continue
+    run = SuiteRun(
+        status=RunStatus.COMPLETED,
+        results=results,
+        seconds=done.seconds,
+        exit_code=done.exit_code,
+        **_from(facts),
+    )
+    status, reason = _status(done, facts, errors, started)
+    return replace(run, status=status, reason=reason)
+
+
+def _merge(results: dict[str, CaseResult], record: Mapping[str, Any]) -> None:
+    """Keep the worse of two results under one id: pytest can collect the same id twice."""
+    new = CaseResult(Outcome(record["outcome"]), float(record["duration"]))
+    old = results.get(record["id"])
+    if old is None or old.outcome.is_pass:
+        results[record["id"]] = new
+
+
+def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
+    collected = facts.get("collected", {})
+    end = facts.get("end", {})
+    parameters = collected.get("parameters", {})
+    return {
+        "collected": tuple(collected.get("ids", ())),
+        "parameters": {i: tuple((str(a), int(n)) for a, n in p) for i, p in parameters.items()},
+        "sources": tuple(end.get("sources", ())),
+        "foreign": tuple(end.get("foreign", ())),
+        "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
+    }
+
+
+def _status(
+    done: ExecResult, facts: Mapping[str, Any], errors: Mapping[str, str], started: str
+) -> tuple[RunStatus, str]:
+    where = f" during {started}" if started else " before any test ran" if "collected" not in facts else ""
+    if done.limit is Limit.WALL_TIME:
+        return RunStatus.TIMED_OUT, f"no end after {done.seconds:.0f} s{where}"
+    if done.limit is not None:
+        return RunStatus.LIMIT_EXCEEDED, f"the {done.limit} limit was passed{where}"
+    if done.exit_code in (126, 127) and "begin" not in facts:
+        raise SandboxError(f"the interpreter did not start: {_tail(done.stderr)}")
+    end = facts.get("end")
+    if end is None or end["exit"] != done.exit_code:
+        if done.exit_code == 4:
+            return RunStatus.USAGE_ERROR, f"pytest refused its options: {_tail(done.stderr)}"
+        if not facts:
+            return RunStatus.SILENT, f"exit status {done.exit_code} and not one report: {_tail(done.stderr)}"
+        ending = f"signal {-done.exit_code}" if (done.exit_code or 0) < 0 else f"exit status {done.exit_code}"
+        return RunStatus.CRASHED, f"the interpreter ended with {ending}{where}"
+    if end["exit"] == 3:
+        return RunStatus.CRASHED, f"pytest broke: {_tail(done.stderr or done.stdout)}"
+    if errors:
+        first = next(iter(errors))
+        return RunStatus.COLLECTION_ERROR, f"{first}: {errors[first]}"
+    if end["exit"] == 5:
+        return RunStatus.NO_TESTS, "pytest collected no test"
+    return RunStatus.COMPLETED, ""
+
+
+def _tail(raw: bytes) -> str:
+    lines = raw.decode(errors="replace").strip().splitlines()
+    return lines[-1][:300] if lines else "nothing on standard error"

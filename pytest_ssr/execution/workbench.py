@@ -1,0 +1,166 @@
+"""Runs on codebase states, each made once: the same tree, tests and seeds give the run that is there already.
+
+A run starts in a fresh sandbox made from the snapshot and is closed after it; nothing a run leaves behind is seen by
+the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
+from pytest_ssr.execution.suite import run_suite
+from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.sandbox.protocol import Limits, SandboxProvider
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import Snapshot
+
+FLOOR_S = 2.0
+FACTOR = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class StatusRun:
+    """One run of an artifact's script, parsed by its parser."""
+
+    statuses: Mapping[str, str] = field(default_factory=dict)
+    """Test id to `passed` or `failed`."""
+    output: bytes = b""
+    """What the script printed."""
+    parsed: bytes = b""
+    """What the parser printed."""
+    exit_code: int | None = None
+    """The script's exit status."""
+    seconds: float = 0.0
+    """Wall time of the script."""
+    fault: str = ""
+    """Why the run proves nothing: a limit, a signal, a parser that failed."""
+
+    @property
+    def passing(self) -> frozenset[str]:
+        """Ids that passed."""
+        return frozenset(i for i, s in self.statuses.items() if s == PASSED)
+
+    @property
+    def contradiction(self) -> str:
+        """Why exit status and parsed results cannot both be true, or an empty text."""
+        failed = [i for i, s in self.statuses.items() if s != PASSED]
+        if failed and self.exit_code == 0:
+            return f"the script ended with status 0 though {failed[0]} failed"
+        return ""
+
+
+class Workbench:
+    """Makes runs on states of one snapshot, and keeps them.
+
+    Runs on the original are shared by all that came out of `scoped`; those on other states live as long as the bench.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        provider: SandboxProvider,
+        interpreter: Interpreter,
+        settings: RuleSettings,
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.provider = provider
+        self.interpreter = interpreter
+        self.settings = settings
+        self.limits = limits or Limits()
+        self.runs_made = 0
+        self._suites: dict[tuple[object, ...], SuiteRun] = {}
+        self._scripts: dict[tuple[object, ...], StatusRun] = {}
+        self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
+        self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
+
+    def scoped(self) -> Workbench:
+        """Return a bench for one artifact: it shares the runs on the original and counts its own."""
+        other = Workbench(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
+        other._original_suites = self._original_suites
+        other._original_scripts = self._original_scripts
+        return other
+
+    @property
+    def original(self) -> CodebaseState:
+        """The original state."""
+        return CodebaseState(self.snapshot)
+
+    def limits_after(self, seconds: float) -> Limits:
+        """Return the limits for a changed tree whose run takes `seconds` on the original."""
+        wall = min(self.settings.time_limit_s, FLOOR_S + FACTOR * seconds)
+        return replace(self.limits, wall_s=wall)
+
+    def suite(
+        self,
+        state: CodebaseState,
+        files: Sequence[str] = (),
+        *,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        like_s: float | None = None,
+    ) -> tuple[SuiteRun, bool]:
+        """Run pytest with our own reporter; the second item tells whether the run was made just now.
+
+        like_s: seconds the same run takes on the original, from which the time limit follows.
+        """
+        key = (state.tree_hash, tuple(files), hash_seed, order_seed)
+        kept = self._suites if state.changes else self._original_suites
+        if key in kept:
+            return kept[key], False
+        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                limits=self._limits(like_s),
+                hash_seed=hash_seed,
+                order_seed=order_seed,
+            )
+        self.runs_made += 1
+        kept[key] = run
+        return run, True
+
+    def script(
+        self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None
+    ) -> tuple[StatusRun, bool]:
+        """Run an artifact's script on a state and its parser on the output; likewise kept."""
+        key = (state.tree_hash, artifact.script, artifact.parser)
+        kept = self._scripts if state.changes else self._original_scripts
+        if key in kept:
+            return kept[key], False
+        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+            limits = self._limits(like_s)
+            done = run_script(sandbox, self.interpreter, artifact.script, limits=limits)
+        self.runs_made += 1
+        run = StatusRun(output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault)
+        if not done.fault:
+            parsed = self.parse(artifact.parser, done.output)
+            run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
+        kept[key] = run
+        return run, True
+
+    def parse(self, parser: bytes, output: bytes) -> Parsed:
+        """Run a parser over an output in a sandbox that holds nothing else."""
+        digest = hashlib.sha256(self.snapshot.tree_hash.encode()).hexdigest()[:8]
+        with tempfile.TemporaryDirectory(prefix=f"ssr-empty-{digest}-") as empty:
+            place = f"{tempfile.gettempdir()}/ssr-parser"
+            with self.provider.open(
+                Path(empty), mount_at=place, readable=self.interpreter.readable
+            ) as sandbox:
+                limits = replace(self.limits, wall_s=30.0)
+                return run_parser(sandbox, self.interpreter, parser, output, limits=limits)
+
+    def _limits(self, like_s: float | None) -> Limits:
+        if like_s is None:
+            return replace(self.limits, wall_s=self.settings.time_limit_s)
+        return self.limits_after(like_s)

@@ -1,0 +1,143 @@
+"""From a candidate whose tests failed to the five files of an artifact.
+
+Oracle files are those with failing tests, and as many others as are needed for the failing ones to stay under the
+blast-radius limit and for the weakened suite to keep a test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+
+from pytest_ssr.artifact import SCHEMA_VERSION, BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.outcomes import some
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.verdict import Verdict
+from pytest_ssr.weakening import Weakening, weaken
+
+
+def candidate_state(snapshot: Snapshot, candidate: Candidate) -> CodebaseState:
+    """Return the buggy state of a candidate; file modes stay."""
+    changes: dict[str, FileEntry | None] = {}
+    for path, data in candidate.changes.items():
+        mode = snapshot.files[path].mode if path in snapshot.files else 0o100644
+        changes[path] = None if data is None else FileEntry(data, mode)
+    return CodebaseState(snapshot).replace(changes)
+
+
+def make_artifact(
+    buggy: CodebaseState, failing: Collection[str], baseline: Baseline, settings: RuleSettings
+) -> BugArtifact:
+    """Make the artifact of a buggy state whose `failing` tests are known; raises ArtifactError when none can be made."""
+    original = CodebaseState(buggy.snapshot)
+    weakening = _weaken(original, failing, baseline)
+    broken = [p for p in baseline.files if any(i.startswith(f"{p}::") for i in failing)]
+    files = _oracle_files(broken, set(failing), set(weakening.removed), baseline, settings)
+    touched = [p for p in weakening.changes if p not in files]
+    weakened = original.replace(
+        {p: FileEntry(data, original.snapshot.files[p].mode) for p, data in weakening.changes.items()}
+    )
+    listed = sorted({*files, *touched})
+    runnable = [p for p in listed if p in baseline.files]
+    return BugArtifact(
+        script=own_script(runnable, options=baseline.addopts),
+        test_files=tuple(listed),
+        parser=own_parser(),
+        bug=buggy.patch_from(original),
+        weaken=weakened.patch_from(original),
+    )
+
+
+def _weaken(original: CodebaseState, failing: Collection[str], baseline: Baseline) -> Weakening:
+    snapshot = original.snapshot
+    paths = [p for p in baseline.files if p in snapshot.files]
+    weakening = weaken(
+        snapshot.read,
+        paths,
+        failing=frozenset(failing),
+        collected=baseline.collected,
+        parameters=baseline.parameters,
+    )
+    if weakening.unremovable:
+        raise ArtifactError(f"{some(weakening.unremovable)} cannot be taken out of its file: no definition found")
+    return weakening
+
+
+def _oracle_files(
+    broken: list[str], failing: set[str], removed: set[str], baseline: Baseline, settings: RuleSettings
+) -> list[str]:
+    """Add the nearest and quickest files until the limits hold; raises ArtifactError when they cannot."""
+    stable: dict[str, set[str]] = {}
+    cost: dict[str, float] = {}
+    for name in baseline.collected:
+        path = name.split("::", 1)[0]
+        cost[path] = cost.get(path, 0.0) + baseline.durations.get(name, 0.0)
+        if name in baseline.stable:
+            stable.setdefault(path, set()).add(name)
+    folders = {str(PurePosixPath(p).parent) for p in broken}
+    spare = sorted(
+        (p for p in stable if p not in broken),
+        key=lambda p: (str(PurePosixPath(p).parent) not in folders, round(cost[p]), -len(stable[p]), p),
+    )
+    chosen = list(broken)
+    while True:
+        tests = set().union(*(stable.get(p, set()) for p in chosen))
+        enough = len(tests) >= settings.min_passing_tests and tests - removed
+        if enough and len(failing) <= settings.max_broken_fraction * len(tests):
+            return chosen
+        if not spare:
+            raise ArtifactError(f"{len(failing)} of {len(tests)} tests break, more than the limit allows")
+        chosen.append(spare.pop(0))
+
+
+def artifact_info(
+    artifact: BugArtifact, verdict: Verdict, candidate: Candidate, *, seed: int, repository: str
+) -> dict[str, Any]:
+    """Return the content of `artifact.json`; it is the same for the same artifact, so it holds no times."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "id": verdict.artifact_id,
+        "parent": None,
+        "order": 1,
+        "repository": repository,
+        "tree_hash": verdict.tree_hash,
+        "injector": {
+            "strategy": candidate.strategy,
+            "operator": candidate.operator,
+            "model": None,
+            "seed": seed,
+            "path": candidate.path,
+            "line": candidate.line,
+            "scope": candidate.scope,
+            "detail": candidate.detail,
+        },
+        "FAIL_TO_PASS": list(verdict.fail_to_pass),
+        "PASS_TO_PASS": list(verdict.pass_to_pass),
+        "sizes": artifact.sizes(),
+        "verdict": verdict.without_times(),
+    }
+
+
+def diff_of(state: CodebaseState) -> str:
+    """Return the state's diff from the original as text, for people to read."""
+    return state.patch_from(CodebaseState(state.snapshot)).data.decode("utf-8", "replace")
+
+
+def as_attempt_fields(candidate: Candidate) -> Mapping[str, Any]:
+    """Return what an attempt records of its candidate."""
+    return {
+        "strategy": candidate.strategy,
+        "operator": candidate.operator,
+        "path": candidate.path,
+        "line": candidate.line,
+        "scope": candidate.scope,
+        "detail": candidate.detail,
+    }

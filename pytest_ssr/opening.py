@@ -1,0 +1,83 @@
+"""From what a user typed to a campaign or a workbench: names are looked up, the project is copied, the sandbox chosen."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_ssr.campaign import Campaign
+from pytest_ssr.checks import Check
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.sandbox import choose
+from pytest_ssr.sandbox.protocol import SandboxProvider
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.store import Store
+
+INJECTORS = {
+    "mutation": "pytest_ssr.injectors.mutation:MutationInjector",
+    "removal": "pytest_ssr.injectors.removal:RemovalInjector",
+    "history": "pytest_ssr.injectors.history:HistoryInjector",
+    "combination": "pytest_ssr.injectors.combination:CombinationInjector",
+    "mutmut": "pytest_ssr.injectors.mutmut_table:MutmutInjector",
+}
+DEFAULT_INJECTORS = "mutation,removal,combination"
+DEFAULT_COUNT = 10
+
+
+def load_injectors(names: str, extra: Mapping[str, Injector] | None = None) -> list[Injector]:
+    """Return the injectors of a comma-separated list; raises SettingsError for a name that nobody offers."""
+    offered = extra or {}
+    chosen: list[Injector] = []
+    for name in dict.fromkeys(n.strip() for n in names.split(",")):
+        if name in offered:
+            chosen.append(offered[name])
+        elif name in INJECTORS:
+            module, _, attribute = INJECTORS[name].partition(":")
+            chosen.append(getattr(importlib.import_module(module), attribute)())
+        else:
+            known = ", ".join(sorted({*INJECTORS, *offered}))
+            raise SettingsError(f"there is no injector {name!r}; choose among {known}")
+    return chosen
+
+
+def open_workbench(
+    project: Path,
+    store: Store,
+    *,
+    settings: RuleSettings,
+    sandbox: str = "auto",
+    python: Path | None = None,
+    extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
+) -> Workbench:
+    """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong."""
+    provider = choose(sandbox, extra=extra_sandboxes or {})
+    snapshot = take_snapshot(project, store.trees)
+    interpreter = find_interpreter(project.resolve(), python)
+    return Workbench(snapshot, provider, interpreter, settings)
+
+
+def open_campaign(
+    project: Path,
+    store: Store,
+    *,
+    settings: RuleSettings,
+    injectors: str = DEFAULT_INJECTORS,
+    seed: int = 0,
+    sandbox: str = "auto",
+    python: Path | None = None,
+    sources: Sequence[str] = (),
+    extra_injectors: Mapping[str, Injector] | None = None,
+    extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
+    extra_checks: Sequence[tuple[str, Check]] = (),
+) -> Campaign:
+    """Open a campaign, measuring the baseline unless the store has it."""
+    chosen = load_injectors(injectors, extra_injectors)
+    bench = open_workbench(
+        project, store, settings=settings, sandbox=sandbox, python=python, extra_sandboxes=extra_sandboxes
+    )
+    return Campaign(bench, store, chosen, seed=seed, sources=sources, extra_checks=extra_checks)

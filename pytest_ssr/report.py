@@ -1,0 +1,86 @@
+"""Attempts in, lines of text for people out; shared by the plugin's summary and the command line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from pytest_ssr.campaign import Attempt, AttemptStatus
+
+
+def attempt_line(attempt: Attempt) -> str:
+    """Return one line on what became of a candidate."""
+    place = f"{attempt.path}:{attempt.line} {attempt.scope}"
+    tail = {
+        AttemptStatus.VALID: f"{attempt.artifact_id}, breaks {attempt.fail_to_pass}",
+        AttemptStatus.SURVIVED: "",
+    }.get(attempt.status, f"{attempt.check}: {attempt.reason}")
+    return f"{attempt.status!s:9} {place}  {attempt.operator}" + (f"  ({tail})" if tail else "")
+
+
+def progress_line(attempts: Sequence[Attempt], count: int, elapsed_s: float) -> str:
+    """Return counts so far and an estimate of the time left."""
+    statuses = Counter(a.status for a in attempts)
+    valid = statuses[AttemptStatus.VALID]
+    left = ""
+    if 0 < valid < count:
+        left = f", about {duration(elapsed_s / valid * (count - valid))} left"
+    return (
+        f"{min(valid, count)} of {count} valid, {statuses[AttemptStatus.SURVIVED]} survived, "
+        f"{len(attempts) - valid - statuses[AttemptStatus.SURVIVED]} rejected, {duration(elapsed_s)}{left}"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return seconds in the unit that reads best."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def rejections(attempts: Sequence[Attempt]) -> list[tuple[str, int]]:
+    """Return how many candidates each step rejected, most first."""
+    steps = Counter(
+        a.check for a in attempts if a.status in (AttemptStatus.REJECTED, AttemptStatus.TIMED_OUT)
+    )
+    return sorted(steps.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def missed(attempts: Sequence[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
+    """Return the surviving changes by (file, function), those with most survivors first."""
+    places: dict[tuple[str, str], list[Attempt]] = {}
+    for attempt in attempts:
+        if attempt.status is AttemptStatus.SURVIVED:
+            places.setdefault((attempt.path, attempt.scope), []).append(attempt)
+    return dict(sorted(places.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+
+
+def tried(attempts: Sequence[Attempt]) -> Counter[tuple[str, str]]:
+    """Return how many changes were tried by (file, function)."""
+    return Counter((a.path, a.scope) for a in attempts if a.status is not AttemptStatus.TIMED_OUT)
+
+
+def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line): kinds are valid, rejected, heading, missed, diff."""
+    valid = [a for a in attempts if a.status is AttemptStatus.VALID]
+    yield "heading", f"valid artifacts: {len(valid)}"
+    for attempt in valid:
+        yield "valid", f"  {attempt_line(attempt)[10:]}"
+    steps = rejections(attempts)
+    if steps:
+        yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
+    places = missed(attempts)
+    if not places:
+        return
+    total = sum(map(len, places.values()))
+    yield "heading", f"what the tests missed: {total} of {len(attempts)} changes survived, in {len(places)} places"
+    attempted = tried(attempts)
+    for (path, scope), survivors in list(places.items())[: None if diffs else most]:
+        names = ", ".join(sorted({a.operator for a in survivors}))
+        yield "missed", f"  {path}:{survivors[0].line} {scope}  {len(survivors)} of {attempted[path, scope]}: {names}"
+        if diffs:
+            for attempt in survivors:
+                yield from (("diff", f"    {line}") for line in attempt.diff.splitlines())
+    if len(places) > most and not diffs:
+        yield "missed", f"  and {len(places) - most} more places"

@@ -1,0 +1,39 @@
+"""The thresholds and limits of the rule, one validated record shared by the plugin and the command line."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+from pytest_ssr.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSettings:
+    """What an artifact must satisfy, and how long a run may take."""
+
+    min_passing_tests: int = 1
+    """Oracle tests that must pass on the original."""
+    min_changed_files: int = 1
+    """Files the bug must change."""
+    min_failing_tests: int = 1
+    """Tests that must go from pass to fail."""
+    max_broken_fraction: float = 0.5
+    """Largest share of the passing oracle tests that may break."""
+    per_hunk: bool = False
+    """Inverse mutation reverts one hunk at a time instead of one file."""
+    time_limit_s: float = 600.0
+    """Seconds for one run of the whole suite on the original; runs of candidates get less (2 s + 5 x baseline)."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that make no sense; raises SettingsError naming the option."""
+        for name in ("min_passing_tests", "min_changed_files", "min_failing_tests"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if not 0 < self.max_broken_fraction <= 1:
+            raise SettingsError(f"max_broken_fraction must lie in (0, 1], not {self.max_broken_fraction}")
+        if not self.time_limit_s > 0:
+            raise SettingsError(f"time_limit must be a positive number of seconds, not {self.time_limit_s}")
+
+    def key(self) -> str:
+        """A text that is equal exactly for equal settings."""
+        return ",".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))

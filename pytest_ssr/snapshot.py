@@ -1,0 +1,228 @@
+"""A project directory in, an immutable content-addressed copy of it out.
+
+The snapshot holds the project's tracked files and the untracked ones that git does not ignore, with the content of
+the working tree; without git, every file but the leavings of tools. Ignored files that an import needs (generated
+modules, compiled extensions, `.egg-info`) are taken along, see docs/decisions/snapshot-support-files.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pytest_ssr.errors import ProjectError, StoreError
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.surface import is_injectable
+
+_LEAVINGS = frozenset(
+    (".git", ".hg", ".svn", ".ssr", "__pycache__", ".tox", ".nox", ".venv", "venv", "node_modules", ".eggs")
+)
+_LEAVING_SUFFIXES = (".pyc", ".pyo")
+_SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
+_MANIFEST = "manifest.json"
+MAX_SNAPSHOT_BYTES = 4 * 1024**3
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """One file of a snapshot."""
+
+    mode: int
+    """Git's file mode: 0o100644, 0o100755 or 0o120000."""
+    sha256: str
+    """Hash of the content; of the target for a symlink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An immutable copy of a project's files."""
+
+    directory: Path
+    """Where the copy lies; nobody writes there."""
+    files: Mapping[str, FileStamp]
+    """Relative path to stamp, sorted by path."""
+    tree_hash: str
+    """Hash of all paths, modes and contents."""
+    origin: Path
+    """The project the copy was made of."""
+    allowed: frozenset[str] | None = None
+    """The files that bugs may go into; None: all code files of the product."""
+
+    def paths(self) -> Sequence[str]:
+        """Every file, sorted."""
+        return tuple(self.files)
+
+    def read(self, path: str) -> bytes:
+        """Return one file's content; FileNotFoundError when the snapshot has none such."""
+        return self.entry(path).data
+
+    def entry(self, path: str) -> FileEntry:
+        """Return one file's content and mode; FileNotFoundError when the snapshot has none such."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        mode = self.files[path].mode
+        full = self.directory / path
+        return FileEntry(os.readlink(full).encode() if mode == 0o120000 else full.read_bytes(), mode)
+
+    def code_paths(self) -> Sequence[str]:
+        """The Python files that bugs may go into, sorted."""
+        return tuple(
+            p
+            for p, s in self.files.items()
+            if s.mode != 0o120000 and is_injectable(p) and (self.allowed is None or p in self.allowed)
+        )
+
+
+def take_snapshot(project: Path, trees: Path) -> Snapshot:
+    """Copy a project's files into `trees/<hash>` unless they are there already, and return the snapshot.
+
+    Raises ProjectError when the directory is missing or holds no Python file, StoreError when it cannot be written.
+    """
+    project = project.resolve()
+    if not project.is_dir():
+        raise ProjectError(f"{project} is not a directory; name the project's top directory")
+    paths = sorted(set(_listed(project)))
+    if not any(p.endswith(".py") for p in paths):
+        raise ProjectError(f"{project} holds no Python file; run this in the top directory of a Python project")
+    try:
+        trees.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+    except OSError as error:
+        raise StoreError(f"cannot write to {trees}: {error.strerror}; choose another place with --store") from None
+    try:
+        return _fill(project, paths, staging, trees)
+    except OSError as error:
+        raise StoreError(f"cannot copy {project} to {trees}: {error.strerror or error}; nothing was lost") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Snapshot:
+    files: dict[str, FileStamp] = {}
+    total = 0
+    for path in paths:
+        entry = _read_entry(project / path)
+        if entry is None:
+            continue
+        total += len(entry.data)
+        if total > MAX_SNAPSHOT_BYTES:
+            raise ProjectError(f"{project} holds more than 4 GiB of files; ignore the large ones in .gitignore")
+        files[path] = FileStamp(entry.mode, hashlib.sha256(entry.data).hexdigest())
+        write_entry(staging / "tree" / path, entry)
+    tree_hash = hash_of(files)
+    final = trees / tree_hash
+    manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
+    (staging / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
+    if not _intact(final, files):
+        shutil.rmtree(final, ignore_errors=True)
+        try:
+            staging.rename(final)
+        except OSError:
+            if not _intact(final, files):
+                raise
+    return Snapshot(final / "tree", files, tree_hash, project)
+
+
+def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
+    """Tell whether a stored tree still holds what its name says; a torn or edited one is made anew."""
+    if not (directory / _MANIFEST).is_file():
+        return False
+    for path, stamp in files.items():
+        entry = _read_entry(directory / "tree" / path)
+        if entry is None or entry.mode != stamp.mode:
+            return False
+        if hashlib.sha256(entry.data).hexdigest() != stamp.sha256:
+            return False
+    return True
+
+
+def hash_of(files: Mapping[str, FileStamp]) -> str:
+    """Hash paths, modes and contents into one hexadecimal name of 40 characters."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{files[path].mode:o} {files[path].sha256} {path}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:40]
+
+
+def write_entry(target: Path, entry: FileEntry) -> None:
+    """Write one file or symlink, making its parents."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if entry.mode == 0o120000:
+        target.symlink_to(os.fsdecode(entry.data))
+        return
+    target.write_bytes(entry.data)
+    target.chmod(0o755 if entry.mode == 0o100755 else 0o644)
+
+
+def _read_entry(path: Path) -> FileEntry | None:
+    try:
+        info = path.lstat()
+    except OSError:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        return FileEntry(os.fsencode(path.readlink()), 0o120000)
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    return FileEntry(path.read_bytes(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
+
+
+def _listed(project: Path) -> Iterator[str]:
+    listed = _git_listed(project)
+    if listed is None:
+        yield from _walked(project, every=True)
+        return
+    for path in listed:
+        if (project / path).is_dir() and not (project / path).is_symlink():
+            yield from (f"{path.rstrip('/')}/{p}" for p in _walked(project / path, every=True))
+        elif not _is_leaving(path):
+            yield path
+    packages = {str(PurePosixPath(p).parent) for p in listed if p.endswith(".py")}
+    for path in _walked(project, every=False):
+        parent = PurePosixPath(path).parent
+        if any(part.endswith(".egg-info") for part in parent.parts) or (
+            str(parent) in packages and path.endswith(_SUPPORT_SUFFIXES)
+        ):
+            yield path
+
+
+def _is_leaving(path: str) -> bool:
+    return ".ssr" in PurePosixPath(path).parts or path.endswith(_LEAVING_SUFFIXES)
+
+
+def _git_listed(project: Path) -> list[str] | None:
+    """What git tracks or would track below the directory; None where git does not know it."""
+    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    env = {"PATH": os.environ.get("PATH", os.defpath), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, cwd=project, env=env, capture_output=True, check=False, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
+    return names or None
+
+
+def _walked(top: Path, *, every: bool) -> Iterator[str]:
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(
+            f
+            for f in folders
+            if f not in _LEAVINGS
+            and not (f.startswith(".") and f.endswith("_cache"))
+            and not (Path(folder) / f / "pyvenv.cfg").exists()
+        )
+        relative = Path(folder).relative_to(top).as_posix()
+        prefix = "" if relative == "." else f"{relative}/"
+        links = [f for f in folders if (Path(folder) / f).is_symlink()] if every else []
+        for name in sorted([*names, *links]):
+            if not name.endswith(_LEAVING_SUFFIXES):
+                yield prefix + name

@@ -1,0 +1,182 @@
+"""The store `.ssr/`: artifacts, verdicts, baselines and attempts on disk; safe for many processes and for a kill.
+
+Every write goes to a temporary name and is renamed when it is whole, so a reader sees all of it or nothing. Names are
+content ids or keys made from everything a result depends on; two writers of the same name write the same thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.verdict import Verdict
+
+STORE_VERSION = 1
+_VERSION_FILE = "version.json"
+
+
+class Store:
+    """A directory of finished results."""
+
+    def __init__(self, root: Path) -> None:
+        """Open a store, making it where there is none; raises StoreError when it cannot be used."""
+        self.root = root.absolute()
+        version = self.root / _VERSION_FILE
+        with self._reporting(f"open the store {self.root}"):
+            if self.root.exists() and not version.exists() and self._foreign():
+                raise StoreError(f"{self.root} is not a store and not empty; choose another with --store")
+            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
+            if not (self.root / ".gitignore").exists():
+                self._write(self.root / ".gitignore", b"*\n")
+            if not version.exists():
+                self._write(version, json.dumps({"store_version": STORE_VERSION}).encode() + b"\n")
+        found = self._load(version) or {}
+        if found.get("store_version") != STORE_VERSION:
+            raise StoreError(
+                f"{self.root} was written by another release (store version {found.get('store_version')}, "
+                f"this one reads {STORE_VERSION}); choose another with --store, or remove it"
+            )
+        self._sweep()
+
+    @property
+    def trees(self) -> Path:
+        """Where snapshots lie."""
+        return self.root / "trees"
+
+    def put_artifact(self, artifact_id: str, artifact: BugArtifact) -> Path:
+        """Write an artifact under its id unless it is there; returns its directory."""
+        final = self.root / "artifacts" / artifact_id
+        if final.is_dir():
+            return final
+        with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
+            write_artifact(staging, artifact)
+            _sync_directory(staging)
+            try:
+                staging.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+            _sync_directory(final.parent)
+        return final
+
+    def artifact_ids(self) -> list[str]:
+        """Return the ids of all artifacts, sorted."""
+        with self._reporting(f"list {self.root}"):
+            return sorted(p.name for p in (self.root / "artifacts").iterdir() if p.is_dir())
+
+    def artifact(self, artifact_id: str) -> BugArtifact:
+        """Read one artifact; raises ArtifactError when there is none or it is damaged."""
+        return read_artifact(self.root / "artifacts" / artifact_id)
+
+    def put_verdict(self, verdict: Verdict) -> None:
+        """Write a verdict under its artifact's id."""
+        self.put_record("verdicts", verdict.artifact_id, verdict.to_json())
+
+    def verdict(self, artifact_id: str) -> Verdict | None:
+        """Read a verdict, or None when there is none."""
+        data = self.record("verdicts", artifact_id)
+        return Verdict.from_json(data) if data is not None else None
+
+    def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
+        """Write one JSON record atomically; kind is `verdicts`, `baselines` or `attempts/<campaign>`."""
+        target = self.root / kind / f"{name}.json"
+        with self._reporting(f"write {target}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._write(target, json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+
+    def record(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Read one JSON record; None when it is absent or cannot be read as JSON."""
+        return self._load(self.root / kind / f"{name}.json")
+
+    def _foreign(self) -> bool:
+        return any(p.name not in (".gitignore", "tmp", "artifacts") for p in self.root.iterdir())
+
+    def _load(self, path: Path) -> dict[str, Any] | None:
+        try:
+            data = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from None
+        return data if isinstance(data, dict) else None
+
+    def _write(self, target: Path, data: bytes) -> None:
+        staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
+        staging.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with staging.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            staging.replace(target)
+        finally:
+            staging.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _staging(self) -> Iterator[Path]:
+        staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
+        staging.mkdir(parents=True)
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove what killed processes left half-written."""
+        for left in (self.root / "tmp").iterdir():
+            pid = left.name.partition("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _reporting(self, what: str) -> Iterator[None]:
+        """Turn an error of the file system into one sentence; what is finished stays where it is."""
+        try:
+            yield
+        except OSError as error:
+            advice = {
+                errno.ENOSPC: "the disk is full; free some space and run the same command again",
+                errno.EDQUOT: "the quota is used up; free some space and run the same command again",
+                errno.EROFS: "the file system is read-only; choose another place with --store",
+                errno.EACCES: "permission is denied; choose another place with --store",
+                errno.ENOTDIR: "a file is in the way; choose another place with --store",
+            }.get(error.errno or 0, f"{error.strerror or error}")
+            raise StoreError(f"cannot {what}: {advice} (what is finished is kept)") from None
+
+
+def key_of(*parts: object) -> str:
+    """Return a short name made of everything a result depends on."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def resolve_artifact(name: str, store: Store | None) -> Path:
+    """Return an artifact's directory from a path or from an id (or its unique beginning) in a store."""
+    path = Path(name)
+    if path.is_dir():
+        return path
+    if store is not None:
+        found = [i for i in store.artifact_ids() if i.startswith(name)]
+        if len(found) == 1:
+            return store.root / "artifacts" / found[0]
+        if found:
+            raise ArtifactError(f"{name} is the beginning of {len(found)} ids; give more of it")
+    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one in the store")

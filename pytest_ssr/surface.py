@@ -1,0 +1,67 @@
+"""Which files are code, and which belong to the test surface that neither bugs nor solvers may touch.
+
+The surface is what can change the outcome of tests without changing the code under test: tests, conftest, the
+configuration of pytest, tox, setup and coverage, interpreter start-up hooks, entry points, snapshots.
+"""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+
+CODE_SUFFIXES = frozenset(
+    (".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp", ".rs", ".go", ".js", ".ts", ".java")
+)
+_SURFACE_NAMES = frozenset(
+    (
+        "conftest.py",
+        "pytest.ini",
+        ".pytest.ini",
+        "pytest.toml",
+        ".pytest.toml",
+        "tox.ini",
+        "tox.toml",
+        "setup.cfg",
+        "setup.py",
+        "pyproject.toml",
+        ".coveragerc",
+        "noxfile.py",
+        "sitecustomize.py",
+        "usercustomize.py",
+        "entry_points.txt",
+    )
+)
+_SURFACE_PATTERNS = ("test_*.py", "*_test.py", "*.pth", "*.ambr", "*.snap")
+_SURFACE_FOLDERS = frozenset(("test", "tests", "__snapshots__", "snapshots"))
+_ASIDE_FOLDERS = frozenset(
+    ("doc", "docs", "example", "examples", "benchmark", "benchmarks", "bench", "scripts", "tools", "tasks", "ci")
+)
+
+
+def is_test_surface(path: str) -> bool:
+    """Tell whether a relative path belongs to the test surface."""
+    parts = PurePosixPath(path).parts
+    name = parts[-1]
+    if name in _SURFACE_NAMES or any(fnmatchcase(name, p) for p in _SURFACE_PATTERNS):
+        return True
+    return any(p in _SURFACE_FOLDERS or p.endswith((".dist-info", ".egg-info")) for p in parts[:-1])
+
+
+def is_test_file(path: str) -> bool:
+    """Tell whether a relative path is a file that holds tests or what only tests use."""
+    parts = PurePosixPath(path).parts
+    name = parts[-1]
+    if any(fnmatchcase(name, p) for p in ("test_*", "*_test.py", "tests.py", "test.py", "conftest.py")):
+        return True
+    return any(p in ("test", "tests", "testing") for p in parts[:-1])
+
+
+def is_code(path: str) -> bool:
+    """Tell whether a relative path is source code outside the test surface."""
+    return PurePosixPath(path).suffix in CODE_SUFFIXES and not is_test_surface(path)
+
+
+def is_injectable(path: str) -> bool:
+    """Tell whether a bug may be put there by the injectors that need no model: Python code of the product itself."""
+    parts = PurePosixPath(path).parts
+    return path.endswith(".py") and is_code(path) and not any(p in _ASIDE_FOLDERS for p in parts[:-1])

@@ -1,0 +1,142 @@
+"""An artifact in, a verdict out: the seven checks in order, then the controls, then the repeats.
+
+It stops at the first that fails; what comes after is recorded as not run. A check costs what earlier ones have not
+run already: states with the same tree share their runs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import PurePosixPath
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.checks import SEVEN, Check
+from pytest_ssr.checks.case import COMMENT_HASH_SEED, HASH_SEED, ORDER_SEED, Case, Finding
+from pytest_ssr.outcomes import some
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES, CheckResult, Verdict
+
+_COMMENT = b"# a comment, and nothing else, was added here\n"
+
+
+def step_names(extra: Sequence[tuple[str, Check]] = ()) -> tuple[str, ...]:
+    """Return the names of all steps of a validation, in order."""
+    return (*CHECK_NAMES, *(name for name, _ in extra), *CONTROL_NAMES, *REPEAT_NAMES)
+
+
+class Validation:
+    """Judges one artifact step by step, so that a caller can show each step as it is made."""
+
+    def __init__(
+        self, artifact: BugArtifact, bench: Workbench, *, extra_checks: Sequence[tuple[str, Check]] = ()
+    ) -> None:
+        self.case = Case(artifact, bench)
+        self._checks = (*SEVEN, *extra_checks)
+        self._results: dict[str, CheckResult] = {}
+        self._pending = self._steps()
+        self._failed = False
+
+    def result(self, name: str) -> CheckResult:
+        """Return the result of one step, making it and those before it; `passed` is None after a failure."""
+        while name not in self._results:
+            self._advance()
+        return self._results[name]
+
+    def verdict(self) -> Verdict:
+        """Make all steps and return the verdict."""
+        names = step_names(self._checks[len(SEVEN) :])
+        results = {name: self.result(name) for name in names}
+        case = self.case
+        return Verdict(
+            artifact_id=case.artifact.content_id(case.bench.snapshot.tree_hash),
+            tree_hash=case.bench.snapshot.tree_hash,
+            checks=tuple(results[name] for name, _ in self._checks),
+            controls=tuple(results[name] for name in CONTROL_NAMES),
+            repeats=tuple(results[name] for name in REPEAT_NAMES),
+            fail_to_pass=tuple(sorted(case.fail_to_pass)),
+            pass_to_pass=tuple(sorted(case.pass_to_pass)) if case.fail_to_pass else (),
+            set_aside=dict(sorted(case.set_aside.items())),
+            files_control=dict(case.files_control),
+        )
+
+    def _steps(self) -> Iterator[tuple[str, Callable[[], Finding]]]:
+        for name, check in self._checks:
+            yield name, lambda check=check: check(self.case)  # type: ignore[misc]
+        artifact = self.case.artifact
+        patches = (Patch.parse(b""), artifact.bug.reverse(), artifact.weaken)
+        for name, patch, wanted in zip(CONTROL_NAMES, patches, (False, True, False), strict=True):
+            yield name, lambda patch=patch, wanted=wanted: self._control(patch, wanted)  # type: ignore[misc]
+        yield REPEAT_NAMES[0], lambda: self._repeat(self.case.original, "original", self.case.stable)
+        yield REPEAT_NAMES[1], lambda: self._repeat(self.case.buggy, "buggy", self.case.pass_to_pass)
+
+    def _advance(self) -> None:
+        name, step = next(self._pending)
+        if self._failed:
+            self._results[name] = CheckResult(name, None, "not run: an earlier one failed")
+            return
+        self.case.log = []
+        start = time.perf_counter()
+        try:
+            finding = step()
+        except ArtifactError as error:
+            finding = Finding(False, str(error))
+        seconds = round(time.perf_counter() - start, 3)
+        self._failed = not finding.passed
+        self._results[name] = CheckResult(name, finding.passed, finding.reason, seconds, tuple(self.case.log))
+
+    def _control(self, patch: Patch, wanted: bool) -> Finding:
+        grade = self.grade(patch)
+        if grade.resolved is wanted:
+            return Finding(True, grade.reason)
+        if wanted:
+            return Finding(False, f"the exact reverse of the bug does not resolve it: {grade.reason}")
+        return Finding(False, f"resolved without a repair: {grade.reason}")
+
+    def grade(self, patch: Patch) -> Grade:
+        """Grade a patch against what this validation established."""
+        case = self.case
+        return grade_patch(
+            case.bench,
+            case.artifact,
+            patch,
+            fail_to_pass=case.fail_to_pass,
+            pass_to_pass=case.pass_to_pass,
+            like_s=case.original_seconds or None,
+        )
+
+    def _repeat(self, state: CodebaseState, name: str, passing: frozenset[str]) -> Finding:
+        """Run again with another hash seed and order, then with a comment added to the files of the bug."""
+        commented = state.replace(dict(self._commented(state)))
+        runs = (
+            (f"{name}", self.case.suite(state, name, hash_seed=HASH_SEED, order_seed=ORDER_SEED)),
+            (
+                f"{name} with a comment added",
+                self.case.suite(commented, f"{name}, comment added", hash_seed=COMMENT_HASH_SEED),
+            ),
+        )
+        for what, run in runs:
+            if run.fault:
+                return Finding(False, f"non-deterministic: {what}, run again: {run.fault}")
+            changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
+            if changed:
+                return Finding(False, f"non-deterministic: {what}, run again, differs in {some(changed)}")
+        return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs of {name}")
+
+    def _commented(self, state: CodebaseState) -> Iterator[tuple[str, FileEntry]]:
+        for path in self.case.artifact.bug.paths:
+            entry = state.entry(path)
+            if entry is not None and PurePosixPath(path).suffix in (".py", ".pyx", ".pxd", ".pyi"):
+                ending = b"" if entry.data.endswith(b"\n") or not entry.data else b"\n"
+                yield path, FileEntry(entry.data + ending + _COMMENT, entry.mode)
+
+
+def validate(
+    artifact: BugArtifact, bench: Workbench, *, extra_checks: Sequence[tuple[str, Check]] = ()
+) -> Verdict:
+    """Judge one artifact; raises SandboxError when the sandbox breaks, never for a bad artifact."""
+    return Validation(artifact, bench, extra_checks=extra_checks).verdict()
