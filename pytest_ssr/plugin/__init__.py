@@ -1,0 +1,106 @@
+"""The pytest plugin's front: options, fixtures, and a guard; everything else is imported when an option asks for it.
+
+A run without any `--ssr-*` option must cost next to nothing, so this module imports pytest and the standard library's
+lightest parts only.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pytest_ssr.artifact import BugArtifact
+    from pytest_ssr.sandbox.protocol import Sandbox
+
+_OPTIONS = (
+    ("count", int, "how many valid artifacts are wanted (default 10)"),
+    ("injector", str, "comma-separated: mutation, removal, combination, history, mutmut, or what a plugin adds"),
+    ("seed", int, "the same tree and seed give the same artifacts (default 0)"),
+    ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
+    ("sandbox", str, "auto, bubblewrap, process, or what a plugin adds (default auto)"),
+    ("store", str, "where results are kept (default .ssr in the project)"),
+    ("python", str, "the interpreter whose environment runs the tests (default: .venv, else the current one)"),
+    ("time-limit", float, "seconds for one run of the whole suite (default 600)"),
+    ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
+    ("min-changed-files", int, "files that the bug must change (default 1)"),
+    ("min-failing-tests", int, "tests that must go from pass to fail (default 1)"),
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options; each value is also an ini option, `--ssr-count` as `ssr_count`."""
+    group = parser.getgroup("ssr", "self-play SWE-RL: proven bugs from this project's tests")
+    group.addoption("--ssr-inject", action="store_true", help="inject bugs into this project; keep the proven ones")
+    group.addoption(
+        "--ssr-validate", action="append", default=[], metavar="PATH", help="validate artifacts: seven items each"
+    )
+    group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
+    for name, kind, text in _OPTIONS:
+        group.addoption(f"--ssr-{name}", default=None, metavar=kind.__name__.upper(), help=text)
+        parser.addini(f"ssr_{name.replace('-', '_')}", text, default=None)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """Make the hooks known."""
+    from pytest_ssr import hookspecs
+
+    pluginmanager.add_hookspecs(hookspecs)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register what an option asks for."""
+    config.addinivalue_line("markers", "ssr: a step of pytest-ssr's own")
+    if config.option.ssr_inject and config.option.ssr_validate:
+        raise pytest.UsageError("--ssr-inject and --ssr-validate are two jobs; give one of them")
+    if config.option.ssr_inject:
+        from pytest_ssr.plugin.inject import InjectPlugin
+
+        config.pluginmanager.register(InjectPlugin(config), "ssr-inject")
+    elif config.option.ssr_validate:
+        from pytest_ssr.plugin.validate import ValidatePlugin
+
+        config.pluginmanager.register(ValidatePlugin(config), "ssr-validate")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Never import an artifact's parser: its name looks like a test module, its content is untrusted."""
+    if module_path.name not in ("test_parser.py", "parse_test_output.py"):
+        return None
+    beside = set(os.listdir(module_path.parent))
+    if not beside & {"bug_inject.diff", "bug_patch.diff", "test_script.sh"}:
+        return None
+    from pytest_ssr.plugin.guard import UntrustedModule
+
+    return UntrustedModule.from_parent(parent, path=module_path)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test that asks for `ssr_artifact` once for each artifact in the store."""
+    if "ssr_artifact" in metafunc.fixturenames:
+        from pytest_ssr.plugin.options import stored_artifact_ids
+
+        metafunc.parametrize("ssr_artifact", stored_artifact_ids(metafunc.config), indirect=True)
+
+
+@pytest.fixture
+def ssr_artifact(request: pytest.FixtureRequest) -> BugArtifact:
+    """One artifact of the project's store; the test runs once for each of them."""
+    from pytest_ssr.plugin.options import open_store
+
+    return open_store(request.config).artifact(request.param)
+
+
+@pytest.fixture
+def ssr_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+    """An open sandbox on a fresh copy-on-write view of the project's files, closed after the test."""
+    from pytest_ssr.plugin.options import open_sandbox
+
+    with open_sandbox(request.config) as sandbox:
+        yield sandbox

@@ -1,0 +1,247 @@
+"""`pytest --ssr-inject`: each candidate is a node, each of its steps an item; the valid ones end up in the store.
+
+A rejected candidate is no failure of anybody's tests: its item is reported in a category of its own, and the items
+after it leave no report. Under xdist the controller measures the baseline, the workers share it through the store,
+and a candidate's items stay on one worker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from pytest_ssr.campaign import Attempt, AttemptStatus, Campaign, Trial, counted
+from pytest_ssr.opening import open_campaign
+from pytest_ssr.plugin import options
+from pytest_ssr.report import attempt_line, progress_line, summary_lines
+from pytest_ssr.validator import step_names
+
+_PER_WANTED = 30
+_AT_LEAST = 60
+_SCREENING = "screening"
+_COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
+
+
+class CandidateNode(pytest.Collector):
+    """One candidate; its children are the steps."""
+
+    campaign: Campaign
+    index: int
+    trial: Trial | None = None
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """Yield one item for each step, in order."""
+        names = (_SCREENING, *step_names(self.campaign.extra_checks))
+        return [CandidateStep.from_parent(self, name=name) for name in names]
+
+    def opened(self) -> Trial:
+        """Return the trial, opened when the first of its steps runs."""
+        if self.trial is None:
+            candidate = self.campaign.candidate(self.index)
+            assert candidate is not None
+            self.trial = Trial(self.campaign, self.index, candidate)
+        return self.trial
+
+
+class RejectedError(Exception):
+    """Carries what became of a candidate out of its item."""
+
+
+class CandidateStep(pytest.Item):
+    """One step of one candidate."""
+
+    def runtest(self) -> None:
+        """Make the step; when the candidate ends with it, say how."""
+        node = self.parent
+        assert isinstance(node, CandidateNode)
+        attempt = node.campaign.known(node.index) or self._made(node.opened())
+        if attempt is None:
+            return
+        self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
+        verdict = node.campaign.store.verdict(attempt.artifact_id) if attempt.artifact_id else None
+        if verdict is not None:
+            self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
+        if attempt.status is not AttemptStatus.VALID:
+            pytest.skip(f"{attempt.status}: {attempt.reason}")
+
+    def _made(self, trial: Trial) -> Attempt | None:
+        if trial.validation is None and trial.attempt is None:
+            trial.screen()
+        if trial.attempt is not None:
+            return trial.attempt
+        if self.name == _SCREENING:
+            return None
+        assert trial.validation is not None
+        result = trial.validation.result(self.name)
+        last = step_names(trial.extra_checks)[-1]
+        return trial.finish() if not result.passed or self.name == last else None
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Return the project's directory and the item's id, for reports."""
+        return self.path, None, self.nodeid
+
+
+class InjectPlugin:
+    """Collects candidates instead of tests, and reports what came of them."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        with options.user_errors():
+            self.count = options.wanted_count(config)
+            options.rule_settings(config)
+        self.config = config
+        self.worker = hasattr(config, "workerinput")
+        self.campaign: Campaign | None = None
+        self.start = time.monotonic()
+        self.attempts: dict[int, Attempt] = {}
+        self.selected: list[int] = []
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionstart(self, session: pytest.Session) -> None:
+        """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
+        with options.user_errors():
+            self.campaign = open_campaign(
+                self.config.rootpath, options.open_store(self.config), **options.campaign_arguments(self.config)
+            )
+        self.start = time.monotonic()
+        terminal = self._terminal()
+        if terminal is not None:
+            terminal.showfspath = False
+            self._say_baseline(terminal)
+
+    def _say_baseline(self, terminal: Any) -> None:
+        assert self.campaign is not None
+        base, bench = self.campaign.baseline, self.campaign.bench
+        terminal.write_line(
+            f"ssr: {len(base.stable)} of {len(base.collected)} tests pass every time, one run takes "
+            f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {self.campaign.store.root}"
+        )
+        if base.set_aside:
+            shown = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
+            more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
+            terminal.write_line(f"ssr: set aside: {', '.join(shown)}{more}")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection(self, session: pytest.Session) -> bool:
+        """Fill the session with steps of candidates; the project's own tests are not collected."""
+        campaign = self.campaign
+        assert campaign is not None
+        items: list[pytest.Item] = []
+        with options.user_errors():
+            for index in range(max(_AT_LEAST, _PER_WANTED * self.count)):
+                candidate = campaign.candidate(index)
+                if candidate is None:
+                    break
+                name = f"{index:05d}-{candidate.operator}[{candidate.path}:{candidate.line}:{candidate.scope}]"
+                node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
+                node.campaign, node.index = campaign, index
+                items.extend(node.collect())
+        session.items = items
+        hook = self.config.hook
+        hook.pytest_collection_modifyitems(session=session, config=self.config, items=items)
+        self.selected = sorted({i.parent.index for i in items if isinstance(i.parent, CandidateNode)})
+        session.testscollected = len(items)
+        hook.pytest_collection_finish(session=session)
+        return True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
+        """Pass over what is no longer needed without a report."""
+        node = item.parent
+        if not isinstance(item, CandidateStep) or not isinstance(node, CandidateNode):
+            return None
+        trial = node.trial
+        reported = getattr(node, "reported", False)
+        if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
+            return True
+        return True if self._enough_before(node.index) else None
+
+    def _enough_before(self, index: int) -> bool:
+        """Tell whether as many as wanted are valid among the candidates that come before this one."""
+        campaign = self.campaign
+        assert campaign is not None
+        for earlier in self.selected or range(index):
+            if earlier < index and earlier not in self.attempts:
+                known = campaign.known(earlier)
+                if known is not None:
+                    self.attempts[earlier] = known
+        valid = sum(a.status is AttemptStatus.VALID for i, a in self.attempts.items() if i < index)
+        return valid >= self.count
+
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
+        """Remember that a candidate has been reported, so that its later steps stay silent."""
+        if call.when == "call" and any(k == "ssr" for k, _ in item.user_properties):
+            item.parent.reported = True  # type: ignore[union-attr]
+
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> tuple[str, str, str] | None:
+        """Count candidates, not steps."""
+        if not report.nodeid.startswith("ssr-inject::") or report.failed:
+            return None
+        status = _status_of(report)
+        if report.when == "call" and status is not None:
+            return status[1], "", status[1].upper()
+        if report.when == "call":
+            return "", "", "PASSED" if self.config.option.verbose > 0 else ""
+        return "", "", ""
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Show each candidate's end, the counts, and an estimate of the time left."""
+        status = _status_of(report) if report.when == "call" else None
+        campaign, terminal = self.campaign, self._terminal()
+        if status is None or self.worker or campaign is None:
+            return
+        attempt = campaign.known(status[0])
+        if attempt is None:
+            return
+        self.attempts[attempt.index] = attempt
+        if terminal is not None and self.config.option.verbose >= 0:
+            done = counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
+            progress = progress_line(done, self.count, time.monotonic() - self.start)
+            terminal.ensure_newline()
+            colour = {"green": True} if attempt.status is AttemptStatus.VALID else {}
+            terminal.write(attempt_line(attempt)[:9], **colour)
+            terminal.write_line(f"{attempt_line(attempt)[9:]}  [{progress}]")
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
+        """Exit with 0 exactly when the wanted number was reached."""
+        plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if not self.worker and self.campaign is not None and exitstatus in plain:
+            valid = sum(a.status is AttemptStatus.VALID for a in self.attempts.values())
+            session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Show the valid artifacts, the rejections by check, and what the tests missed."""
+        if self.campaign is None:
+            return
+        attempts = counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
+        terminalreporter.section("ssr")
+        for kind, line in summary_lines(attempts, diffs=self.config.option.ssr_diffs):
+            terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
+        valid = sum(a.status is AttemptStatus.VALID for a in attempts)
+        if valid < self.count:
+            terminalreporter.write_line(
+                f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
+            )
+        terminalreporter.write_line(f"artifacts: {self.campaign.store.root / 'artifacts'}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
+        """Keep a candidate's steps on one worker."""
+        from xdist.scheduler import LoadScopeScheduling
+
+        return LoadScopeScheduling(config, log)
+
+    def _terminal(self) -> Any:
+        return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None
+
+
+def _status_of(report: pytest.TestReport) -> tuple[int, str] | None:
+    """Return the candidate's index and status, if it ended with this report."""
+    for key, value in report.user_properties:
+        if key == "ssr":
+            index, _, status = str(value).partition(":")
+            return int(index), status
+    return None

@@ -1,0 +1,130 @@
+"""pytest's options in, the package's settings, store and sandboxes out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ssr.checks import Check
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import SettingsError, SsrError
+from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
+from pytest_ssr.sandbox.protocol import Sandbox
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+
+def option(config: pytest.Config, name: str) -> str | None:
+    """Return an option's text from the command line, else from the ini file, else None."""
+    given = config.getoption(f"ssr_{name}")
+    if given is None:
+        given = config.getini(f"ssr_{name}")
+    return str(given) if given not in (None, "", []) else None
+
+
+def number(config: pytest.Config, name: str, default: int) -> int:
+    """Return a whole number; raises SettingsError naming the option."""
+    text = option(config, name)
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        raise SettingsError(f"--ssr-{name.replace('_', '-')} takes a whole number, not {text!r}") from None
+
+
+def wanted_count(config: pytest.Config) -> int:
+    """Return how many valid artifacts are wanted."""
+    count = number(config, "count", DEFAULT_COUNT)
+    if count < 1:
+        raise SettingsError(f"--ssr-count must be at least 1, not {count}")
+    return count
+
+
+def rule_settings(config: pytest.Config) -> RuleSettings:
+    """Return the thresholds and limits."""
+    text = option(config, "time_limit")
+    default = RuleSettings()
+    try:
+        time_limit = default.time_limit_s if text is None else float(text)
+    except ValueError:
+        raise SettingsError(f"--ssr-time-limit takes a number of seconds, not {text!r}") from None
+    return RuleSettings(
+        min_passing_tests=number(config, "min_passing_tests", default.min_passing_tests),
+        min_changed_files=number(config, "min_changed_files", default.min_changed_files),
+        min_failing_tests=number(config, "min_failing_tests", default.min_failing_tests),
+        time_limit_s=time_limit,
+    )
+
+
+def store_path(config: pytest.Config) -> Path:
+    """Return where the store lies."""
+    return config.rootpath / (option(config, "store") or ".ssr")
+
+
+def open_store(config: pytest.Config) -> Store:
+    """Open the store, making it where there is none."""
+    return Store(store_path(config))
+
+
+def stored_artifact_ids(config: pytest.Config) -> list[str]:
+    """Return the ids in the store, without making one."""
+    folder = store_path(config) / "artifacts"
+    return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+
+
+def extra_checks(config: pytest.Config) -> list[tuple[str, Check]]:
+    """Return the checks that plugins add, in a fixed order."""
+    offered: list[list[tuple[str, Check]]] = config.hook.pytest_ssr_checks(config=config)
+    return sorted((pair for group in offered for pair in group), key=lambda pair: pair[0])
+
+
+def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
+    """Return what plugins offer by name; kind is `injectors` or `sandboxes`."""
+    groups: list[Mapping[str, Any]] = getattr(config.hook, f"pytest_ssr_{kind}")(config=config)
+    return {name: thing for group in groups for name, thing in group.items()}
+
+
+def opening_arguments(config: pytest.Config) -> dict[str, Any]:
+    """Return the keyword arguments that `open_workbench` and `open_campaign` share."""
+    python = option(config, "python")
+    return {
+        "settings": rule_settings(config),
+        "sandbox": option(config, "sandbox") or "auto",
+        "python": Path(python) if python else None,
+        "extra_sandboxes": offered(config, "sandboxes"),
+    }
+
+
+def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
+    """Return all keyword arguments of `open_campaign`."""
+    sources = option(config, "source")
+    return {
+        **opening_arguments(config),
+        "injectors": option(config, "injector") or DEFAULT_INJECTORS,
+        "seed": number(config, "seed", 0),
+        "sources": [s.strip() for s in sources.split(",")] if sources else [],
+        "extra_injectors": offered(config, "injectors"),
+        "extra_checks": extra_checks(config),
+    }
+
+
+@contextmanager
+def open_sandbox(config: pytest.Config) -> Iterator[Sandbox]:
+    """Open a sandbox on the project's files as they are now."""
+    with user_errors():
+        bench = open_workbench(config.rootpath, open_store(config), **opening_arguments(config))
+        sandbox = CodebaseState(bench.snapshot).open(bench.provider, readable=bench.interpreter.readable)
+    with sandbox:
+        yield sandbox
+
+
+@contextmanager
+def user_errors() -> Iterator[None]:
+    """Show our own errors as pytest shows usage errors: one message, no traceback."""
+    try:
+        yield
+    except SsrError as error:
+        raise pytest.UsageError(f"ssr: {error}") from None
