@@ -1,0 +1,320 @@
+"""What each command of `ssr` does: parsed arguments in, printed text or JSON out, an exit code back."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from harness.terminal import Terminal
+from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.campaign import Attempt, AttemptStatus, Campaign, counted
+from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading import grade_patch
+from pytest_ssr.opening import open_campaign, open_workbench
+from pytest_ssr.patch import Patch
+from pytest_ssr.report import attempt_line, missed, progress_line, rejections, summary_lines
+from pytest_ssr.sandbox import probe_all
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store, resolve_artifact
+from pytest_ssr.validator import Validation
+from pytest_ssr.verdict import Verdict
+
+DONE, NO, BROKEN = 0, 1, 3
+_GIVE_UP_AFTER = 60
+
+
+def inject(arguments: argparse.Namespace) -> int:
+    """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
+    if arguments.count < 1 or arguments.jobs < 1:
+        raise SettingsError(f"--count and --jobs must be at least 1, not {arguments.count} and {arguments.jobs}")
+    terminal = Terminal(quiet=arguments.json)
+    terminal.status("copying the project and measuring its tests (three runs)")
+    campaign = open_campaign(
+        arguments.repo,
+        Store(arguments.store or arguments.repo / ".ssr"),
+        settings=_settings(arguments),
+        injectors=arguments.injector,
+        seed=arguments.seed,
+        sandbox=arguments.sandbox,
+        python=arguments.python,
+        sources=arguments.source,
+    )
+    base = campaign.baseline
+    terminal.say(
+        f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
+        f"sandbox {campaign.bench.provider.name}, Python {base.python}"
+    )
+    for name, why in list(base.set_aside.items())[:5]:
+        terminal.say(f"set aside: {name} ({why})")
+    if len(base.set_aside) > 5:
+        terminal.say(f"set aside: {len(base.set_aside) - 5} more")
+    attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
+    reached = sum(a.status is AttemptStatus.VALID for a in attempts) >= arguments.count
+    if arguments.json:
+        print(json.dumps(_inject_json(campaign, attempts, arguments.count), indent=1))
+    else:
+        for kind, line in summary_lines(attempts, diffs=arguments.diffs):
+            terminal.say(line, kind)
+        if not reached:
+            terminal.say("fewer than wanted: try another --seed or --injector", "bad")
+        terminal.say(f"artifacts: {campaign.store.root / 'artifacts'}")
+    return DONE if reached else NO
+
+
+def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> list[Attempt]:
+    """Try candidates in order, `jobs` at a time, until `count` in that order are valid."""
+    done: dict[int, Attempt] = {}
+    limit = _GIVE_UP_AFTER * count
+
+    def in_order() -> list[Attempt]:
+        prefix = []
+        for index in range(len(done)):
+            if index not in done:
+                break
+            prefix.append(done[index])
+        return prefix
+
+    with ThreadPoolExecutor(jobs) as pool:
+        running: list[Future[Attempt | None]] = []
+        following, exhausted = 0, False
+        while True:
+            prefix = counted(in_order(), count)
+            enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
+            while not (enough or exhausted) and len(running) < jobs and following < limit:
+                running.append(pool.submit(campaign.attempt, following))
+                following += 1
+            if not running or enough:
+                for left in running:
+                    left.cancel()
+                return prefix
+            terminal.status(progress_line(prefix, count, terminal.elapsed_s))
+            finished = next((f for f in running if f.done()), running[0])
+            attempt = finished.result()
+            running.remove(finished)
+            if attempt is None:
+                exhausted = True
+            else:
+                done[attempt.index] = attempt
+                terminal.say(attempt_line(attempt), attempt.status.value)
+
+
+def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) -> dict[str, Any]:
+    base = campaign.baseline
+    return {
+        "wanted": count,
+        "valid": [a.artifact_id for a in attempts if a.status is AttemptStatus.VALID],
+        "store": str(campaign.store.root),
+        "tree_hash": campaign.snapshot.tree_hash,
+        "sandbox": campaign.bench.provider.name,
+        "baseline": {
+            "collected": len(base.collected),
+            "stable": len(base.stable),
+            "set_aside": dict(base.set_aside),
+            "seconds": base.seconds,
+        },
+        "rejected": dict(rejections(attempts)),
+        "missed": [
+            {"path": path, "scope": scope, "changes": [a.to_json() for a in survivors]}
+            for (path, scope), survivors in missed(attempts).items()
+        ],
+        "attempts": [a.to_json() for a in attempts],
+    }
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Judge artifacts; 0 when all are valid, else 1."""
+    directories = find_artifacts(arguments.path)
+    terminal = Terminal(quiet=arguments.json)
+    results: list[dict[str, Any]] = []
+    with _bench(arguments) as bench:
+        for number, directory in enumerate(directories, 1):
+            terminal.status(f"{number} of {len(directories)}: {directory}")
+            verdict = _verdict(directory, bench)
+            results.append(_verdict_json(directory, verdict))
+            if verdict.valid:
+                terminal.say(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
+            else:
+                failed = verdict.rejection
+                why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
+                terminal.say(f"invalid   {directory}  {why}", "bad")
+    if arguments.json:
+        print(json.dumps({"artifacts": results}, indent=1))
+    return DONE if all(r["valid"] for r in results) else NO
+
+
+def _verdict(directory: Path, bench: Workbench) -> Verdict:
+    try:
+        artifact = read_artifact(directory)
+    except ArtifactError as error:
+        return Verdict("", bench.snapshot.tree_hash, fault=str(error))
+    return Validation(artifact, bench.scoped()).verdict()
+
+
+def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
+    data = verdict.to_json()
+    return {
+        "path": str(directory),
+        "id": verdict.artifact_id or None,
+        "valid": verdict.valid,
+        "reason": verdict.fault or (verdict.rejection.reason if verdict.rejection else ""),
+        **{key: data[key] for key in ("checks", "controls", "repeats", "fail_to_pass", "pass_to_pass", "set_aside")},
+    }
+
+
+def list_store(arguments: argparse.Namespace) -> int:
+    """List a store's artifacts."""
+    store = _existing(arguments.store)
+    rows = [{"id": i, **_facts(store.artifact(i))} for i in store.artifact_ids()]
+    if arguments.json:
+        print(json.dumps({"artifacts": rows}, indent=1))
+        return DONE
+    terminal = Terminal()
+    for row in rows:
+        terminal.say(
+            f"{row['id']}  {row['strategy']:11} {row['operator']:22} {row['files']} files  "
+            f"+{row['lines_added']} -{row['lines_removed']}  F2P {row['fail_to_pass']}  {row['place']}"
+        )
+    terminal.say(f"{len(rows)} artifacts")
+    return DONE
+
+
+def _facts(artifact: BugArtifact) -> dict[str, Any]:
+    info = artifact.info
+    injector = info.get("injector") or {}
+    return {
+        "strategy": injector.get("strategy", "?"),
+        "operator": injector.get("operator", "?"),
+        "place": f"{injector.get('path', artifact.bug.paths[0])}:{injector.get('line', '?')} "
+        f"{injector.get('scope', '')}",
+        "fail_to_pass": len(info.get("FAIL_TO_PASS", ())),
+        "pass_to_pass": len(info.get("PASS_TO_PASS", ())),
+        **artifact.sizes(),
+    }
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Show one artifact."""
+    store = _existing(arguments.store) if arguments.store or Path(".ssr").is_dir() else None
+    directory = resolve_artifact(arguments.artifact, store)
+    artifact = read_artifact(directory)
+    contents = {n: d.decode("utf-8", "replace") for n, d in artifact.contents().items()}
+    if arguments.json:
+        print(json.dumps({"path": str(directory), **_facts(artifact), "info": artifact.info, "files": contents}))
+        return DONE
+    terminal = Terminal()
+    terminal.say(str(directory), "heading")
+    for key, value in _facts(artifact).items():
+        terminal.say(f"{key.replace('_', ' '):15} {value}")
+    for name in artifact.info.get("FAIL_TO_PASS", ())[:20]:
+        terminal.say(f"FAIL_TO_PASS    {name}")
+    verdict = artifact.info.get("verdict")
+    for result in (*verdict["checks"], *verdict["controls"], *verdict["repeats"]) if verdict else ():
+        terminal.say(f"{result['name']:17} {'passed' if result['passed'] else 'failed'}  {result['reason']}")
+    for name in ("bug_inject.diff", "test_weaken.diff"):
+        terminal.say("")
+        for line in contents[name].splitlines():
+            terminal.say(line, "added" if line.startswith("+") else "removed" if line.startswith("-") else "")
+    return DONE
+
+
+def grade(arguments: argparse.Namespace) -> int:
+    """Grade a patch; 0 resolved, 1 not, 3 no grade."""
+    store_path = arguments.store or arguments.repo / ".ssr"
+    store = Store(store_path) if store_path.is_dir() else None
+    artifact = read_artifact(resolve_artifact(arguments.artifact, store))
+    patch = _patch(arguments.patch)
+    with _bench(arguments) as bench:
+        sets = _recorded(artifact, store, bench)
+        if sets is None:
+            verdict = Validation(artifact, bench).verdict()
+            if not verdict.valid:
+                failed = verdict.rejection
+                raise ArtifactError(f"the artifact is not valid, nothing to grade: {failed and failed.reason}")
+            sets = (verdict.fail_to_pass, verdict.pass_to_pass)
+        result = grade_patch(bench, artifact, patch, fail_to_pass=sets[0], pass_to_pass=sets[1])
+    if arguments.json:
+        print(json.dumps(result.to_json(), indent=1))
+    else:
+        terminal = Terminal()
+        word = {True: "resolved", False: "unresolved", None: "no grade"}[result.resolved]
+        terminal.say(f"{word}: {result.reason}", "valid" if result.resolved else "bad")
+        for flag in result.flags:
+            terminal.say(f"flag: {flag}", "missed")
+    return {True: DONE, False: NO, None: BROKEN}[result.resolved]
+
+
+def _recorded(
+    artifact: BugArtifact, store: Store | None, bench: Workbench
+) -> tuple[Sequence[str], Sequence[str]] | None:
+    """The ids of our own verdict on exactly this artifact and tree; what an artifact claims of itself is not used."""
+    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash)) if store else None
+    return (verdict.fail_to_pass, verdict.pass_to_pass) if verdict is not None and verdict.valid else None
+
+
+def _patch(path: Path) -> Patch:
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
+    return Patch.parse(data)
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Say what works here; 0 when a sandbox that isolates does, else 1."""
+    probes = probe_all()
+    interpreter = find_interpreter(Path.cwd(), arguments.python)
+    isolates = any(a.works for name, a in probes.items() if name != "process")
+    if arguments.json:
+        rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
+        print(json.dumps({"sandboxes": rows, "python": str(interpreter.executable)}, indent=1))
+        return DONE if isolates else NO
+    terminal = Terminal()
+    for name, found in probes.items():
+        terminal.say(f"{name:11} {'works' if found.works else 'does not work'}: {found.detail}", "valid" if found.works else "bad")
+        if found.remedy:
+            terminal.say(f"{'':11} {found.remedy}")
+    terminal.say(f"{'python':11} {interpreter.executable} ({interpreter.version})")
+    return DONE if isolates else NO
+
+
+def _settings(arguments: argparse.Namespace) -> RuleSettings:
+    return RuleSettings(
+        min_passing_tests=arguments.min_passing_tests,
+        min_changed_files=arguments.min_changed_files,
+        min_failing_tests=arguments.min_failing_tests,
+        per_hunk=getattr(arguments, "per_hunk", False),
+        time_limit_s=arguments.time_limit,
+    )
+
+
+@contextlib.contextmanager
+def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
+    """Open a workbench whose copy of the project lies in the store, or else in a folder that is removed after."""
+    with contextlib.ExitStack() as stack:
+        if arguments.store is None:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ssr-store-")))
+        else:
+            folder = arguments.store
+        yield open_workbench(
+            arguments.repo,
+            Store(folder),
+            settings=_settings(arguments),
+            sandbox=arguments.sandbox,
+            python=arguments.python,
+        )
+
+
+def _existing(path: Path | None) -> Store:
+    folder = path or Path(".ssr")
+    if not (folder / "artifacts").is_dir():
+        raise SettingsError(f"{folder} is no store: it has no folder `artifacts`")
+    return Store(folder)

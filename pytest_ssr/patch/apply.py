@@ -1,0 +1,72 @@
+"""A patch and a tree in, the changed files out; exact: no fuzz, no search for the place, nothing half applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch.binary import decode
+from pytest_ssr.patch.model import ChangeKind, FileChange, FileEntry, Patch
+
+
+def apply_patch(patch: Patch, read: Callable[[str], FileEntry | None]) -> dict[str, FileEntry | None]:
+    """Return the files that change, None for those that go; raises ArtifactError naming file, hunk and line.
+
+    read: returns a file of the tree, or None when there is none.
+    """
+    result: dict[str, FileEntry | None] = {}
+    for change in patch.files:
+        old = read(change.old_path) if change.old_path is not None else None
+        if change.old_path is not None and old is None:
+            raise ArtifactError(f"{change.old_path} does not exist in the tree the diff is applied to")
+        if change.new_path is not None and change.new_path != change.old_path and read(change.new_path) is not None:
+            raise ArtifactError(f"{change.new_path} exists already in the tree the diff is applied to")
+        if old is not None and change.old_mode is not None and (old.mode == 0o120000) != (change.old_mode == 0o120000):
+            raise ArtifactError(f"{change.old_path} is a symlink on one side only")
+        data = _content(change, old.data if old is not None else b"")
+        if change.kind is ChangeKind.DELETED and data:
+            raise ArtifactError(f"{change.old_path} holds more than the diff deletes")
+        if change.old_path is not None and change.kind is not ChangeKind.COPIED:
+            result[change.old_path] = None
+        if change.new_path is not None:
+            mode = old.mode if old is not None else 0o100644
+            if change.new_mode is not None and change.old_mode != change.new_mode:
+                mode = change.new_mode
+            result[change.new_path] = FileEntry(data, mode)
+    return result
+
+
+def _content(change: FileChange, old: bytes) -> bytes:
+    if change.binary:
+        return decode(change.forward, old, change.path)
+    if not change.hunks:
+        if change.kind is ChangeKind.DELETED and old:
+            raise ArtifactError(f"{change.old_path} is not empty, but the diff deletes no line of it")
+        return old
+    lines = old.split(b"\n")
+    lines = [x + b"\n" for x in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    result: list[bytes] = []
+    at = 0
+    for number, hunk in enumerate(change.hunks, 1):
+        start = hunk.old_start - (1 if hunk.old_count else 0)
+        wanted = hunk.side(b"-")
+        found = lines[start : start + len(wanted)]
+        if start < at or found != wanted:
+            raise ArtifactError(f"hunk {number} of {change.path} does not apply: {_mismatch(start, found, wanted)}")
+        result += lines[at:start]
+        result += hunk.side(b"+")
+        at = start + len(wanted)
+    result += lines[at:]
+    if any(not x.endswith(b"\n") for x in result[:-1]):
+        raise ArtifactError(f"{change.path}: the diff puts lines after a last line without a newline")
+    return b"".join(result)
+
+
+def _mismatch(start: int, found: list[bytes], wanted: list[bytes]) -> str:
+    for offset, line in enumerate(wanted):
+        if offset >= len(found):
+            return f"the file ends before line {start + offset + 1}"
+        if found[offset] != line:
+            is_, should = (x.decode(errors="replace").rstrip("\n")[:60] for x in (found[offset], line))
+            return f"line {start + offset + 1} is {is_!r}, not {should!r}"
+    return "it overlaps the hunk before it"

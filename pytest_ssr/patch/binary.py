@@ -1,0 +1,87 @@
+"""Git's binary hunks: base-85 lines of zlib data, a literal file or a delta (git's `Documentation/gitformat-pack`)."""
+
+from __future__ import annotations
+
+import base64
+import zlib
+
+from pytest_ssr.errors import ArtifactError
+
+_MAX_BYTES = 256 * 1024**2
+
+
+def encode(data: bytes) -> list[bytes]:
+    """Return a literal block: the line with the size, the data, and the empty line that ends it."""
+    packed = zlib.compress(data)
+    lines = [b"literal %d\n" % len(data)]
+    for start in range(0, len(packed), 52):
+        chunk = packed[start : start + 52]
+        size = len(chunk)
+        length = bytes([size + 64 if size <= 26 else size - 26 + 96])
+        lines.append(length + base64.b85encode(chunk + b"\0" * (-size % 4)) + b"\n")
+    return [*lines, b"\n"]
+
+
+def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
+    """Return the content that a block makes of `old`; raises ArtifactError when it is damaged."""
+    try:
+        word, _, size_text = block[0].strip().partition(b" ")
+        packed = b"".join(_line(line) for line in block[1:] if line.strip())
+        stream = zlib.decompressobj()
+        data = stream.decompress(packed, _MAX_BYTES)
+        if not stream.eof or len(data) != int(size_text):
+            raise ValueError("the size is not the one stated")
+        return data if word == b"literal" else _delta(data, old)
+    except (ValueError, IndexError, zlib.error) as error:
+        raise ArtifactError(f"{path}: the binary patch is damaged: {error}") from None
+
+
+def _line(line: bytes) -> bytes:
+    text = line.rstrip(b"\n")
+    size = text[0] - 64 if text[0] <= 90 else text[0] - 96 + 26
+    data = base64.b85decode(text[1:])
+    if not 0 < size <= 52 or len(data) < size:
+        raise ValueError("a line has the wrong length")
+    return data[:size]
+
+
+def _delta(delta: bytes, old: bytes) -> bytes:
+    position, sizes = 0, []
+    for _ in range(2):
+        size = shift = 0
+        while True:
+            byte = delta[position]
+            position += 1
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if not byte & 0x80:
+                break
+        sizes.append(size)
+    if sizes[0] != len(old):
+        raise ValueError("the file is not the one it was made from")
+    result = bytearray()
+    while position < len(delta):
+        code = delta[position]
+        position += 1
+        if code & 0x80:
+            offset = length = 0
+            for bit in range(7):
+                if code & (1 << bit):
+                    shift = 8 * bit if bit < 4 else 8 * (bit - 4)
+                    if bit < 4:
+                        offset |= delta[position] << shift
+                    else:
+                        length |= delta[position] << shift
+                    position += 1
+            length = length or 0x10000
+            if offset + length > len(old):
+                raise ValueError("it copies from beyond the end")
+            result += old[offset : offset + length]
+        elif code:
+            result += delta[position : position + code]
+            position += code
+        else:
+            raise ValueError("it holds a reserved instruction")
+    if len(result) != sizes[1]:
+        raise ValueError("the result has the wrong size")
+    return bytes(result)
