@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -161,7 +162,9 @@ class BubblewrapSandbox:
             written=lambda: disk_bytes(self._upper, self._folder / "scratch") - self._copied,
         )
         self._pending.clear()
-        return result
+        code = result.exit_code
+        # bubblewrap reports a signal as a shell does.
+        return replace(result, exit_code=128 - code) if code is not None and 128 < code < 193 else result
 
     def _bwrap(self, cwd: str) -> list[str]:
         words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]

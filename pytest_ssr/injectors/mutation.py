@@ -1,0 +1,40 @@
+"""The injector `mutation`: one small change by one operator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+from tree_sitter import Node
+
+from pytest_ssr.injectors.drawing import Change, draw
+from pytest_ssr.injectors.operators import OPERATORS, Operator
+from pytest_ssr.injectors.protocol import Candidate, SourceTree
+from pytest_ssr.injectors.python_source import ParsedSource, Scope, walk
+
+_BY_TYPE: dict[str, list[Operator]] = {}
+for _operator in OPERATORS:
+    for _type in _operator.types:
+        _BY_TYPE.setdefault(_type, []).append(_operator)
+
+
+class MutationInjector:
+    """Draws places evenly and operators in balance."""
+
+    name = "mutation"
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        """Yield one candidate after another until all changes of all places are drawn."""
+        return draw(tree, strategy=self.name, seed=seed, enumerate_changes=changes_of)
+
+
+def changes_of(source: ParsedSource, scope: Scope, chance: Random) -> Sequence[Change]:
+    """Return every change that some operator makes in a scope."""
+    nodes: list[Node] = [scope.node] if scope.kind == "class" else list(walk(scope.node))
+    return [
+        (operator.name, edits)
+        for node in nodes
+        for operator in _BY_TYPE.get(node.type, ())
+        for edits in operator.find(source, node, chance)
+        if all(scope.start <= e.start and e.end <= max(scope.end, source.line_end(scope.end)) for e in edits)
+    ]

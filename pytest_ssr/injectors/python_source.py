@@ -1,0 +1,190 @@
+"""A Python file in; its syntax tree, its functions and classes, and edits of byte spans out.
+
+Edits replace bytes, so formatting and comments survive by construction (tree-sitter and its Python grammar).
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import tokenize
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import tree_sitter_python
+from tree_sitter import Language, Node, Parser
+
+MODULE = "<module>"
+_NOT_CODE = frozenset(("type", "comment", "import_statement", "import_from_statement", "future_import_statement"))
+DEFINITIONS = ("function_definition", "class_definition", "decorated_definition")
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """A span of bytes and what takes its place."""
+
+    start: int
+    """First byte."""
+    end: int
+    """One past the last byte."""
+    text: bytes
+    """The replacement."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """A function with all that is nested in it, a class, or a statement of the module."""
+
+    qualname: str
+    """`Parser.parse`, or `<module>`."""
+    kind: str
+    """function, class or module."""
+    node: Node
+    """The definition (without decorators) or the statement."""
+    start: int
+    """First byte of the first line of the whole, decorators included."""
+    end: int
+    """One past the last byte of the whole."""
+
+    @property
+    def line(self) -> int:
+        """1-based line of the definition."""
+        return self.node.start_point.row + 1
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedSource:
+    """One file and its syntax tree."""
+
+    path: str
+    """Relative path."""
+    data: bytes
+    """The content."""
+    root: Node
+    """The tree."""
+
+    def text(self, node: Node) -> bytes:
+        """Return a node's bytes."""
+        return self.data[node.start_byte : node.end_byte]
+
+    def line_start(self, at: int) -> int:
+        """Return the first byte of the line that a byte lies in."""
+        return self.data.rfind(b"\n", 0, at) + 1
+
+    def line_end(self, at: int) -> int:
+        """Return the byte after the newline that ends the line a byte lies in."""
+        found = self.data.find(b"\n", at)
+        return len(self.data) if found < 0 else found + 1
+
+
+@functools.cache
+def _parser() -> Parser:
+    return Parser(Language(tree_sitter_python.language()))
+
+
+def parse(path: str, data: bytes) -> ParsedSource | None:
+    """Return the parsed file, or None when it is not UTF-8 or has a syntax error."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        data.decode("utf-8")
+    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return None
+    if encoding not in ("utf-8", "utf-8-sig", "ascii"):
+        return None
+    tree = _parser().parse(data)
+    return None if tree.root_node.has_error else ParsedSource(path, data, tree.root_node)
+
+
+def splice(data: bytes, edits: Sequence[Edit]) -> bytes:
+    """Return the data with all edits made; raises ValueError when two of them overlap."""
+    parts: list[bytes] = []
+    at = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if edit.start < at or edit.end < edit.start:
+            raise ValueError(f"edits overlap at byte {edit.start}")
+        parts += (data[at : edit.start], edit.text)
+        at = edit.end
+    return b"".join([*parts, data[at:]])
+
+
+def scopes(source: ParsedSource) -> list[Scope]:
+    """Return the functions, the classes and the constant-holding statements of a module, in order."""
+    return list(_scopes(source, source.root, ""))
+
+
+def _scopes(source: ParsedSource, parent: Node, prefix: str) -> Iterator[Scope]:
+    for child in parent.named_children:
+        node = child.child_by_field_name("definition") if child.type == "decorated_definition" else child
+        if node is None:
+            continue
+        start = source.line_start(child.start_byte)
+        if node.type in ("function_definition", "class_definition"):
+            name_node = node.child_by_field_name("name")
+            name = prefix + (source.text(name_node).decode() if name_node is not None else "?")
+            kind = "function" if node.type == "function_definition" else "class"
+            yield Scope(name, kind, node, start, child.end_byte)
+            body = node.child_by_field_name("body")
+            if kind == "class" and body is not None:
+                yield from _scopes(source, body, f"{name}.")
+        elif node.type in ("if_statement", "try_statement", "else_clause", "except_clause", "block") and not prefix:
+            if not _is_guard(source, node):
+                yield from _scopes(source, node, prefix)
+        elif node.type == "expression_statement" and _is_plain_assignment(source, node):
+            yield Scope((prefix + MODULE) if not prefix else prefix.rstrip("."), "module", node, start, node.end_byte)
+
+
+def _is_guard(source: ParsedSource, node: Node) -> bool:
+    condition = node.child_by_field_name("condition")
+    words = source.text(condition) if condition is not None else b""
+    return b"__name__" in words or b"TYPE_CHECKING" in words
+
+
+def _is_plain_assignment(source: ParsedSource, node: Node) -> bool:
+    first = node.named_children[0] if node.named_children else None
+    if first is None or first.type != "assignment":
+        return False
+    left, right = first.child_by_field_name("left"), first.child_by_field_name("right")
+    if left is None or right is None or source.text(left).startswith(b"__"):
+        return False
+    return b"TypeVar" not in source.text(right)
+
+
+def walk(node: Node) -> Iterator[Node]:
+    """Yield a node and all below it that are code: no annotations, comments, imports or docstrings."""
+    if node.type in _NOT_CODE or is_docstring(node):
+        return
+    yield node
+    for child in node.children:
+        yield from walk(child)
+
+
+def is_docstring(node: Node) -> bool:
+    """Tell whether a statement is nothing but a string."""
+    return (
+        node.type == "expression_statement" and node.named_child_count == 1 and node.named_children[0].type == "string"
+    )
+
+
+def statements(block: Node) -> list[Node]:
+    """Return a block's statements, comments left out."""
+    return [c for c in block.named_children if c.type != "comment"]
+
+
+def without_statement(source: ParsedSource, node: Node) -> Edit:
+    """Return the edit that takes a statement out: its lines, or `pass` where the block would be empty."""
+    block = node.parent
+    siblings = statements(block) if block is not None else []
+    start, end = source.line_start(node.start_byte), source.line_end(node.end_byte)
+    before = source.data[start : node.start_byte]
+    after = source.data[node.end_byte : end].strip()
+    alone = not before.strip() and (not after or after.startswith(b"#"))
+    others = [s for s in siblings if s != node and not is_docstring(s)]
+    if not alone or not others:
+        return Edit(node.start_byte, node.end_byte, b"pass")
+    return Edit(start, end, b"")
+
+
+def indentation(source: ParsedSource, node: Node) -> bytes:
+    """Return the white space before a node on its line."""
+    line = source.data[source.line_start(node.start_byte) : node.start_byte]
+    return line[: len(line) - len(line.lstrip())]
