@@ -1,0 +1,133 @@
+"""Byte spans of a Python file: statements with their decorators and comments, elements of lists; taken out cleanly."""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from pytest_ssr.injectors.python_source import Edit
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A file, its syntax tree, and where its lines begin."""
+
+    data: bytes
+    """The content."""
+    tree: ast.Module
+    """The tree; its columns count bytes."""
+    starts: tuple[int, ...]
+    """First byte of each line, and one past the last byte."""
+
+    def at(self, line: int, column: int) -> int:
+        """Return the byte of a 1-based line and a 0-based column."""
+        return self.starts[line - 1] + column
+
+    def span(self, node: ast.expr | ast.stmt | ast.alias) -> tuple[int, int]:
+        """Return a node's first byte and one past its last."""
+        assert node.end_lineno is not None
+        assert node.end_col_offset is not None
+        return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
+
+    def line(self, number: int) -> bytes:
+        """Return a 1-based line with its newline."""
+        return self.data[self.starts[number - 1] : self.starts[number]]
+
+
+def read_lines(data: bytes) -> Lines | None:
+    """Return a file's lines and tree; None for what is no UTF-8 Python or has unusual line ends."""
+    if data.startswith(b"\xef\xbb\xbf") or re.search(rb"\r(?!\n)|\f", data):
+        return None
+    try:
+        data.decode("utf-8")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            tree = ast.parse(data)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if re.search(rb"coding[:=]\s*(?!utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):
+        return None
+    starts = [0]
+    for line in data.splitlines(keepends=True) if b"\r" in data else data.split(b"\n"):
+        starts.append(starts[-1] + len(line) + (0 if b"\r" in data else 1))
+    starts[-1] = min(starts[-1], len(data))
+    return Lines(data, tree, tuple(starts))
+
+
+def first_line(node: ast.stmt) -> int:
+    """Return the 1-based line where a statement begins, decorators included."""
+    decorators = getattr(node, "decorator_list", [])
+    return min([node.lineno, *(d.lineno for d in decorators)])
+
+
+def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
+    """Return the edits that take statements out with their comments and spacing; None when one shares its line."""
+    edits = []
+    for node in nodes:
+        assert node.end_lineno is not None
+        top, bottom = first_line(node), node.end_lineno
+        head = lines.line(top)
+        indent = head[: len(head) - len(head.lstrip())]
+        tail = lines.data[lines.span(node)[1] : lines.starts[bottom]].strip()
+        lead = lines.data[lines.starts[top - 1] : _begin(lines, node)]
+        if lead.strip() or (tail and not tail.startswith(b"#")):
+            return None
+        while top > 1 and lines.line(top - 1).startswith(indent + b"#"):
+            top -= 1
+        total = len(lines.starts) - 1
+        after = bottom
+        while after < total and not lines.line(after + 1).strip():
+            after += 1
+        following = lines.line(after + 1) if after < total else b""
+        if not following.strip() or len(following) - len(following.lstrip()) < len(indent):
+            after = bottom
+            while top > 1 and not lines.line(top - 1).strip():
+                top -= 1
+        edits.append(Edit(lines.starts[top - 1], lines.starts[after], b""))
+    return edits
+
+
+def _begin(lines: Lines, node: ast.stmt) -> int:
+    decorators = getattr(node, "decorator_list", [])
+    if decorators:
+        return lines.data.rindex(b"@", 0, lines.span(decorators[0])[0])
+    return lines.span(node)[0]
+
+
+def drop_elements(lines: Lines, elements: Sequence[ast.expr | ast.alias], gone: Collection[int]) -> list[Edit]:
+    """Return the edits that take some elements, not all, out of a comma-separated list."""
+    spans = [lines.span(e) for e in elements]
+    edits: list[Edit] = []
+    kept = [i for i in range(len(spans)) if i not in gone]
+    for index in sorted(gone):
+        start, end = spans[index]
+        own = _own_lines(lines, start, end)
+        if own is not None:
+            edits.append(own)
+        elif index < kept[-1]:
+            edits.append(Edit(start, spans[index + 1][0], b""))
+        else:
+            edits.append(Edit(spans[index - 1][1] if index - 1 in kept else spans[index - 1][1], end, b""))
+    return edits
+
+
+def _own_lines(lines: Lines, start: int, end: int) -> Edit | None:
+    """Return the edit that takes whole lines, when an element has them to itself."""
+    line_start = lines.data.rfind(b"\n", 0, start) + 1
+    line_end = lines.data.find(b"\n", end) + 1
+    if line_end == 0 or lines.data[line_start:start].strip():
+        return None
+    rest = lines.data[end:line_end].strip()
+    if not re.fullmatch(rb",\s*(#.*)?", rest):
+        return None
+    return Edit(line_start, line_end, b"")
+
+
+def words(data: bytes) -> frozenset[str]:
+    """Return every identifier-like word of a text, in code, strings and comments alike."""
+    return frozenset(re.findall(r"\w+", data.decode("utf-8", "replace")))

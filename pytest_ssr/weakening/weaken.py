@@ -1,0 +1,303 @@
+"""Failing node ids and the test files in, the files without those tests out; all that is not removed stays as it was.
+
+A function goes when all of its parameter sets fail or the failing ones cannot be told apart in its source; else only
+its failing parameter sets go. An inherited test goes from its base class when it fails in every class, else it is
+switched off in the class where it fails.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ssr.injectors.python_source import Edit, splice
+from pytest_ssr.weakening.leftovers import clean_up, names_in
+from pytest_ssr.weakening.text import Definition, Lines, drop_elements, first_line, read_lines, take_out, words
+
+Parameters = Mapping[str, tuple[tuple[str, int], ...]]
+Key = tuple[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Weakening:
+    """New test files without the failing tests."""
+
+    changes: Mapping[str, bytes]
+    """Test file to its new content."""
+    unremovable: tuple[str, ...]
+    """Failing ids for which no definition was found; nothing was changed for them."""
+    removed: tuple[str, ...]
+    """Ids that will be gone: the failing ones, and passing ones whose whole function had to go."""
+
+
+def weaken(
+    read: Callable[[str], bytes],
+    test_paths: Sequence[str],
+    *,
+    failing: Collection[str],
+    collected: Sequence[str],
+    parameters: Parameters,
+) -> Weakening:
+    """Take the failing tests out of their files.
+
+    read: returns a file's content. test_paths: every file that holds tests. parameters: id to (argument, index).
+    """
+    return _Weakener(read, test_paths, frozenset(failing), collected, parameters).run()
+
+
+def key_of(node_id: str) -> Key:
+    """Split an id into its file and the names of class and function, without the parameters."""
+    path, _, rest = node_id.partition("::")
+    return path, tuple(rest.partition("[")[0].split("::"))
+
+
+class _Weakener:
+    def __init__(
+        self,
+        read: Callable[[str], bytes],
+        test_paths: Sequence[str],
+        failing: frozenset[str],
+        collected: Sequence[str],
+        parameters: Parameters,
+    ) -> None:
+        self.failing, self.parameters = failing, parameters
+        self.original = {p: read(p) for p in test_paths if p.endswith(".py")}
+        self.lines = {p: found for p, data in self.original.items() if (found := read_lines(data)) is not None}
+        self.groups: dict[Key, list[str]] = {}
+        for name in collected:
+            self.groups.setdefault(key_of(name), []).append(name)
+        self.gone: dict[str, list[ast.stmt]] = {}
+        self.edits: dict[str, list[Edit]] = {}
+        self.used: dict[str, set[str]] = {}
+        self.removed: set[str] = set()
+        self.unremovable: list[str] = []
+
+    def run(self) -> Weakening:
+        for key, names in self.groups.items():
+            bad = [n for n in names if n in self.failing]
+            if bad and not self._remove(key, names, bad):
+                self.unremovable += bad
+        changes: dict[str, bytes] = {}
+        for path in sorted({*self.gone, *self.edits}):
+            new = self._rewritten(path)
+            if new is None or read_lines(new) is None:
+                self.unremovable += [n for n in self.failing if key_of(n)[0] == path]
+            else:
+                elsewhere = frozenset[str]().union(*(words(d) for p, d in self.original.items() if p != path))
+                changes[path] = clean_up(new, self.used.get(path, set()), elsewhere)
+        return Weakening(changes, tuple(sorted(set(self.unremovable))), tuple(sorted(self.removed)))
+
+    def _remove(self, key: Key, names: list[str], bad: list[str]) -> bool:
+        """Mark what has to go for one test function; False when it cannot be found."""
+        path, chain = key
+        lines = self.lines.get(path)
+        if lines is None:
+            return False
+        holder = _find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
+        if holder is None:
+            return False
+        found = _definitions(holder, chain[-1])
+        if not found:
+            return isinstance(holder, ast.ClassDef) and self._remove_inherited(key, holder, bad)
+        if len(bad) < len(names) and len(found) == 1 and self._drop_parameters(lines, path, found[0], names, bad):
+            self.removed.update(bad)
+            return True
+        self._mark(path, found)
+        self.removed.update(names)
+        return True
+
+    def _mark(self, path: str, nodes: Sequence[ast.stmt]) -> None:
+        for node in nodes:
+            if node not in self.gone.setdefault(path, []):
+                self.gone[path].append(node)
+                self.used.setdefault(path, set()).update(names_in(node))
+
+    def _remove_inherited(self, key: Key, holder: ast.ClassDef, bad: list[str]) -> bool:
+        path, chain = key
+        name = chain[-1]
+        sharing = [n for k, group in self.groups.items() if k[1][-1] == name and len(k[1]) > 1 for n in group]
+        base = self._base_with(path, holder, name, set())
+        if base is not None and all(n in self.failing for n in sharing):
+            self._mark(base[0], base[1])
+        else:
+            lines = self.lines[path]
+            last = holder.body[-1]
+            assert last.end_lineno is not None
+            head = lines.line(first_line(holder.body[0]))
+            indent = head[: len(head) - len(head.lstrip())]
+            if last.end_lineno == holder.lineno:
+                return False
+            at = lines.starts[last.end_lineno]
+            newline = b"" if lines.data[:at].endswith(b"\n") else b"\n"
+            edit = Edit(at, at, newline + b"\n" + indent + name.encode() + b" = None\n")
+            self.edits.setdefault(path, []).append(edit)
+        self.removed.update(n for n in self.groups[key])
+        return True
+
+    def _base_with(
+        self, path: str, holder: ast.ClassDef, name: str, seen: set[str]
+    ) -> tuple[str, list[Definition]] | None:
+        """Return the file and the definitions of a method in a base class, wherever in the test files that is."""
+        for base in holder.bases:
+            wanted = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+            for where in [path, *(p for p in self.lines if p != path)]:
+                found = _find_class(self.lines[where].tree, (wanted,)) if where in self.lines else None
+                if found is None or f"{where}:{wanted}" in seen:
+                    continue
+                seen.add(f"{where}:{wanted}")
+                methods = _definitions(found, name)
+                if methods:
+                    return where, methods
+                deeper = self._base_with(where, found, name, seen)
+                if deeper is not None:
+                    return deeper
+        return None
+
+    def _drop_parameters(
+        self, lines: Lines, path: str, function: Definition, names: list[str], bad: list[str]
+    ) -> bool:
+        """Take only the failing parameter sets out, when they are all the combinations of some sets of one mark."""
+        failing = set(bad)
+        for mark in function.decorator_list:
+            lists = _parameter_lists(mark)
+            if lists is None:
+                continue
+            argument, values, labels = lists
+            index = {n: dict(self.parameters.get(n, ())).get(argument) for n in names}
+            out = {index[n] for n in bad}
+            whole = {n for n in names if index[n] in out}
+            if None in out or whole != failing or len(out) >= len(values) or max(i or 0 for i in out) >= len(values):
+                continue
+            gone = [i for i in out if i is not None]
+            edits = drop_elements(lines, values, gone)
+            if labels:
+                edits += drop_elements(lines, labels, gone)
+            for i in gone:
+                self.used.setdefault(path, set()).update(names_in(values[i]))
+            self.edits.setdefault(path, []).extend(edits)
+            return True
+        return False
+
+    def _rewritten(self, path: str) -> bytes | None:
+        lines = self.lines[path]
+        nodes = _with_emptied(lines.tree, self.gone.get(path, []), self._inherited_from(path))
+        if nodes is None:
+            return None
+        whole, hollow = nodes
+        edits = take_out(lines, whole)
+        if edits is None:
+            return None
+        for block in hollow:
+            start, end = lines.at(first_line(block[0]), block[0].col_offset), lines.span(block[-1])[1]
+            edits.append(Edit(lines.starts[first_line(block[0]) - 1] + block[0].col_offset, max(start, end), b"pass"))
+        inner = [e for e in self.edits.get(path, []) if not any(o.start <= e.start and e.end <= o.end for o in edits)]
+        try:
+            return splice(lines.data, edits + inner)
+        except ValueError:
+            return None
+
+    def _inherited_from(self, path: str) -> frozenset[str]:
+        """Names of classes that some class in the test files has as a base."""
+        return frozenset(
+            base.id if isinstance(base, ast.Name) else base.attr
+            for lines in self.lines.values()
+            for node in ast.walk(lines.tree)
+            if isinstance(node, ast.ClassDef)
+            for base in node.bases
+            if isinstance(base, ast.Name | ast.Attribute)
+        )
+
+
+def _find_class(tree: ast.Module, names: Sequence[str]) -> ast.ClassDef | None:
+    body: Sequence[ast.stmt] = tree.body
+    found: ast.ClassDef | None = None
+    for name in names:
+        classes = [n for n in _flat(body) if isinstance(n, ast.ClassDef) and n.name == name]
+        if not classes:
+            return None
+        found = classes[-1]
+        body = found.body
+    return found
+
+
+def _definitions(holder: ast.Module | ast.ClassDef, name: str) -> list[Definition]:
+    """Return every definition of a function in a scope; the last wins, the others would come to life without it."""
+    functions = (n for n in _flat(holder.body) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
+    return [n for n in functions if n.name == name]
+
+
+def _flat(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """Return the statements of a scope, those under `if`, `try` and `with` included."""
+    found: list[ast.stmt] = []
+    for node in body:
+        found.append(node)
+        for block in _blocks(node):
+            found += _flat(block)
+    return found
+
+
+def _blocks(node: ast.stmt) -> list[list[ast.stmt]]:
+    if isinstance(node, ast.If):
+        return [node.body, node.orelse]
+    if isinstance(node, ast.With):
+        return [node.body]
+    if isinstance(node, ast.Try):
+        return [node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody]
+    return []
+
+
+def _with_emptied(
+    tree: ast.Module, gone: Sequence[ast.stmt], bases: frozenset[str]
+) -> tuple[list[ast.stmt], list[list[ast.stmt]]] | None:
+    """Return what to take out whole, emptied test classes included, and the blocks that must keep a `pass`."""
+    out = list(gone)
+    hollow: list[list[ast.stmt]] = []
+
+    def visit(node: ast.AST) -> None:
+        for child in ast.iter_child_nodes(node):
+            visit(child)
+        blocks = [b for b in ([node.body] if isinstance(node, ast.ClassDef) else []) if b]
+        if isinstance(node, ast.stmt):
+            blocks += [b for b in _blocks(node) if b]
+        for block in blocks:
+            left = [s for s in block if s not in out and not _is_text(s)]
+            if left or not any(s in out for s in block):
+                continue
+            if isinstance(node, ast.ClassDef) and node.name not in bases:
+                out[:] = [s for s in out if s not in block] + [node]
+            elif all(s in out for s in block):
+                hollow.append(block)
+                out[:] = [s for s in out if s not in block]
+
+    visit(tree)
+    return out, hollow
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _parameter_lists(mark: ast.expr) -> tuple[str, list[ast.expr], list[ast.expr]] | None:
+    """Return the first argument name, the sets, and the labels of a literal `parametrize` mark; else None."""
+    if not isinstance(mark, ast.Call) or not isinstance(mark.func, ast.Attribute) or mark.func.attr != "parametrize":
+        return None
+    given = {k.arg: k.value for k in mark.keywords}
+    names = mark.args[0] if mark.args else given.get("argnames")
+    values = mark.args[1] if len(mark.args) > 1 else given.get("argvalues")
+    labels = given.get("ids")
+    if isinstance(names, ast.List | ast.Tuple) and names.elts:
+        names = names.elts[0]
+    if not (isinstance(names, ast.Constant) and isinstance(names.value, str)):
+        return None
+    if not isinstance(values, ast.List | ast.Tuple) or any(isinstance(v, ast.Starred) for v in values.elts):
+        return None
+    if isinstance(labels, ast.List | ast.Tuple):
+        if len(labels.elts) != len(values.elts):
+            return None
+        label_list = labels.elts
+    elif labels is None or isinstance(labels, ast.Constant | ast.Name | ast.Attribute | ast.Lambda):
+        label_list = []
+    else:
+        return None
+    return names.value.split(",")[0].strip(), values.elts, label_list

@@ -1,0 +1,145 @@
+"""Failing tests are taken out of real-looking test files, and nothing else changes."""
+
+import pytest
+
+from pytest_ssr.weakening import Weakening, weaken
+
+SOURCE = '''\
+import json
+import os
+from pkg import alpha, beta
+
+
+LIMIT = 3
+
+
+def helper(x):
+    return json.dumps(x)
+
+
+# about one
+def test_one():
+    assert helper(LIMIT)
+
+
+@pytest.mark.parametrize("a, b", [
+    (1, 2),
+    (3, 4),  # the other
+    (5, 6),
+])
+def test_two(a, b):
+    assert alpha(a, b)
+
+
+class TestThree:
+    """Says what it is."""
+
+    def test_four(self):
+        assert os.name
+
+    def test_five(self):
+        assert beta()
+'''
+
+
+def run(source: str, failing: list[str], collected: list[str], parameters: dict[str, tuple[tuple[str, int], ...]] | None = None) -> Weakening:
+    return weaken(
+        lambda path: source.encode(),
+        ["t.py"],
+        failing=failing,
+        collected=collected,
+        parameters=parameters or {},
+    )
+
+
+ALL = ["t.py::test_one", "t.py::test_two[1-2]", "t.py::test_two[3-4]", "t.py::test_two[5-6]",
+       "t.py::TestThree::test_four", "t.py::TestThree::test_five"]  # fmt: skip
+INDICES = {f"t.py::test_two[{i}]": (("a", n), ("b", n)) for n, i in enumerate(["1-2", "3-4", "5-6"])}
+
+
+def test_a_function_goes_with_its_comment_and_all_that_only_it_used() -> None:
+    done = run(SOURCE, ["t.py::test_one"], ALL, INDICES)
+    text = done.changes["t.py"].decode()
+    for gone in ("test_one", "about one", "helper", "LIMIT", "import json"):
+        assert gone not in text
+    assert text.startswith("import os\nfrom pkg import alpha, beta\n\n\n@pytest.mark.parametrize")
+    assert done.removed == ("t.py::test_one",)
+    assert done.unremovable == ()
+
+
+def test_only_the_failing_parameter_set_goes() -> None:
+    done = run(SOURCE, ["t.py::test_two[3-4]"], ALL, INDICES)
+    assert done.changes["t.py"].decode() == SOURCE.replace("    (3, 4),  # the other\n", "")
+    assert done.removed == ("t.py::test_two[3-4]",)
+
+
+def test_an_emptied_class_goes_and_an_import_loses_one_name() -> None:
+    done = run(SOURCE, ALL[-2:], ALL, INDICES)
+    text = done.changes["t.py"].decode()
+    assert "TestThree" not in text
+    assert "Says what it is" not in text
+    assert "from pkg import alpha\n" in text
+    assert "import os" not in text
+    assert text.endswith("    assert alpha(a, b)\n")
+
+
+def test_a_one_line_list_loses_its_last_two_elements() -> None:
+    source = 'import pytest\n\n\n@pytest.mark.parametrize("a", [1, 2, 3])\ndef test_a(a):\n    assert a\n'
+    ids = [f"t.py::test_a[{n}]" for n in (1, 2, 3)]
+    indices = {i: (("a", n),) for n, i in enumerate(ids)}
+    done = run(source, ids[1:], ids, indices)
+    assert done.changes["t.py"].decode() == source.replace("[1, 2, 3]", "[1]")
+
+
+def test_combinations_that_are_no_product_take_the_whole_function() -> None:
+    source = (
+        'import pytest\n\n\n@pytest.mark.parametrize("a", [1, 2])\n@pytest.mark.parametrize("b", [1, 2])\n'
+        "def test_a(a, b):\n    assert a\n\n\ndef test_b():\n    pytest.fail()\n"
+    )
+    ids = [f"t.py::test_a[{a}-{b}]" for a in (1, 2) for b in (1, 2)]
+    indices = {f"t.py::test_a[{a}-{b}]": (("a", a - 1), ("b", b - 1)) for a in (1, 2) for b in (1, 2)}
+    done = run(source, ids[:1], [*ids, "t.py::test_b"], indices)
+    assert done.removed == tuple(ids)
+    assert done.changes["t.py"].decode() == "import pytest\n\n\ndef test_b():\n    pytest.fail()\n"
+
+
+INHERITED = '''\
+class Base:
+    def test_a(self):
+        assert self.x
+
+
+class TestOne(Base):
+    x = 1
+
+
+class TestTwo(Base):
+    x = 2
+'''
+
+
+def test_an_inherited_test_is_switched_off_where_it_fails() -> None:
+    ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
+    done = run(INHERITED, ids[:1], ids)
+    assert done.changes["t.py"].decode() == INHERITED.replace("    x = 1\n", "    x = 1\n\n    test_a = None\n")
+    assert done.removed == (ids[0],)
+
+
+def test_an_inherited_test_goes_from_the_base_when_it_fails_everywhere() -> None:
+    ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
+    done = run(INHERITED, ids, ids)
+    assert "test_a" not in done.changes["t.py"].decode()
+    assert "class Base:\n    pass\n" in done.changes["t.py"].decode()
+
+
+@pytest.mark.parametrize("source", ["globals()['test_a'] = lambda: None\n", "def test_b(: \n", "# coding: latin-1\ndef test_a(): pass\n"])
+def test_what_has_no_definition_is_named(source: str) -> None:
+    done = run(source, ["t.py::test_a"], ["t.py::test_a"])
+    assert done.unremovable == ("t.py::test_a",)
+    assert done.changes == {}
+
+
+def test_crlf_and_async_and_nested_blocks_survive() -> None:
+    source = "import sys\r\n\r\nif sys.platform:\r\n    async def test_a():\r\n        pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
+    done = run(source, ["t.py::test_a"], ["t.py::test_a", "t.py::test_b"])
+    assert done.changes["t.py"].decode() == "import sys\r\n\r\nif sys.platform:\r\n    pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
