@@ -63,7 +63,7 @@ def run_suite(
     env["SSR_CHANNEL"] = channel
     if order_seed is not None:
         env["SSR_ORDER_SEED"] = str(order_seed)
-    argv = [str(interpreter.executable), "-c", _START, folder, "-p", "ssr_reporter", "-q", "--tb=short"]
+    argv = [str(interpreter.executable), "-c", _START, folder, "-q", "--tb=short"]
     argv += ["--continue-on-collection-errors", "-o", f"cache_dir={folder}/cache", "-p", "no:randomly"]
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)
@@ -77,7 +77,7 @@ def run_suite(
 # `python -m pytest` with the reporter importable and the tree's root first on the path, as pytest's own `-m` has it.
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
-    "import ssr_reporter; sys.path.remove(d); import pytest; sys.exit(pytest.main())"
+    "import ssr_reporter; sys.path.remove(d); import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=[ssr_reporter]))"
 )
 
 
