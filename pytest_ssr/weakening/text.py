@@ -99,8 +99,13 @@ def _begin(lines: Lines, node: ast.stmt) -> int:
     return lines.span(node)[0]
 
 
-def drop_elements(lines: Lines, elements: Sequence[ast.expr | ast.alias], gone: Collection[int]) -> list[Edit]:
-    """Return the edits that take some elements, not all, out of a comma-separated list."""
+def drop_elements(
+    lines: Lines, elements: Sequence[ast.expr | ast.alias], gone: Collection[int], *, in_tuple: bool = False
+) -> list[Edit]:
+    """Return the edits that take some elements, not all, out of a comma-separated list.
+
+    in_tuple: a single element that is left keeps a comma after it.
+    """
     spans = [lines.span(e) for e in elements]
     edits: list[Edit] = []
     kept = [i for i in range(len(spans)) if i not in gone]
@@ -112,7 +117,12 @@ def drop_elements(lines: Lines, elements: Sequence[ast.expr | ast.alias], gone: 
         elif index < kept[-1]:
             edits.append(Edit(start, spans[index + 1][0], b""))
         else:
-            edits.append(Edit(spans[index - 1][1] if index - 1 in kept else spans[index - 1][1], end, b""))
+            edits.append(Edit(spans[index - 1][1], end, b""))
+    if in_tuple and len(kept) == 1:
+        end = spans[kept[0]][1]
+        comma = re.compile(rb"\s*,").match(lines.data, end)
+        if comma is None or any(e.start < comma.end() and comma.start() < e.end for e in edits):
+            edits.append(Edit(end, end, b","))
     return edits
 
 

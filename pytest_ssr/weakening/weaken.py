@@ -95,11 +95,11 @@ class _Weakener:
         if lines is None:
             return False
         holder = _find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
-        if holder is None:
-            return False
-        found = _definitions(holder, chain[-1])
+        found = _definitions(holder, chain[-1]) if holder is not None else []
+        if not found and isinstance(holder, ast.ClassDef):
+            return self._remove_inherited(key, holder, bad)
         if not found:
-            return isinstance(holder, ast.ClassDef) and self._remove_inherited(key, holder, bad)
+            return self._remove_imported(key)
         if len(bad) < len(names) and len(found) == 1 and self._drop_parameters(lines, path, found[0], names, bad):
             self.removed.update(bad)
             return True
@@ -135,6 +135,23 @@ class _Weakener:
         self.removed.update(n for n in self.groups[key])
         return True
 
+    def _remove_imported(self, key: Key) -> bool:
+        """Take a test that a file imports from another test file out there, if it fails wherever it is collected."""
+        sharing = [n for k, group in self.groups.items() if k[1][-1] == key[1][-1] for n in group]
+        if not all(n in self.failing for n in sharing):
+            return False
+        for where, lines in self.lines.items():
+            holder = _find_class(lines.tree, key[1][:-1]) if len(key[1]) > 1 else lines.tree
+            if holder is None:
+                continue
+            base = self._base_with(where, holder, key[1][-1], set()) if isinstance(holder, ast.ClassDef) else None
+            found = _definitions(holder, key[1][-1])
+            if found or base is not None:
+                self._mark(*(base if not found and base is not None else (where, found)))
+                self.removed.update(self.groups[key])
+                return True
+        return False
+
     def _base_with(
         self, path: str, holder: ast.ClassDef, name: str, seen: set[str]
     ) -> tuple[str, list[Definition]] | None:
@@ -163,14 +180,14 @@ class _Weakener:
             lists = _parameter_lists(mark)
             if lists is None:
                 continue
-            argument, values, labels = lists
+            argument, values, labels, in_tuple = lists
             index = {n: dict(self.parameters.get(n, ())).get(argument) for n in names}
             out = {index[n] for n in bad}
             whole = {n for n in names if index[n] in out}
             if None in out or whole != failing or len(out) >= len(values) or max(i or 0 for i in out) >= len(values):
                 continue
             gone = [i for i in out if i is not None]
-            edits = drop_elements(lines, values, gone)
+            edits = drop_elements(lines, values, gone, in_tuple=in_tuple)
             if labels:
                 edits += drop_elements(lines, labels, gone)
             for i in gone:
@@ -278,8 +295,8 @@ def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _parameter_lists(mark: ast.expr) -> tuple[str, list[ast.expr], list[ast.expr]] | None:
-    """Return the first argument name, the sets, and the labels of a literal `parametrize` mark; else None."""
+def _parameter_lists(mark: ast.expr) -> tuple[str, list[ast.expr], list[ast.expr], bool] | None:
+    """Return the first argument name, the sets, the labels, and whether it is a tuple, of a literal `parametrize`."""
     if not isinstance(mark, ast.Call) or not isinstance(mark.func, ast.Attribute) or mark.func.attr != "parametrize":
         return None
     given = {k.arg: k.value for k in mark.keywords}
@@ -300,4 +317,4 @@ def _parameter_lists(mark: ast.expr) -> tuple[str, list[ast.expr], list[ast.expr
         label_list = []
     else:
         return None
-    return names.value.split(",")[0].strip(), values.elts, label_list
+    return names.value.split(",")[0].strip(), values.elts, label_list, isinstance(values, ast.Tuple)

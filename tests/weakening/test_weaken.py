@@ -143,3 +143,22 @@ def test_crlf_and_async_and_nested_blocks_survive() -> None:
     source = "import sys\r\n\r\nif sys.platform:\r\n    async def test_a():\r\n        pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
     done = run(source, ["t.py::test_a"], ["t.py::test_a", "t.py::test_b"])
     assert done.changes["t.py"].decode() == "import sys\r\n\r\nif sys.platform:\r\n    pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
+
+
+def test_an_imported_test_class_loses_its_test_where_it_is_defined() -> None:
+    files = {"a.py": "class TestA:\n    def test_x(self):\n        pass\n\n    def test_y(self):\n        pass\n", "b.py": "from a import TestA\n"}
+    ids = [f"{p}::TestA::{t}" for p in files for t in ("test_x", "test_y")]
+    failing = [i for i in ids if i.endswith("test_x")]
+    done = weaken(lambda p: files[p].encode(), list(files), failing=failing, collected=ids, parameters={})
+    assert done.changes == {"a.py": b"class TestA:\n    def test_y(self):\n        pass\n"}
+    only_there = weaken(lambda p: files[p].encode(), list(files), failing=failing[1:], collected=ids, parameters={})
+    assert only_there.unremovable == ("b.py::TestA::test_x",)
+
+
+@pytest.mark.parametrize(("gone", "left"), [([1], "((1, 2),)"), ([0], "((3, 4),)")])
+def test_a_tuple_of_one_set_keeps_its_comma(gone: list[int], left: str) -> None:
+    source = 'import pytest\n\n\n@pytest.mark.parametrize("a, b", ((1, 2), (3, 4)))\ndef test_a(a, b):\n    pass\n'
+    ids = ["t.py::test_a[1-2]", "t.py::test_a[3-4]"]
+    indices = {i: (("a", n), ("b", n)) for n, i in enumerate(ids)}
+    done = run(source, [ids[n] for n in gone], ids, indices)
+    assert done.changes["t.py"].decode() == source.replace("((1, 2), (3, 4))", left)
