@@ -1,4 +1,7 @@
-"""The command line `ssr`: arguments in, text or JSON out; exit codes 0 done, 1 the answer is no, 2 wrong usage, 3 broken."""
+"""The command line `ssr`: arguments in, text or JSON out.
+
+Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 something broke.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import commands
+from harness import commands, injecting
 from pytest_ssr import __version__
 from pytest_ssr.errors import (
     ArtifactError,
@@ -35,7 +38,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run(arguments)
     except SsrError as error:
         _say_error(arguments, error)
-        wrong = (ArtifactError, MissingExtraError, ProjectError, SandboxUnavailableError, SettingsError, StoreError)
+        wrong = (
+            ArtifactError,
+            MissingExtraError,
+            ProjectError,
+            SandboxUnavailableError,
+            SettingsError,
+            StoreError,
+        )
         return USAGE if isinstance(error, wrong) and not isinstance(error, SandboxError) else BROKEN
     except KeyboardInterrupt:
         print("ssr: interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
@@ -123,7 +133,7 @@ def _add_inject(commands_of: Any) -> None:
     parser = _command(
         commands_of,
         "inject",
-        commands.inject,
+        injecting.inject,
         "inject bugs into a project and keep those that are proven",
         "ssr inject . --count 5 --jobs 2",
     )
@@ -195,7 +205,11 @@ def _add_grade(commands_of: Any) -> None:
 
 def _add_doctor(commands_of: Any) -> None:
     parser = _command(
-        commands_of, "doctor", commands.doctor, "say which sandboxes work here, and what to install", "ssr doctor"
+        commands_of,
+        "doctor",
+        commands.doctor,
+        "say which sandboxes work here, and what to install",
+        "ssr doctor",
     )
     parser.add_argument("--python", type=Path, default=None, metavar="PATH", help="also look at this interpreter")
 

@@ -8,20 +8,17 @@ import json
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
-from pytest_ssr.campaign import Attempt, AttemptStatus, Campaign, counted
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.execution.interpreter import find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import grade_patch
-from pytest_ssr.opening import open_campaign, open_workbench
+from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
-from pytest_ssr.report import attempt_line, missed, progress_line, rejections, summary_lines
 from pytest_ssr.sandbox import probe_all
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, resolve_artifact
@@ -29,105 +26,6 @@ from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
 DONE, NO, BROKEN = 0, 1, 3
-_GIVE_UP_AFTER = 60
-
-
-def inject(arguments: argparse.Namespace) -> int:
-    """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
-    if arguments.count < 1 or arguments.jobs < 1:
-        raise SettingsError(f"--count and --jobs must be at least 1, not {arguments.count} and {arguments.jobs}")
-    terminal = Terminal(quiet=arguments.json)
-    terminal.status("copying the project and measuring its tests (three runs)")
-    campaign = open_campaign(
-        arguments.repo,
-        Store(arguments.store or arguments.repo / ".ssr"),
-        settings=_settings(arguments),
-        injectors=arguments.injector,
-        seed=arguments.seed,
-        sandbox=arguments.sandbox,
-        python=arguments.python,
-        sources=arguments.source,
-    )
-    base = campaign.baseline
-    terminal.say(
-        f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
-        f"sandbox {campaign.bench.provider.name}, Python {base.python}"
-    )
-    for name, why in list(base.set_aside.items())[:5]:
-        terminal.say(f"set aside: {name} ({why})")
-    if len(base.set_aside) > 5:
-        terminal.say(f"set aside: {len(base.set_aside) - 5} more")
-    attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
-    reached = sum(a.status is AttemptStatus.VALID for a in attempts) >= arguments.count
-    if arguments.json:
-        print(json.dumps(_inject_json(campaign, attempts, arguments.count), indent=1))
-    else:
-        for kind, line in summary_lines(attempts, diffs=arguments.diffs):
-            terminal.say(line, kind)
-        if not reached:
-            terminal.say("fewer than wanted: try another --seed or --injector", "bad")
-        terminal.say(f"artifacts: {campaign.store.root / 'artifacts'}")
-    return DONE if reached else NO
-
-
-def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> list[Attempt]:
-    """Try candidates in order, `jobs` at a time, until `count` in that order are valid."""
-    done: dict[int, Attempt] = {}
-    limit = _GIVE_UP_AFTER * count
-
-    def in_order() -> list[Attempt]:
-        prefix = []
-        for index in range(len(done)):
-            if index not in done:
-                break
-            prefix.append(done[index])
-        return prefix
-
-    with ThreadPoolExecutor(jobs) as pool:
-        running: list[Future[Attempt | None]] = []
-        following, exhausted = 0, False
-        while True:
-            prefix = counted(in_order(), count)
-            enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
-            while not (enough or exhausted) and len(running) < jobs and following < limit:
-                running.append(pool.submit(campaign.attempt, following))
-                following += 1
-            if not running or enough:
-                for left in running:
-                    left.cancel()
-                return prefix
-            terminal.status(progress_line(prefix, count, terminal.elapsed_s))
-            finished = next((f for f in running if f.done()), running[0])
-            attempt = finished.result()
-            running.remove(finished)
-            if attempt is None:
-                exhausted = True
-            else:
-                done[attempt.index] = attempt
-                terminal.say(attempt_line(attempt), attempt.status.value)
-
-
-def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) -> dict[str, Any]:
-    base = campaign.baseline
-    return {
-        "wanted": count,
-        "valid": [a.artifact_id for a in attempts if a.status is AttemptStatus.VALID],
-        "store": str(campaign.store.root),
-        "tree_hash": campaign.snapshot.tree_hash,
-        "sandbox": campaign.bench.provider.name,
-        "baseline": {
-            "collected": len(base.collected),
-            "stable": len(base.stable),
-            "set_aside": dict(base.set_aside),
-            "seconds": base.seconds,
-        },
-        "rejected": dict(rejections(attempts)),
-        "missed": [
-            {"path": path, "scope": scope, "changes": [a.to_json() for a in survivors]}
-            for (path, scope), survivors in missed(attempts).items()
-        ],
-        "attempts": [a.to_json() for a in attempts],
-    }
 
 
 def validate(arguments: argparse.Namespace) -> int:
@@ -279,14 +177,18 @@ def doctor(arguments: argparse.Namespace) -> int:
         return DONE if isolates else NO
     terminal = Terminal()
     for name, found in probes.items():
-        terminal.say(f"{name:11} {'works' if found.works else 'does not work'}: {found.detail}", "valid" if found.works else "bad")
+        terminal.say(
+            f"{name:11} {'works' if found.works else 'does not work'}: {found.detail}",
+            "valid" if found.works else "bad",
+        )
         if found.remedy:
             terminal.say(f"{'':11} {found.remedy}")
     terminal.say(f"{'python':11} {interpreter.executable} ({interpreter.version})")
     return DONE if isolates else NO
 
 
-def _settings(arguments: argparse.Namespace) -> RuleSettings:
+def rule_settings(arguments: argparse.Namespace) -> RuleSettings:
+    """Return the thresholds and limits that were given."""
     return RuleSettings(
         min_passing_tests=arguments.min_passing_tests,
         min_changed_files=arguments.min_changed_files,
@@ -307,7 +209,7 @@ def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
         yield open_workbench(
             arguments.repo,
             Store(folder),
-            settings=_settings(arguments),
+            settings=rule_settings(arguments),
             sandbox=arguments.sandbox,
             python=arguments.python,
         )

@@ -40,7 +40,7 @@ class Terminal:
             return
         self._clear()
         code = _CODES.get(kind) if self._colour else None
-        text = "".join(c if c.isprintable() or c == "\t" else "\\x%02x" % ord(c) for c in line)
+        text = "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)
         print(f"\033[{code}m{text}\033[0m" if code else text, flush=True)
 
     def status(self, line: str) -> None:

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from pytest_ssr import __version__
 from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.baseline import Baseline, measure_baseline
@@ -28,60 +26,6 @@ from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, key_of
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
-
-SCHEMA_VERSION = 1
-
-
-class AttemptStatus(StrEnum):
-    """What became of a candidate."""
-
-    VALID = "valid"
-    SURVIVED = "survived"
-    REJECTED = "rejected"
-    TIMED_OUT = "timed-out"
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One candidate and what became of it."""
-
-    index: int
-    """Its place in the campaign's order."""
-    status: AttemptStatus
-    """valid, survived, rejected or timed-out."""
-    strategy: str
-    """As in Candidate, like the five that follow."""
-    operator: str
-    path: str
-    line: int
-    scope: str
-    detail: str
-    diff: str
-    """The change, for people to read."""
-    check: str = ""
-    """Which step rejected it: `screening`, `weakening` or a check's name."""
-    reason: str = ""
-    """Why, in one sentence."""
-    artifact_id: str = ""
-    """The artifact, when it is valid."""
-    fail_to_pass: int = 0
-    """How many tests it breaks."""
-    seconds: float = 0.0
-    """Wall time spent on it."""
-    runs: int = 0
-    """Test runs made for it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Attempt | None:
-        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        fields = {k: v for k, v in data.items() if k != "schema_version"}
-        return cls(**{**fields, "status": AttemptStatus(fields["status"])})
 
 
 class Trial:
@@ -193,9 +137,7 @@ class Campaign:
         self.baseline = _baseline(bench, store)
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
-        self.snapshot = Snapshot(
-            snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed
-        )
+        self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
         self.key = key_of(
             __version__,
             snapshot.tree_hash,
@@ -235,18 +177,6 @@ class Campaign:
             return known
         candidate = self.candidate(index)
         return Trial(self, index, candidate).finish() if candidate is not None else None
-
-
-def counted(attempts: Sequence[Attempt], count: int) -> list[Attempt]:
-    """Cut attempts, in order, after the `count`-th valid one: what came later was made in vain by other workers."""
-    kept: list[Attempt] = []
-    valid = 0
-    for attempt in attempts:
-        if valid == count:
-            break
-        kept.append(attempt)
-        valid += attempt.status is AttemptStatus.VALID
-    return kept
 
 
 def _baseline(bench: Workbench, store: Store) -> Baseline:

@@ -79,9 +79,7 @@ class CodebaseState:
 
     def open(self, provider: SandboxProvider, *, readable: Sequence[Path] = ()) -> Sandbox:
         """Open a sandbox that shows this state at the project's own path."""
-        sandbox = provider.open(
-            self.snapshot.directory, mount_at=str(self.snapshot.origin), readable=readable
-        )
+        sandbox = provider.open(self.snapshot.directory, mount_at=str(self.snapshot.origin), readable=readable)
         try:
             for path, entry in self.changes.items():
                 if entry is None:

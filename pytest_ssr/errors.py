@@ -1,13 +1,13 @@
 """The exception tree. A bad artifact that can still be judged is a verdict, never an exception.
 
-    SsrError
-    ├── ProjectError        the project cannot be worked on (no tests, read-only, a suite that hangs)
-    ├── ArtifactError       an artifact directory or a diff cannot be read at all
-    ├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
-    │   └── SandboxUnavailableError
-    ├── StoreError          the store cannot be read or written
-    ├── SettingsError       an option has a value that makes no sense
-    └── MissingExtraError   an optional package is not installed
+SsrError
+├── ProjectError        the project cannot be worked on (no tests, read-only, a suite that hangs)
+├── ArtifactError       an artifact directory or a diff cannot be read at all
+├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
+│   └── SandboxUnavailableError
+├── StoreError          the store cannot be read or written
+├── SettingsError       an option has a value that makes no sense
+└── MissingExtraError   an optional package is not installed
 """
 
 
@@ -43,6 +43,4 @@ class MissingExtraError(SsrError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(
-            f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'"
-        )
+        super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.outcomes import some
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.outcomes import some
 from pytest_ssr.patch import Patch
 from pytest_ssr.surface import is_test_surface
 

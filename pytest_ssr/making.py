@@ -36,7 +36,7 @@ def candidate_state(snapshot: Snapshot, candidate: Candidate) -> CodebaseState:
 def make_artifact(
     buggy: CodebaseState, failing: Collection[str], baseline: Baseline, settings: RuleSettings
 ) -> BugArtifact:
-    """Make the artifact of a buggy state whose `failing` tests are known; raises ArtifactError when none can be made."""
+    """Make the artifact of a buggy state whose `failing` tests are known; raises ArtifactError when there is none."""
     original = CodebaseState(buggy.snapshot)
     weakening = _weaken(original, failing, baseline)
     broken = [p for p in baseline.files if any(i.startswith(f"{p}::") for i in failing)]

@@ -1,4 +1,4 @@
-"""From what a user typed to a campaign or a workbench: names are looked up, the project is copied, the sandbox chosen."""
+"""From what a user typed to a campaign or a workbench: names looked up, the project copied, the sandbox chosen."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class SuiteRun:
 
     @property
     def fault(self) -> str:
-        """Why the run proves nothing about its tests; empty when pytest ended by itself, so that a missing id vanished."""
+        """Why the run proves nothing about its tests; empty when pytest ended by itself."""
         if self.status in (RunStatus.COMPLETED, RunStatus.COLLECTION_ERROR, RunStatus.NO_TESTS):
             return ""
         return f"{self.status}: {self.reason}"

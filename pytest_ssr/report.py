@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from pytest_ssr.campaign import Attempt, AttemptStatus
+from pytest_ssr.attempt import Attempt, AttemptStatus
 
 
 def attempt_line(attempt: Attempt) -> str:
@@ -41,9 +41,7 @@ def duration(seconds: float) -> str:
 
 def rejections(attempts: Sequence[Attempt]) -> list[tuple[str, int]]:
     """Return how many candidates each step rejected, most first."""
-    steps = Counter(
-        a.check for a in attempts if a.status in (AttemptStatus.REJECTED, AttemptStatus.TIMED_OUT)
-    )
+    steps = Counter(a.check for a in attempts if a.status in (AttemptStatus.REJECTED, AttemptStatus.TIMED_OUT))
     return sorted(steps.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
@@ -74,11 +72,17 @@ def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -
     if not places:
         return
     total = sum(map(len, places.values()))
-    yield "heading", f"what the tests missed: {total} of {len(attempts)} changes survived, in {len(places)} places"
+    yield (
+        "heading",
+        f"what the tests missed: {total} of {len(attempts)} changes survived, in {len(places)} places",
+    )
     attempted = tried(attempts)
     for (path, scope), survivors in list(places.items())[: None if diffs else most]:
         names = ", ".join(sorted({a.operator for a in survivors}))
-        yield "missed", f"  {path}:{survivors[0].line} {scope}  {len(survivors)} of {attempted[path, scope]}: {names}"
+        yield (
+            "missed",
+            f"  {path}:{survivors[0].line} {scope}  {len(survivors)} of {attempted[path, scope]}: {names}",
+        )
         if diffs:
             for attempt in survivors:
                 yield from (("diff", f"    {line}") for line in attempt.diff.splitlines())

@@ -199,7 +199,16 @@ def _is_leaving(path: str) -> bool:
 
 def _git_listed(project: Path) -> list[str] | None:
     """What git tracks or would track below the directory; None where git does not know it."""
-    command = ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
     env = {"PATH": os.environ.get("PATH", os.defpath), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(command, cwd=project, env=env, capture_output=True, check=False, timeout=120)

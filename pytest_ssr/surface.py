@@ -34,7 +34,19 @@ _SURFACE_NAMES = frozenset(
 _SURFACE_PATTERNS = ("test_*.py", "*_test.py", "*.pth", "*.ambr", "*.snap")
 _SURFACE_FOLDERS = frozenset(("test", "tests", "__snapshots__", "snapshots"))
 _ASIDE_FOLDERS = frozenset(
-    ("doc", "docs", "example", "examples", "benchmark", "benchmarks", "bench", "scripts", "tools", "tasks", "ci")
+    (
+        "doc",
+        "docs",
+        "example",
+        "examples",
+        "benchmark",
+        "benchmarks",
+        "bench",
+        "scripts",
+        "tools",
+        "tasks",
+        "ci",
+    )
 )
 
 

@@ -13,11 +13,11 @@ from pathlib import PurePosixPath
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.checks import SEVEN, Check
 from pytest_ssr.checks.case import COMMENT_HASH_SEED, HASH_SEED, ORDER_SEED, Case, Finding
-from pytest_ssr.outcomes import some
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.outcomes import some
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES, CheckResult, Verdict
 
@@ -135,8 +135,6 @@ class Validation:
                 yield path, FileEntry(entry.data + ending + _COMMENT, entry.mode)
 
 
-def validate(
-    artifact: BugArtifact, bench: Workbench, *, extra_checks: Sequence[tuple[str, Check]] = ()
-) -> Verdict:
+def validate(artifact: BugArtifact, bench: Workbench, *, extra_checks: Sequence[tuple[str, Check]] = ()) -> Verdict:
     """Judge one artifact; raises SandboxError when the sandbox breaks, never for a bad artifact."""
     return Validation(artifact, bench, extra_checks=extra_checks).verdict()

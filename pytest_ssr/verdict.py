@@ -86,8 +86,10 @@ class Verdict:
     def valid(self) -> bool:
         """True when all checks, controls and repeats were made and passed."""
         names = {r.name for r in self.results if r.passed}
-        return not self.fault and names.issuperset((*CHECK_NAMES, *CONTROL_NAMES, *REPEAT_NAMES)) and all(
-            r.passed for r in self.results
+        return (
+            not self.fault
+            and names.issuperset((*CHECK_NAMES, *CONTROL_NAMES, *REPEAT_NAMES))
+            and all(r.passed for r in self.results)
         )
 
     @property

@@ -73,15 +73,11 @@ class Case:
         self.log.append(RunRecord("script", name, outcome, round(run.seconds, 3) if fresh else 0.0))
         return run
 
-    def suite(
-        self, state: CodebaseState, name: str, *, hash_seed: int = 0, order_seed: int | None = None
-    ) -> SuiteRun:
+    def suite(self, state: CodebaseState, name: str, *, hash_seed: int = 0, order_seed: int | None = None) -> SuiteRun:
         """Run pytest with our own reporter on the oracle tests, or take the run that is there, and log it."""
         like = self.original_seconds or None
         files = self.oracle_files(state)
-        run, fresh = self.bench.suite(
-            state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like
-        )
+        run, fresh = self.bench.suite(state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like)
         passed = len(run.passing)
         outcome = f"{run.status}, {passed} passed, {len(run.results) - passed} not"
         seeds = f"{name} (hash seed {hash_seed}{', other order' if order_seed is not None else ''})"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pytest_ssr.errors import ProjectError
 
@@ -59,13 +60,11 @@ def _own_environment(project: Path) -> Path | None:
     return candidate if candidate.exists() else None
 
 
-def _ask(python: Path, project: Path) -> dict[str, list[str]] | dict[str, str] | dict:  # type: ignore[type-arg]
+def _ask(python: Path, project: Path) -> dict[str, Any]:
     command = [str(python), "-c", _PROBE]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     try:
-        done = subprocess.run(
-            command, cwd="/", env=env, capture_output=True, text=True, timeout=60, check=True
-        )
+        done = subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, timeout=60, check=True)
         facts = json.loads(done.stdout)
     except FileNotFoundError:
         raise ProjectError(f"there is no interpreter at {python}; name one with --python") from None

@@ -19,17 +19,69 @@ _FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APP
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
 _PID = os.getpid()
 _WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
-_DROPPED_WITH_VALUE = (
-    "-n --numprocesses --maxprocesses --dist --tx --maxfail --reruns --reruns-delay --only-rerun --rerun-except "
-    "--random-order-bucket --random-order-seed --junitxml --junit-xml --html --cov-report --cov-config "
-    "--cov-fail-under --cov-context --durations --durations-min --ssr-count --ssr-injector --ssr-seed "
-    "--ssr-source --ssr-sandbox --ssr-store --ssr-validate --ssr-time-limit --randomly-seed"
-).split()
-_DROPPED_PREFIXES = (
-    "--cov --no-cov --exitfirst --lf --last-failed --ff --failed-first --nf --new-first --sw --stepwise --reruns "
-    "--random-order --randomly --looponfail --pdb --trace --html --self-contained-html --ssr- --cache-clear "
-    "--numprocesses= --maxprocesses= --dist= --tx= --maxfail= --junitxml= --junit-xml= --durations"
-).split()
+_DROPPED_WITH_VALUE = [
+    "-n",
+    "--numprocesses",
+    "--maxprocesses",
+    "--dist",
+    "--tx",
+    "--maxfail",
+    "--reruns",
+    "--reruns-delay",
+    "--only-rerun",
+    "--rerun-except",
+    "--random-order-bucket",
+    "--random-order-seed",
+    "--junitxml",
+    "--junit-xml",
+    "--html",
+    "--cov-report",
+    "--cov-config",
+    "--cov-fail-under",
+    "--cov-context",
+    "--durations",
+    "--durations-min",
+    "--ssr-count",
+    "--ssr-injector",
+    "--ssr-seed",
+    "--ssr-source",
+    "--ssr-sandbox",
+    "--ssr-store",
+    "--ssr-validate",
+    "--ssr-time-limit",
+    "--randomly-seed",
+]
+_DROPPED_PREFIXES = [
+    "--cov",
+    "--no-cov",
+    "--exitfirst",
+    "--lf",
+    "--last-failed",
+    "--ff",
+    "--failed-first",
+    "--nf",
+    "--new-first",
+    "--sw",
+    "--stepwise",
+    "--reruns",
+    "--random-order",
+    "--randomly",
+    "--looponfail",
+    "--pdb",
+    "--trace",
+    "--html",
+    "--self-contained-html",
+    "--ssr-",
+    "--cache-clear",
+    "--numprocesses=",
+    "--maxprocesses=",
+    "--dist=",
+    "--tx=",
+    "--maxfail=",
+    "--junitxml=",
+    "--junit-xml=",
+    "--durations",
+]
 _DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order", "pytest_randomly"))
 
 
@@ -177,7 +229,7 @@ def _imported(root):
             for base in ("src/", ""):
                 for tail in ("/__init__.py", ".py"):
                     if os.path.exists(prefix + base + name + tail):
-                        foreign.add("%s (%s)" % (name, path))
+                        foreign.add(f"{name} ({path})")
     return sorted(sources), sorted(foreign)
 
 

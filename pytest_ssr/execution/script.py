@@ -61,9 +61,7 @@ def run_script(
     return ScriptOutput(done.stdout, done.exit_code, done.seconds, fault)
 
 
-def run_parser(
-    sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output: bytes, *, limits: Limits
-) -> Parsed:
+def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output: bytes, *, limits: Limits) -> Parsed:
     """Run the parser over an output; a parser that breaks is a fault in the result, not an exception."""
     path = f"{sandbox.scratch}/ssr-run/parser_of_output.py"
     sandbox.write(path, parser)

@@ -150,7 +150,8 @@ def _status(
             return RunStatus.USAGE_ERROR, f"pytest refused its options: {_tail(done.stderr)}"
         if not facts:
             return RunStatus.SILENT, f"exit status {done.exit_code} and not one report: {_tail(done.stderr)}"
-        ending = f"signal {-done.exit_code}" if (done.exit_code or 0) < 0 else f"exit status {done.exit_code}"
+        code = done.exit_code or 0
+        ending = f"signal {-code}" if code < 0 else f"exit status {code}"
         return RunStatus.CRASHED, f"the interpreter ended with {ending}{where}"
     if end["exit"] == 3:
         return RunStatus.CRASHED, f"pytest broke: {_tail(done.stderr or done.stdout)}"

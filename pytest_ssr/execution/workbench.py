@@ -154,9 +154,7 @@ class Workbench:
         digest = hashlib.sha256(self.snapshot.tree_hash.encode()).hexdigest()[:8]
         with tempfile.TemporaryDirectory(prefix=f"ssr-empty-{digest}-") as empty:
             place = f"{tempfile.gettempdir()}/ssr-parser"
-            with self.provider.open(
-                Path(empty), mount_at=place, readable=self.interpreter.readable
-            ) as sandbox:
+            with self.provider.open(Path(empty), mount_at=place, readable=self.interpreter.readable) as sandbox:
                 limits = replace(self.limits, wall_s=30.0)
                 return run_parser(sandbox, self.interpreter, parser, output, limits=limits)
 

@@ -23,9 +23,7 @@ def compiled(text: bytes, *, indented: bool = False) -> CodeType | None:
 
 def normal(code: CodeType) -> tuple[object, ...]:
     """Return what a code object does, without names of files and numbers of lines."""
-    constants = tuple(
-        normal(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts
-    )
+    constants = tuple(normal(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts)
     return (
         code.co_name,
         code.co_code,

@@ -99,13 +99,16 @@ def _reverts(tree: SourceTree, code: frozenset[str], origin: Path, commit: _Comm
                 reverted, line = together
         if _matters(data, reverted):
             whole[change.path] = (reverted, line)
-            yield _candidate(
-                "revert-file", {change.path: reverted}, change.path, line, change.hunks[0], commit
-            )
+            yield _candidate("revert-file", {change.path: reverted}, change.path, line, change.hunks[0], commit)
     if len(whole) > 1:
         first = min(whole)
         yield _candidate(
-            "revert-commit", {p: d for p, (d, _) in whole.items()}, first, whole[first][1], files[0].hunks[0], commit
+            "revert-commit",
+            {p: d for p, (d, _) in whole.items()},
+            first,
+            whole[first][1],
+            files[0].hunks[0],
+            commit,
         )
 
 

@@ -180,7 +180,10 @@ def _reversed_header(change: FileChange, turned: FileChange) -> tuple[bytes, ...
         lines += [b"old mode %o\n" % turned.old_mode, b"new mode %o\n" % turned.new_mode]
     if turned.kind is ChangeKind.RENAMED:
         lines += [x for x in change.header if x.startswith(b"similarity ")]
-        lines += [b"rename from %s\n" % quoted("", turned.old_path or ""), b"rename to %s\n" % quoted("", turned.path)]
+        lines += [
+            b"rename from %s\n" % quoted("", turned.old_path or ""),
+            b"rename to %s\n" % quoted("", turned.path),
+        ]
     if index is not None:
         hashes, *rest = index[len(b"index ") :].split()
         old, _, new = hashes.partition(b"..")
@@ -204,10 +207,18 @@ def quoted(prefix: str, path: str) -> bytes:
     raw = (prefix + path).encode("utf-8", "surrogateescape")
     if all(32 <= c < 127 and c not in b'"\\' for c in raw):
         return raw
-    names = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
-    body = b"".join(
-        names.get(c, bytes([c]) if 32 <= c < 127 else b"\\%03o" % c) for c in raw
-    )
+    names = {
+        7: b"\\a",
+        8: b"\\b",
+        9: b"\\t",
+        10: b"\\n",
+        11: b"\\v",
+        12: b"\\f",
+        13: b"\\r",
+        34: b'\\"',
+        92: b"\\\\",
+    }
+    body = b"".join(names.get(c, bytes([c]) if 32 <= c < 127 else b"\\%03o" % c) for c in raw)
     return b'"' + body + b'"'
 
 

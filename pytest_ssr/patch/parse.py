@@ -117,7 +117,8 @@ class _Reader:
         old_start, new_start = int(match[1]), int(match[3])
         old_count = 1 if match[2] is None else int(match[2])
         new_count = 1 if match[4] is None else int(match[4])
-        old, new, lines = old_count, new_count, []
+        old, new = old_count, new_count
+        lines: list[bytes] = []
         while old > 0 or new > 0 or self.line.startswith(b"\\"):
             sign = self.line[:1]
             if sign not in (b" ", b"+", b"-", b"\\") or self.at_end:
@@ -163,8 +164,17 @@ class _Reader:
             if "new mode" not in facts:
                 raise self.fail(f"nothing is said about {new}; the diff is cut off", at=begin)
             kind = ChangeKind.MODE
-        modes = (int(m) if m is not None else None for m in (old_mode, new_mode))
-        return FileChange(kind, old, new, *modes, header, hunks, *blocks)
+        return FileChange(
+            kind=kind,
+            old_path=old,
+            new_path=new,
+            old_mode=int(old_mode) if old_mode is not None else None,
+            new_mode=int(new_mode) if new_mode is not None else None,
+            header=header,
+            hunks=hunks,
+            forward=blocks[0],
+            backward=blocks[1],
+        )
 
     def _names(
         self, begin: int, first: bytes, facts: dict[str, str | int], names: dict[bytes, str | None]

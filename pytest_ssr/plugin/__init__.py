@@ -20,12 +20,20 @@ if TYPE_CHECKING:
 
 _OPTIONS = (
     ("count", int, "how many valid artifacts are wanted (default 10)"),
-    ("injector", str, "comma-separated: mutation, removal, combination, history, mutmut, or what a plugin adds"),
+    (
+        "injector",
+        str,
+        "comma-separated: mutation, removal, combination, history, mutmut, or what a plugin adds",
+    ),
     ("seed", int, "the same tree and seed give the same artifacts (default 0)"),
     ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
     ("sandbox", str, "auto, bubblewrap, process, or what a plugin adds (default auto)"),
     ("store", str, "where results are kept (default .ssr in the project)"),
-    ("python", str, "the interpreter whose environment runs the tests (default: .venv, else the current one)"),
+    (
+        "python",
+        str,
+        "the interpreter whose environment runs the tests (default: .venv, else the current one)",
+    ),
     ("time-limit", float, "seconds for one run of the whole suite (default 600)"),
     ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
     ("min-changed-files", int, "files that the bug must change (default 1)"),
@@ -38,7 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ssr", "self-play SWE-RL: proven bugs from this project's tests")
     group.addoption("--ssr-inject", action="store_true", help="inject bugs into this project; keep the proven ones")
     group.addoption(
-        "--ssr-validate", action="append", default=[], metavar="PATH", help="validate artifacts: seven items each"
+        "--ssr-validate",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="validate artifacts: seven items each",
     )
     group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
     for name, kind, text in _OPTIONS:

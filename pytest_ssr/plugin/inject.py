@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.campaign import Attempt, AttemptStatus, Campaign, Trial, counted
+from pytest_ssr.attempt import Attempt, AttemptStatus, counted
+from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, progress_line, summary_lines
@@ -76,7 +77,7 @@ class CandidateStep(pytest.Item):
             return None
         assert trial.validation is not None
         result = trial.validation.result(self.name)
-        last = step_names(trial.extra_checks)[-1]
+        last = step_names()[-1]
         return trial.finish() if not result.passed or self.name == last else None
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
@@ -103,7 +104,9 @@ class InjectPlugin:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
         with options.user_errors():
             self.campaign = open_campaign(
-                self.config.rootpath, options.open_store(self.config), **options.campaign_arguments(self.config)
+                self.config.rootpath,
+                options.open_store(self.config),
+                **options.campaign_arguments(self.config),
             )
         self.start = time.monotonic()
         terminal = self._terminal()
@@ -118,6 +121,8 @@ class InjectPlugin:
             f"ssr: {len(base.stable)} of {len(base.collected)} tests pass every time, one run takes "
             f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {self.campaign.store.root}"
         )
+        if base.note:
+            terminal.write_line(f"ssr: not collected: {base.note}", yellow=True)
         if base.set_aside:
             shown = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
             more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""

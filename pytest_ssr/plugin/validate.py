@@ -111,9 +111,7 @@ class ValidatePlugin:
         items: list[pytest.Item] = []
         for directory in self.directories:
             shown = Path(os.path.relpath(directory, self.config.invocation_params.dir)).as_posix()
-            node = ArtifactNode.from_parent(
-                session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG
-            )
+            node = ArtifactNode.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
             node.plugin, node.directory = self, directory
             items.extend(node.collect())
         session.items = items

@@ -20,17 +20,15 @@ from typing import Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox import files
+from pytest_ssr.sandbox.host import remedy, system_binds, version
 from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 from pytest_ssr.sandbox.sampling import disk_bytes
 
 _SCRATCH = "/scratch"
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = (
-    "ld.so.cache ld.so.conf ld.so.conf.d alternatives localtime timezone nsswitch.conf ssl/certs ssl/openssl.cnf "
-    "ca-certificates mime.types protocols services"
-).split()
-_PASSWD = "root:x:0:0:root:/root:/bin/sh\nssr:x:1000:1000:ssr:/scratch/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+_PASSWD = (
+    "root:x:0:0:root:/root:/bin/sh\nssr:x:1000:1000:ssr:/scratch/home:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+)
 _GROUP = "root:x:0:\nssr:x:1000:\nnogroup:x:65534:\n"
 _HOSTS = "127.0.0.1 localhost ssr\n::1 localhost\n"
 
@@ -63,9 +61,9 @@ class BubblewrapProvider:
             return Availability(False, "unshare is not installed", "install it: apt-get install util-linux")
         fault = _trial()
         if fault:
-            return Availability(False, fault, _remedy())
+            return Availability(False, fault, remedy())
         view = "overlay views" if _overlay_works() else "copied views (overlay mounts are refused here)"
-        return Availability(True, f"{_version()}, no network, no home, {view}")
+        return Availability(True, f"{version()}, no network, no home, {view}")
 
     def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> BubblewrapSandbox:
         """Open a sandbox whose view of the tree appears at `mount_at`."""
@@ -154,7 +152,12 @@ class BubblewrapSandbox:
         # env(1) hands the variables over inside, so that the outer commands keep a PATH of their own.
         inner = ["/usr/bin/env", "-i", *(f"{k}={v}" for k, v in variables.items())]
         result = run(
-            lambda started: [*prefix, *self._bwrap(cwd or self.root), *inner, *limited(argv, limits, started)],
+            lambda started: [
+                *prefix,
+                *self._bwrap(cwd or self.root),
+                *inner,
+                *limited(argv, limits, started),
+            ],
             env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"},
             cwd="/",
             stdin=stdin,
@@ -170,7 +173,7 @@ class BubblewrapSandbox:
         words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]
         words += ["--uid", "1000", "--gid", "1000", "--proc", "/proc", "--dev", "/dev"]
         words += ["--size", str(256 * MIB), "--tmpfs", "/tmp"]
-        words += _system_binds()
+        words += system_binds()
         for name in ("passwd", "group", "hosts"):
             words += ["--ro-bind", str(self._folder / "etc" / name), f"/etc/{name}"]
         below = [p for p in self._readable if p.is_relative_to(self.root)]
@@ -245,22 +248,6 @@ class BubblewrapSandbox:
 
 
 @functools.cache
-def _system_binds() -> tuple[str, ...]:
-    words: list[str] = []
-    for place in _SYSTEM:
-        path = Path(place)
-        if path.is_symlink():
-            words += ["--symlink", os.readlink(path), place]
-        elif path.is_dir():
-            words += ["--ro-bind", place, place]
-    for name in _ETC:
-        path = Path("/etc") / name
-        if path.exists():
-            words += ["--ro-bind", str(path.resolve()), str(path)]
-    return tuple(words)
-
-
-@functools.cache
 def _overlay_works() -> bool:
     folder = files.new_folder()
     try:
@@ -287,24 +274,3 @@ def _trial() -> str:
         return str(error)
     finally:
         files.discard(folder)
-
-
-def _version() -> str:
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        done = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True, timeout=10)
-        return done.stdout.strip()
-    return "bubblewrap"
-
-
-def _remedy() -> str:
-    settings = (
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
-        ("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
-         "sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
-        ("/proc/sys/user/max_user_namespaces", "0", "sysctl -w user.max_user_namespaces=10000"),
-    )
-    for path, bad, command in settings:
-        with contextlib.suppress(OSError):
-            if Path(path).read_text().strip() == bad:
-                return f"user namespaces are switched off; as root: {command}"
-    return "user namespaces may be forbidden here (in a container: run it with --security-opt seccomp=unconfined)"

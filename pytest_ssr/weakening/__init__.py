@@ -1,4 +1,4 @@
-"""`test_weaken.diff` from the failing tests: they are taken out of their files, with what only they used."""
+"""Failing test ids in; the test files without these tests, and without what only they used, out."""
 
 from pytest_ssr.weakening.weaken import Weakening, weaken
 

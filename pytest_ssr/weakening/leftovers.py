@@ -49,7 +49,12 @@ def _removals(lines: Lines, used: set[str], elsewhere: frozenset[str]) -> Iterat
             yield from _unused_imports(lines, node, used)
             continue
         name = _defined(node)
-        if name is None or name not in used or name in elsewhere or name.startswith(("test", "Test", "pytest", "_pytest")):
+        if (
+            name is None
+            or name not in used
+            or name in elsewhere
+            or name.startswith(("test", "Test", "pytest", "_pytest"))
+        ):
             continue
         if any("autouse" in ast.dump(d) for d in getattr(node, "decorator_list", [])):
             continue

@@ -12,8 +12,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.injectors.python_source import Edit, splice
+from pytest_ssr.weakening.definitions import definitions_of, find_class, parameter_lists, with_emptied
 from pytest_ssr.weakening.leftovers import clean_up, names_in
-from pytest_ssr.weakening.text import Definition, Lines, drop_elements, first_line, read_lines, take_out, words
+from pytest_ssr.weakening.text import (
+    Definition,
+    Lines,
+    drop_elements,
+    first_line,
+    read_lines,
+    take_out,
+    words,
+)
 
 Parameters = Mapping[str, tuple[tuple[str, int], ...]]
 Key = tuple[str, tuple[str, ...]]
@@ -94,8 +103,8 @@ class _Weakener:
         lines = self.lines.get(path)
         if lines is None:
             return False
-        holder = _find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
-        found = _definitions(holder, chain[-1]) if holder is not None else []
+        holder = find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
+        found = definitions_of(holder, chain[-1]) if holder is not None else []
         if not found and isinstance(holder, ast.ClassDef):
             return self._remove_inherited(key, holder, bad)
         if not found:
@@ -141,11 +150,11 @@ class _Weakener:
         if not all(n in self.failing for n in sharing):
             return False
         for where, lines in self.lines.items():
-            holder = _find_class(lines.tree, key[1][:-1]) if len(key[1]) > 1 else lines.tree
+            holder = find_class(lines.tree, key[1][:-1]) if len(key[1]) > 1 else lines.tree
             if holder is None:
                 continue
             base = self._base_with(where, holder, key[1][-1], set()) if isinstance(holder, ast.ClassDef) else None
-            found = _definitions(holder, key[1][-1])
+            found = definitions_of(holder, key[1][-1])
             if found or base is not None:
                 self._mark(*(base if not found and base is not None else (where, found)))
                 self.removed.update(self.groups[key])
@@ -159,11 +168,11 @@ class _Weakener:
         for base in holder.bases:
             wanted = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
             for where in [path, *(p for p in self.lines if p != path)]:
-                found = _find_class(self.lines[where].tree, (wanted,)) if where in self.lines else None
+                found = find_class(self.lines[where].tree, (wanted,)) if where in self.lines else None
                 if found is None or f"{where}:{wanted}" in seen:
                     continue
                 seen.add(f"{where}:{wanted}")
-                methods = _definitions(found, name)
+                methods = definitions_of(found, name)
                 if methods:
                     return where, methods
                 deeper = self._base_with(where, found, name, seen)
@@ -171,13 +180,11 @@ class _Weakener:
                     return deeper
         return None
 
-    def _drop_parameters(
-        self, lines: Lines, path: str, function: Definition, names: list[str], bad: list[str]
-    ) -> bool:
+    def _drop_parameters(self, lines: Lines, path: str, function: Definition, names: list[str], bad: list[str]) -> bool:
         """Take only the failing parameter sets out, when they are all the combinations of some sets of one mark."""
         failing = set(bad)
         for mark in function.decorator_list:
-            lists = _parameter_lists(mark)
+            lists = parameter_lists(mark)
             if lists is None:
                 continue
             argument, values, labels, in_tuple = lists
@@ -198,7 +205,7 @@ class _Weakener:
 
     def _rewritten(self, path: str) -> bytes | None:
         lines = self.lines[path]
-        nodes = _with_emptied(lines.tree, self.gone.get(path, []), self._inherited_from(path))
+        nodes = with_emptied(lines.tree, self.gone.get(path, []), self._inherited_from(path))
         if nodes is None:
             return None
         whole, hollow = nodes
@@ -224,97 +231,3 @@ class _Weakener:
             for base in node.bases
             if isinstance(base, ast.Name | ast.Attribute)
         )
-
-
-def _find_class(tree: ast.Module, names: Sequence[str]) -> ast.ClassDef | None:
-    body: Sequence[ast.stmt] = tree.body
-    found: ast.ClassDef | None = None
-    for name in names:
-        classes = [n for n in _flat(body) if isinstance(n, ast.ClassDef) and n.name == name]
-        if not classes:
-            return None
-        found = classes[-1]
-        body = found.body
-    return found
-
-
-def _definitions(holder: ast.Module | ast.ClassDef, name: str) -> list[Definition]:
-    """Return every definition of a function in a scope; the last wins, the others would come to life without it."""
-    functions = (n for n in _flat(holder.body) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [n for n in functions if n.name == name]
-
-
-def _flat(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a scope, those under `if`, `try` and `with` included."""
-    found: list[ast.stmt] = []
-    for node in body:
-        found.append(node)
-        for block in _blocks(node):
-            found += _flat(block)
-    return found
-
-
-def _blocks(node: ast.stmt) -> list[list[ast.stmt]]:
-    if isinstance(node, ast.If):
-        return [node.body, node.orelse]
-    if isinstance(node, ast.With):
-        return [node.body]
-    if isinstance(node, ast.Try):
-        return [node.body, *(h.body for h in node.handlers), node.orelse, node.finalbody]
-    return []
-
-
-def _with_emptied(
-    tree: ast.Module, gone: Sequence[ast.stmt], bases: frozenset[str]
-) -> tuple[list[ast.stmt], list[list[ast.stmt]]] | None:
-    """Return what to take out whole, emptied test classes included, and the blocks that must keep a `pass`."""
-    out = list(gone)
-    hollow: list[list[ast.stmt]] = []
-
-    def visit(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            visit(child)
-        blocks = [b for b in ([node.body] if isinstance(node, ast.ClassDef) else []) if b]
-        if isinstance(node, ast.stmt):
-            blocks += [b for b in _blocks(node) if b]
-        for block in blocks:
-            left = [s for s in block if s not in out and not _is_text(s)]
-            if left or not any(s in out for s in block):
-                continue
-            if isinstance(node, ast.ClassDef) and node.name not in bases:
-                out[:] = [s for s in out if s not in block] + [node]
-            elif all(s in out for s in block):
-                hollow.append(block)
-                out[:] = [s for s in out if s not in block]
-
-    visit(tree)
-    return out, hollow
-
-
-def _is_text(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _parameter_lists(mark: ast.expr) -> tuple[str, list[ast.expr], list[ast.expr], bool] | None:
-    """Return the first argument name, the sets, the labels, and whether it is a tuple, of a literal `parametrize`."""
-    if not isinstance(mark, ast.Call) or not isinstance(mark.func, ast.Attribute) or mark.func.attr != "parametrize":
-        return None
-    given = {k.arg: k.value for k in mark.keywords}
-    names = mark.args[0] if mark.args else given.get("argnames")
-    values = mark.args[1] if len(mark.args) > 1 else given.get("argvalues")
-    labels = given.get("ids")
-    if isinstance(names, ast.List | ast.Tuple) and names.elts:
-        names = names.elts[0]
-    if not (isinstance(names, ast.Constant) and isinstance(names.value, str)):
-        return None
-    if not isinstance(values, ast.List | ast.Tuple) or any(isinstance(v, ast.Starred) for v in values.elts):
-        return None
-    if isinstance(labels, ast.List | ast.Tuple):
-        if len(labels.elts) != len(values.elts):
-            return None
-        label_list = labels.elts
-    elif labels is None or isinstance(labels, ast.Constant | ast.Name | ast.Attribute | ast.Lambda):
-        label_list = []
-    else:
-        return None
-    return names.value.split(",")[0].strip(), values.elts, label_list, isinstance(values, ast.Tuple)

@@ -11,7 +11,11 @@ from pytest_ssr.injectors.mutation import changes_of
 from pytest_ssr.injectors.operators import OPERATORS, Operator
 from pytest_ssr.injectors.python_source import parse, scopes, splice, walk
 
-EXAMPLES = [pytest.param(o, before, after, id=f"{o.name}-{n}") for o in OPERATORS for n, (before, after) in enumerate(o.examples)]
+EXAMPLES = [
+    pytest.param(o, before, after, id=f"{o.name}-{n}")
+    for o in OPERATORS
+    for n, (before, after) in enumerate(o.examples)
+]
 
 
 @pytest.mark.parametrize(("operator", "before", "after"), EXAMPLES)
@@ -33,7 +37,9 @@ def test_names_are_unique_and_every_operator_has_examples() -> None:
     assert all(o.examples for o in OPERATORS)
 
 
-@pytest.mark.parametrize("name", ["textwrap.py", "json/decoder.py", "asyncio/queues.py", "argparse.py", "dataclasses.py"])
+@pytest.mark.parametrize(
+    "name", ["textwrap.py", "json/decoder.py", "asyncio/queues.py", "argparse.py", "dataclasses.py"]
+)
 def test_operators_neither_crash_nor_touch_anything_outside_their_scope(name: str) -> None:
     data = (Path(sysconfig.get_path("stdlib")) / name).read_bytes()
     source = parse(name, data)

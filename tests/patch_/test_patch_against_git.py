@@ -10,8 +10,12 @@ from hypothesis import strategies as st
 
 from pytest_ssr.patch import ChangeKind, FileEntry, Patch, apply_patch, make_patch
 
-LINES = st.sampled_from([b"a", b"b", b"", b"\tx = 1", b"--- a/x", b"+++ b/x", b"@@ -1 +1 @@", b"caf\xc3\xa9", b"\xff", b"c\r"])
-TEXT = st.builds(lambda lines, end: b"\n".join(lines) + end, st.lists(LINES, max_size=14), st.sampled_from([b"", b"\n"]))
+LINES = st.sampled_from(
+    [b"a", b"b", b"", b"\tx = 1", b"--- a/x", b"+++ b/x", b"@@ -1 +1 @@", b"caf\xc3\xa9", b"\xff", b"c\r"]
+)
+TEXT = st.builds(
+    lambda lines, end: b"\n".join(lines) + end, st.lists(LINES, max_size=14), st.sampled_from([b"", b"\n"])
+)
 CONTENT = st.one_of(TEXT, TEXT, TEXT, st.binary(max_size=80).map(lambda b: b"\0" + b))
 ENTRY = st.builds(FileEntry, CONTENT, st.sampled_from([0o100644, 0o100644, 0o100755]))
 NAMES = st.sampled_from(["a.py", "src/b c.py", "src/d b/e.py", 'q"uote.py', "tab\there.py", "ünï.py", "x/y/z.txt"])
@@ -19,7 +23,12 @@ TREE = st.dictionaries(NAMES, ENTRY, max_size=5)
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    env = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_CONFIG_GLOBAL": os.devnull,
+    }
     command = ["git", "-c", "core.autocrlf=false", "-c", "safe.directory=*", *arguments]
     return subprocess.run(command, cwd=folder, env=env, input=stdin, capture_output=True, check=False)
 

@@ -42,7 +42,12 @@ class TestThree:
 '''
 
 
-def run(source: str, failing: list[str], collected: list[str], parameters: dict[str, tuple[tuple[str, int], ...]] | None = None) -> Weakening:
+def run(
+    source: str,
+    failing: list[str],
+    collected: list[str],
+    parameters: dict[str, tuple[tuple[str, int], ...]] | None = None,
+) -> Weakening:
     return weaken(
         lambda path: source.encode(),
         ["t.py"],
@@ -103,7 +108,7 @@ def test_combinations_that_are_no_product_take_the_whole_function() -> None:
     assert done.changes["t.py"].decode() == "import pytest\n\n\ndef test_b():\n    pytest.fail()\n"
 
 
-INHERITED = '''\
+INHERITED = """\
 class Base:
     def test_a(self):
         assert self.x
@@ -115,7 +120,7 @@ class TestOne(Base):
 
 class TestTwo(Base):
     x = 2
-'''
+"""
 
 
 def test_an_inherited_test_is_switched_off_where_it_fails() -> None:
@@ -132,7 +137,10 @@ def test_an_inherited_test_goes_from_the_base_when_it_fails_everywhere() -> None
     assert "class Base:\n    pass\n" in done.changes["t.py"].decode()
 
 
-@pytest.mark.parametrize("source", ["globals()['test_a'] = lambda: None\n", "def test_b(: \n", "# coding: latin-1\ndef test_a(): pass\n"])
+@pytest.mark.parametrize(
+    "source",
+    ["globals()['test_a'] = lambda: None\n", "def test_b(: \n", "# coding: latin-1\ndef test_a(): pass\n"],
+)
 def test_what_has_no_definition_is_named(source: str) -> None:
     done = run(source, ["t.py::test_a"], ["t.py::test_a"])
     assert done.unremovable == ("t.py::test_a",)
@@ -142,11 +150,17 @@ def test_what_has_no_definition_is_named(source: str) -> None:
 def test_crlf_and_async_and_nested_blocks_survive() -> None:
     source = "import sys\r\n\r\nif sys.platform:\r\n    async def test_a():\r\n        pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
     done = run(source, ["t.py::test_a"], ["t.py::test_a", "t.py::test_b"])
-    assert done.changes["t.py"].decode() == "import sys\r\n\r\nif sys.platform:\r\n    pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
+    assert (
+        done.changes["t.py"].decode()
+        == "import sys\r\n\r\nif sys.platform:\r\n    pass\r\n\r\n\r\ndef test_b():\r\n    pass\r\n"
+    )
 
 
 def test_an_imported_test_class_loses_its_test_where_it_is_defined() -> None:
-    files = {"a.py": "class TestA:\n    def test_x(self):\n        pass\n\n    def test_y(self):\n        pass\n", "b.py": "from a import TestA\n"}
+    files = {
+        "a.py": "class TestA:\n    def test_x(self):\n        pass\n\n    def test_y(self):\n        pass\n",
+        "b.py": "from a import TestA\n",
+    }
     ids = [f"{p}::TestA::{t}" for p in files for t in ("test_x", "test_y")]
     failing = [i for i in ids if i.endswith("test_x")]
     done = weaken(lambda p: files[p].encode(), list(files), failing=failing, collected=ids, parameters={})

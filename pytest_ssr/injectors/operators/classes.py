@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from tree_sitter import Node
@@ -42,7 +43,7 @@ def remove_method(source: ParsedSource, node: Node, chance: Random) -> Edits:
 def shuffle_methods(source: ParsedSource, node: Node, chance: Random) -> Edits:
     """Exchange two neighbouring definitions of a class, which matters where one uses the other at import."""
     found = _methods(node)
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         yield (
             Edit(one.start_byte, one.end_byte, source.text(other)),
             Edit(other.start_byte, other.end_byte, source.text(one)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from tree_sitter import Node
@@ -13,7 +14,15 @@ _ARITHMETIC = {
     b"+": b"-", b"-": b"+", b"*": b"//", b"/": b"*", b"//": b"/", b"%": b"//", b"**": b"*",
     b"<<": b">>", b">>": b"<<", b"&": b"|", b"|": b"&", b"^": b"&",
 }  # fmt: skip
-_AUGMENTED = {b"+=": b"-=", b"-=": b"+=", b"*=": b"/=", b"/=": b"*=", b"//=": b"/=", b"|=": b"&=", b"&=": b"|="}
+_AUGMENTED = {
+    b"+=": b"-=",
+    b"-=": b"+=",
+    b"*=": b"/=",
+    b"/=": b"*=",
+    b"//=": b"/=",
+    b"|=": b"&=",
+    b"&=": b"|=",
+}
 _BOUNDARY = {b"<": b"<=", b"<=": b"<", b">": b">=", b">=": b">"}
 _OPPOSITE = {
     b"==": b"!=", b"!=": b"==", b"<": b">=", b">=": b"<", b">": b"<=", b"<=": b">",
@@ -161,7 +170,7 @@ def swap_arguments(source: ParsedSource, node: Node, chance: Random) -> Edits:
     """Exchange two adjacent arguments of like kind."""
     kinds = ("identifier", "integer", "string", "attribute", "call")
     found = [c for c in node.named_children if c.type != "comment"]
-    for one, other in zip(found, found[1:], strict=False):
+    for one, other in pairwise(found):
         if one.type == other.type and one.type in kinds and source.text(one) != source.text(other):
             yield swapped(source, one, other)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 from tree_sitter import Node
@@ -84,8 +85,14 @@ def remove_else(source: ParsedSource, node: Node, chance: Random) -> Edits:
 def shuffle_statements(source: ParsedSource, node: Node, chance: Random) -> Edits:
     """Exchange two neighbouring statements of a block."""
     found = [s for s in statements(node) if not is_docstring(s)]
-    ends = ("return_statement", "raise_statement", "import_statement", "import_from_statement", "pass_statement")
-    for one, other in zip(found, found[1:], strict=False):
+    ends = (
+        "return_statement",
+        "raise_statement",
+        "import_statement",
+        "import_from_statement",
+        "pass_statement",
+    )
+    for one, other in pairwise(found):
         if one.type in (*ends, *DEFINITIONS) or other.type in (*ends, *DEFINITIONS):
             continue
         if source.text(one) != source.text(other):
@@ -136,7 +143,14 @@ def wrong_default(source: ParsedSource, node: Node, chance: Random) -> Edits:
     if value is None:
         return
     text = source.text(value)
-    table = {b"None": b"False", b"True": b"False", b"False": b"True", b"()": b"None", b'""': b"None", b"''": b"None"}
+    table = {
+        b"None": b"False",
+        b"True": b"False",
+        b"False": b"True",
+        b"()": b"None",
+        b'""': b"None",
+        b"''": b"None",
+    }
     if text in table:
         yield replaced(value, table[text])
     elif value.type == "integer" and text.isdigit():
@@ -151,7 +165,11 @@ def stale_variable(source: ParsedSource, node: Node, chance: Random) -> Edits:
     while function is not None and function.type != "function_definition":
         function = function.parent
     parent = node.parent
-    if function is None or parent is None or parent.type not in ("argument_list", "return_statement", "comparison_operator"):
+    if (
+        function is None
+        or parent is None
+        or parent.type not in ("argument_list", "return_statement", "comparison_operator")
+    ):
         return
     text = source.text(node)
     names: dict[bytes, None] = {}
