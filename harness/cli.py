@@ -149,6 +149,9 @@ def _add_inject(commands_of: Any) -> None:
     parser.add_argument(
         "--source", action="append", default=[], metavar="PATH", help="inject only below this file or folder"
     )
+    parser.add_argument(
+        "--tests", action="append", default=[], metavar="PATH", help="run only these tests (default: all)"
+    )
     parser.add_argument("--jobs", type=int, default=_environment("jobs", "1"), metavar="N")
     parser.add_argument("--per-hunk", action="store_true", help="inverse mutation reverts hunks, not files")
     parser.add_argument("--diffs", action="store_true", help="show the diff of each change no test noticed")

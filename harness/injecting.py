@@ -36,6 +36,7 @@ def inject(arguments: argparse.Namespace) -> int:
         sandbox=arguments.sandbox,
         python=arguments.python,
         sources=arguments.source,
+        tests=arguments.tests,
     )
     base = campaign.baseline
     terminal.say(

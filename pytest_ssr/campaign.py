@@ -45,7 +45,7 @@ class Trial:
     def screen(self) -> Attempt | None:
         """Run the whole suite once on the buggy state; an Attempt means that it ends here."""
         campaign, baseline = self._campaign, self._campaign.baseline
-        run, _ = self._bench.suite(self._state, like_s=baseline.seconds)
+        run, _ = self._bench.suite(self._state, campaign.tests, like_s=baseline.seconds)
         if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
             return self._end(AttemptStatus.TIMED_OUT, "screening", run.reason)
         if run.fault:
@@ -127,6 +127,7 @@ class Campaign:
         *,
         seed: int,
         sources: Sequence[str] = (),
+        tests: Sequence[str] = (),
         extra_checks: Sequence[tuple[str, Check]] = (),
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on."""
@@ -134,7 +135,8 @@ class Campaign:
         self.store = store
         self.seed = seed
         self.extra_checks = tuple(extra_checks)
-        self.baseline = _baseline(bench, store)
+        self.tests = tuple(tests)
+        self.baseline = _baseline(bench, store, self.tests)
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
@@ -147,6 +149,7 @@ class Campaign:
             [i.name for i in injectors],
             seed,
             sorted(sources),
+            self.tests,
             [name for name, _ in self.extra_checks],
         )
         self.folder = f"attempts/{self.key}"
@@ -179,19 +182,20 @@ class Campaign:
         return Trial(self, index, candidate).finish() if candidate is not None else None
 
 
-def _baseline(bench: Workbench, store: Store) -> Baseline:
+def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> Baseline:
     name = key_of(
         __version__,
         bench.snapshot.tree_hash,
         bench.interpreter.environment_hash,
         bench.provider.name,
         bench.settings.time_limit_s,
+        tests,
     )
     data = store.record("baselines", name)
     known = Baseline.from_json(data) if data is not None else None
     if known is not None:
         return known
-    baseline = measure_baseline(bench)
+    baseline = measure_baseline(bench, tests)
     store.put_record("baselines", name, baseline.to_json())
     return baseline
 

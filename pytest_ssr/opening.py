@@ -71,6 +71,7 @@ def open_campaign(
     sandbox: str = "auto",
     python: Path | None = None,
     sources: Sequence[str] = (),
+    tests: Sequence[str] = (),
     extra_injectors: Mapping[str, Injector] | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     extra_checks: Sequence[tuple[str, Check]] = (),
@@ -80,4 +81,4 @@ def open_campaign(
     bench = open_workbench(
         project, store, settings=settings, sandbox=sandbox, python=python, extra_sandboxes=extra_sandboxes
     )
-    return Campaign(bench, store, chosen, seed=seed, sources=sources, extra_checks=extra_checks)
+    return Campaign(bench, store, chosen, seed=seed, sources=sources, tests=tests, extra_checks=extra_checks)

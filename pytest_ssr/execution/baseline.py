@@ -6,7 +6,7 @@ of them are set aside by name, before any bug is looked at.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -70,13 +70,16 @@ class Baseline:
         )
 
 
-def measure_baseline(bench: Workbench) -> Baseline:
-    """Run the project's whole suite three times; raises ProjectError when there is nothing to build on."""
-    first, _ = bench.suite(bench.original)
+def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
+    """Run the project's suite, or these tests of it, three times.
+
+    Raises ProjectError when there is nothing to build on.
+    """
+    first, _ = bench.suite(bench.original, tests)
     _require_use(first, bench)
     others = [
-        bench.suite(bench.original, hash_seed=1, order_seed=1)[0],
-        bench.suite(bench.original, hash_seed=2)[0],
+        bench.suite(bench.original, tests, hash_seed=1, order_seed=1)[0],
+        bench.suite(bench.original, tests, hash_seed=2)[0],
     ]
     for run in others:
         if run.fault:

@@ -98,6 +98,21 @@ def opening_arguments(config: pytest.Config) -> dict[str, Any]:
     }
 
 
+def chosen_tests(config: pytest.Config) -> list[str]:
+    """Return the tests that were named on the command line, relative to the project; none: all of them."""
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        return []
+    found = []
+    for argument in config.args:
+        path, mark, rest = argument.partition("::")
+        place = config.invocation_params.dir / path
+        if not place.exists() or not place.resolve().is_relative_to(config.rootpath.resolve()):
+            raise SettingsError(f"{path} is not a file or folder of the project {config.rootpath}")
+        relative = place.resolve().relative_to(config.rootpath.resolve()).as_posix()
+        found.append(f"{relative}{mark}{rest}")
+    return [] if found == ["."] else found
+
+
 def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return all keyword arguments of `open_campaign`."""
     sources = option(config, "source")
@@ -105,6 +120,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         **opening_arguments(config),
         "injectors": option(config, "injector") or DEFAULT_INJECTORS,
         "seed": number(config, "seed", 0),
+        "tests": chosen_tests(config),
         "sources": [s.strip() for s in sources.split(",")] if sources else [],
         "extra_injectors": offered(config, "injectors"),
         "extra_checks": extra_checks(config),

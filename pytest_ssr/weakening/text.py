@@ -52,17 +52,17 @@ def read_lines(data: bytes) -> Lines | None:
         return None
     if re.search(rb"coding[:=]\s*(?!utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):
         return None
-    starts = [0]
-    for line in data.splitlines(keepends=True) if b"\r" in data else data.split(b"\n"):
-        starts.append(starts[-1] + len(line) + (0 if b"\r" in data else 1))
-    starts[-1] = min(starts[-1], len(data))
+    starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
+    if starts[-1] != len(data):
+        starts.append(len(data))
     return Lines(data, tree, tuple(starts))
 
 
 def first_line(node: ast.stmt) -> int:
     """Return the 1-based line where a statement begins, decorators included."""
     decorators = getattr(node, "decorator_list", [])
-    return min([node.lineno, *(d.lineno for d in decorators)])
+    lines: list[int] = [node.lineno, *(d.lineno for d in decorators)]
+    return min(lines)
 
 
 def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
