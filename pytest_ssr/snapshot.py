@@ -89,7 +89,10 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
     project = project.resolve()
     if not project.is_dir():
         raise ProjectError(f"{project} is not a directory; name the project's top directory")
-    paths = sorted(set(_listed(project)))
+    try:
+        paths = sorted(set(_listed(project)))
+    except RecursionError:
+        raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
     if not any(p.endswith(".py") for p in paths):
         raise ProjectError(f"{project} holds no Python file; run this in the top directory of a Python project")
     try:

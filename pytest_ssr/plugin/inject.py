@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
@@ -104,7 +105,7 @@ class InjectPlugin:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
         with options.user_errors():
             self.campaign = open_campaign(
-                self.config.rootpath,
+                options.project_path(self.config),
                 options.open_store(self.config),
                 **options.campaign_arguments(self.config),
             )
@@ -112,6 +113,7 @@ class InjectPlugin:
         terminal = self._terminal()
         if terminal is not None:
             terminal.showfspath = False
+            terminal._show_progress_info = False  # steps passed over would make the percentage a lie
             self._say_baseline(terminal)
 
     def _say_baseline(self, terminal: Any) -> None:
@@ -128,9 +130,11 @@ class InjectPlugin:
             more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
             terminal.write_line(f"ssr: set aside: {', '.join(shown)}{more}")
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection(self, session: pytest.Session) -> bool:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Fill the session with steps of candidates; the project's own tests are not collected."""
+        if self.config.pluginmanager.hasplugin("dsession"):
+            return None
         campaign = self.campaign
         assert campaign is not None
         items: list[pytest.Item] = []
@@ -139,7 +143,7 @@ class InjectPlugin:
                 candidate = campaign.candidate(index)
                 if candidate is None:
                     break
-                name = f"{index:05d}-{candidate.operator}[{candidate.path}:{candidate.line}:{candidate.scope}]"
+                name = f"{index:05d}-{candidate.operator}@{candidate.path}:{candidate.line}:{candidate.scope}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
                 node.campaign, node.index = campaign, index
                 items.extend(node.collect())
@@ -161,7 +165,12 @@ class InjectPlugin:
         reported = getattr(node, "reported", False)
         if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
             return True
-        return True if self._enough_before(node.index) else None
+        if not self._enough_before(node.index):
+            # The item after this one may be passed over, so nothing is kept set up for it.
+            item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+            runtestprotocol(item, nextitem=None)
+            item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
 
     def _enough_before(self, index: int) -> bool:
         """Tell whether as many as wanted are valid among the candidates that come before this one."""

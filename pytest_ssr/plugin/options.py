@@ -59,9 +59,18 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
     )
 
 
+def project_path(config: pytest.Config) -> Path:
+    """Return the project's directory: pytest's root where an ini file marks it, else where pytest was started.
+
+    Without an ini file pytest takes the common ancestor of all arguments, and the values of options that it does not
+    know yet are among those.
+    """
+    return config.rootpath if config.inipath is not None else config.invocation_params.dir
+
+
 def store_path(config: pytest.Config) -> Path:
     """Return where the store lies."""
-    return config.rootpath / (option(config, "store") or ".ssr")
+    return project_path(config) / (option(config, "store") or ".ssr")
 
 
 def open_store(config: pytest.Config) -> Store:
@@ -102,13 +111,14 @@ def chosen_tests(config: pytest.Config) -> list[str]:
     """Return the tests that were named on the command line, relative to the project; none: all of them."""
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         return []
+    project = project_path(config).resolve()
     found = []
     for argument in config.args:
         path, mark, rest = argument.partition("::")
         place = config.invocation_params.dir / path
-        if not place.exists() or not place.resolve().is_relative_to(config.rootpath.resolve()):
-            raise SettingsError(f"{path} is not a file or folder of the project {config.rootpath}")
-        relative = place.resolve().relative_to(config.rootpath.resolve()).as_posix()
+        if not place.exists() or not place.resolve().is_relative_to(project):
+            raise SettingsError(f"{path} is not a file or folder of the project {project}")
+        relative = place.resolve().relative_to(project).as_posix()
         found.append(f"{relative}{mark}{rest}")
     return [] if found == ["."] else found
 
@@ -131,7 +141,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
 def open_sandbox(config: pytest.Config) -> Iterator[Sandbox]:
     """Open a sandbox on the project's files as they are now."""
     with user_errors():
-        bench = open_workbench(config.rootpath, open_store(config), **opening_arguments(config))
+        bench = open_workbench(project_path(config), open_store(config), **opening_arguments(config))
         sandbox = CodebaseState(bench.snapshot).open(bench.provider, readable=bench.interpreter.readable)
     with sandbox:
         yield sandbox

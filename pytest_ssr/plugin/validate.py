@@ -103,11 +103,13 @@ class ValidatePlugin:
         with options.user_errors():
             self.store = options.open_store(self.config)
             arguments = options.opening_arguments(self.config)
-            self.bench = open_workbench(self.config.rootpath, self.store, **arguments)
+            self.bench = open_workbench(options.project_path(self.config), self.store, **arguments)
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection(self, session: pytest.Session) -> bool:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Fill the session with the checks of each artifact."""
+        if self.config.pluginmanager.hasplugin("dsession"):
+            return None
         items: list[pytest.Item] = []
         for directory in self.directories:
             shown = Path(os.path.relpath(directory, self.config.invocation_params.dir)).as_posix()

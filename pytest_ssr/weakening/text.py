@@ -118,12 +118,24 @@ def drop_elements(
             edits.append(Edit(start, spans[index + 1][0], b""))
         else:
             edits.append(Edit(spans[index - 1][1], end, b""))
+    edits = _merged(edits)
     if in_tuple and len(kept) == 1:
         end = spans[kept[0]][1]
         comma = re.compile(rb"\s*,").match(lines.data, end)
         if comma is None or any(e.start < comma.end() and comma.start() < e.end for e in edits):
             edits.append(Edit(end, end, b","))
     return edits
+
+
+def _merged(edits: Sequence[Edit]) -> list[Edit]:
+    """Join deletions that overlap: an element on lines of its own beside one that is not."""
+    merged: list[Edit] = []
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if merged and edit.start < merged[-1].end:
+            merged[-1] = Edit(merged[-1].start, max(merged[-1].end, edit.end), b"")
+        else:
+            merged.append(edit)
+    return merged
 
 
 def _own_lines(lines: Lines, start: int, end: int) -> Edit | None:
