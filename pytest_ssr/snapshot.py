@@ -28,6 +28,8 @@ _LEAVINGS = frozenset(
 _LEAVING_SUFFIXES = (".pyc", ".pyo")
 _SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
 _MANIFEST = "manifest.json"
+STORE_MARK = "ssr-store.json"
+"""The file by which a store is known, so that one inside a project is not taken for a part of it."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
 
 
@@ -231,6 +233,7 @@ def _walked(top: Path, *, every: bool) -> Iterator[str]:
             if f not in _LEAVINGS
             and not (f.startswith(".") and f.endswith("_cache"))
             and not (Path(folder) / f / "pyvenv.cfg").exists()
+            and not (Path(folder) / f / STORE_MARK).exists()
         )
         relative = Path(folder).relative_to(top).as_posix()
         prefix = "" if relative == "." else f"{relative}/"

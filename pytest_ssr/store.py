@@ -19,10 +19,11 @@ from typing import Any
 
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.snapshot import STORE_MARK
 from pytest_ssr.verdict import Verdict
 
 STORE_VERSION = 1
-_VERSION_FILE = "version.json"
+_VERSION_FILE = STORE_MARK
 
 
 class Store:

@@ -74,7 +74,7 @@ def run_suite(
     return read_channel(raw, done)
 
 
-# `python -m pytest` with the reporter importable and the tree's root first on the path, as pytest's own `-m` has it.
+# As `python -m pytest` does it: the tree's root is first on the path; the reporter is handed over as an object.
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
     "import ssr_reporter; sys.path.remove(d); import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=[ssr_reporter]))"

@@ -15,7 +15,18 @@ import tree_sitter_python
 from tree_sitter import Language, Node, Parser
 
 MODULE = "<module>"
-_NOT_CODE = frozenset(("type", "comment", "import_statement", "import_from_statement", "future_import_statement"))
+_NOT_CODE = frozenset(
+    (
+        "type",
+        "type_alias_statement",
+        "comment",
+        "import_statement",
+        "import_from_statement",
+        "future_import_statement",
+    )
+)
+_BEYOND_ASCII = bytes(range(128)) + b"x" * 128
+_BRANCHES = ("if_statement", "try_statement", "elif_clause", "else_clause", "except_clause", "finally_clause", "block")
 DEFINITIONS = ("function_definition", "class_definition", "decorated_definition")
 
 
@@ -33,14 +44,14 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A function with all that is nested in it, a class, or a statement of the module."""
+    """A function with all that is nested in it, a class, or the module (what it assigns outside of both)."""
 
     qualname: str
     """`Parser.parse`, or `<module>`."""
     kind: str
     """function, class or module."""
     node: Node
-    """The definition (without decorators) or the statement."""
+    """The definition (without decorators), or the root."""
     start: int
     """First byte of the first line of the whole, decorators included."""
     end: int
@@ -83,16 +94,29 @@ def _parser() -> Parser:
 
 
 def parse(path: str, data: bytes) -> ParsedSource | None:
-    """Return the parsed file, or None when it is not UTF-8 or has a syntax error."""
+    """Return the parsed file, or None when it has a syntax error or an encoding that is not read here.
+
+    Read are UTF-8 and the encodings that keep ASCII and have one byte for each character (latin-1, cp1252, koi8-r).
+    """
+    text = _readable(data)
+    if text is None or b"\r" in data.replace(b"\r\n", b""):
+        return None
+    tree = _parser().parse(text)
+    return None if tree.root_node.has_error else ParsedSource(path, data, tree.root_node)
+
+
+def _readable(data: bytes) -> bytes | None:
+    """Return UTF-8 text with every character where the data has it, or None."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        data.decode("utf-8")
-    except (SyntaxError, UnicodeDecodeError, LookupError):
+        text = data.decode(encoding)
+    except (SyntaxError, ValueError, LookupError):
         return None
-    if encoding not in ("utf-8", "utf-8-sig", "ascii"):
-        return None
-    tree = _parser().parse(data)
-    return None if tree.root_node.has_error else ParsedSource(path, data, tree.root_node)
+    if encoding in ("utf-8", "utf-8-sig", "ascii"):
+        return data
+    # The grammar reads UTF-8 only; a letter in place of each foreign byte keeps every offset.
+    same = "".join(c if c.isascii() else "x" for c in text).encode()
+    return same if same == data.translate(_BEYOND_ASCII) else None
 
 
 def splice(data: bytes, edits: Sequence[Edit]) -> bytes:
@@ -108,35 +132,46 @@ def splice(data: bytes, edits: Sequence[Edit]) -> bytes:
 
 
 def scopes(source: ParsedSource) -> list[Scope]:
-    """Return the functions, the classes and the constant-holding statements of a module, in order."""
-    return list(_scopes(source, source.root, ""))
+    """Return the functions and classes of a module in order, then the module itself if it assigns anything."""
+    found = list(_definitions(source, source.root, ""))
+    if constants(source, source.root):
+        found.append(Scope(MODULE, "module", source.root, 0, len(source.data)))
+    return found
 
 
-def _scopes(source: ParsedSource, parent: Node, prefix: str) -> Iterator[Scope]:
+def _definitions(source: ParsedSource, parent: Node, prefix: str) -> Iterator[Scope]:
     for child in parent.named_children:
         node = child.child_by_field_name("definition") if child.type == "decorated_definition" else child
         if node is None:
             continue
-        start = source.line_start(child.start_byte)
         if node.type in ("function_definition", "class_definition"):
             name_node = node.child_by_field_name("name")
-            name = prefix + (source.text(name_node).decode() if name_node is not None else "?")
+            name = prefix + (source.text(name_node).decode(errors="replace") if name_node is not None else "?")
             kind = "function" if node.type == "function_definition" else "class"
-            yield Scope(name, kind, node, start, child.end_byte)
+            yield Scope(name, kind, node, source.line_start(child.start_byte), child.end_byte)
             body = node.child_by_field_name("body")
             if kind == "class" and body is not None:
-                yield from _scopes(source, body, f"{name}.")
-        elif node.type in ("if_statement", "try_statement", "else_clause", "except_clause", "block") and not prefix:
-            if not _is_guard(source, node):
-                yield from _scopes(source, node, prefix)
-        elif node.type == "expression_statement" and _is_plain_assignment(source, node):
-            yield Scope((prefix + MODULE) if not prefix else prefix.rstrip("."), "module", node, start, node.end_byte)
+                yield from _definitions(source, body, f"{name}.")
+        elif node.type in _BRANCHES and not prefix and not is_guard(node):
+            yield from _definitions(source, node, prefix)
 
 
-def _is_guard(source: ParsedSource, node: Node) -> bool:
-    condition = node.child_by_field_name("condition")
-    words = source.text(condition) if condition is not None else b""
-    return b"__name__" in words or b"TYPE_CHECKING" in words
+def constants(source: ParsedSource, parent: Node) -> list[Node]:
+    """Return the statements, in a module or a class body, that assign what is neither a dunder nor a type."""
+    found: list[Node] = []
+    for node in parent.named_children:
+        if node.type == "expression_statement" and _is_plain_assignment(source, node):
+            found.append(node)
+        elif node.type in _BRANCHES and not is_guard(node):
+            found += constants(source, node)
+    return found
+
+
+def is_guard(node: Node) -> bool:
+    """Tell whether an `if` asks for a type checker or for being the main module."""
+    condition = node.child_by_field_name("condition") if node.type == "if_statement" else None
+    words = (condition.text if condition is not None else None) or b""
+    return b"TYPE_CHECKING" in words or (b"__name__" in words and b"__main__" in words)
 
 
 def _is_plain_assignment(source: ParsedSource, node: Node) -> bool:
@@ -150,12 +185,13 @@ def _is_plain_assignment(source: ParsedSource, node: Node) -> bool:
 
 
 def walk(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it that are code: no annotations, comments, imports or docstrings."""
-    if node.type in _NOT_CODE or is_docstring(node):
-        return
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    """Yield a node and all below it that are code: no annotations, comments, imports, docstrings or guarded parts."""
+    waiting = [node]
+    while waiting:
+        current = waiting.pop()
+        if current.type not in _NOT_CODE and not is_docstring(current) and not is_guard(current):
+            yield current
+            waiting += reversed(current.children)
 
 
 def is_docstring(node: Node) -> bool:

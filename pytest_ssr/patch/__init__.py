@@ -2,6 +2,6 @@
 
 from pytest_ssr.patch.apply import apply_patch
 from pytest_ssr.patch.make import make_patch
-from pytest_ssr.patch.model import ChangeKind, FileChange, FileEntry, Hunk, Patch
+from pytest_ssr.patch.model import ChangeKind, FileChange, FileEntry, Hunk, Patch, PatchStats
 
-__all__ = ["ChangeKind", "FileChange", "FileEntry", "Hunk", "Patch", "apply_patch", "make_patch"]
+__all__ = ["ChangeKind", "FileChange", "FileEntry", "Hunk", "Patch", "PatchStats", "apply_patch", "make_patch"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.patch.binary import decode
-from pytest_ssr.patch.model import ChangeKind, FileChange, FileEntry, Patch
+from pytest_ssr.patch.binary import blob_id, decode
+from pytest_ssr.patch.model import SYMLINK, ChangeKind, FileChange, FileEntry, Patch, split_lines
 
 
 def apply_patch(patch: Patch, read: Callable[[str], FileEntry | None]) -> dict[str, FileEntry | None]:
@@ -21,7 +21,7 @@ def apply_patch(patch: Patch, read: Callable[[str], FileEntry | None]) -> dict[s
             raise ArtifactError(f"{change.old_path} does not exist in the tree the diff is applied to")
         if change.new_path is not None and change.new_path != change.old_path and read(change.new_path) is not None:
             raise ArtifactError(f"{change.new_path} exists already in the tree the diff is applied to")
-        if old is not None and change.old_mode is not None and (old.mode == 0o120000) != (change.old_mode == 0o120000):
+        if old is not None and change.old_mode is not None and (old.mode == SYMLINK) != (change.old_mode == SYMLINK):
             raise ArtifactError(f"{change.old_path} is a symlink on one side only")
         data = _content(change, old.data if old is not None else b"")
         if change.kind is ChangeKind.DELETED and data:
@@ -33,25 +33,39 @@ def apply_patch(patch: Patch, read: Callable[[str], FileEntry | None]) -> dict[s
             if change.new_mode is not None and change.old_mode != change.new_mode:
                 mode = change.new_mode
             result[change.new_path] = FileEntry(data, mode)
+    _check_folders(result, read)
     return result
+
+
+def _check_folders(result: dict[str, FileEntry | None], read: Callable[[str], FileEntry | None]) -> None:
+    """Refuse a file below a file, and so a write through a symlink."""
+    for path in [p for p, entry in result.items() if entry is not None]:
+        at = path.find("/")
+        while at >= 0:
+            folder = path[:at]
+            if (result[folder] if folder in result else read(folder)) is not None:
+                raise ArtifactError(f"{path} cannot be written: {folder} is a file or a symlink, not a folder")
+            at = path.find("/", at + 1)
 
 
 def _content(change: FileChange, old: bytes) -> bytes:
     if change.binary:
-        return decode(change.forward, old, change.path)
+        _check_blob(change, old, change.blobs[0], "is not the file the binary patch was made from")
+        data = decode(change.forward, old, change.path)
+        _check_blob(change, data, change.blobs[1], "does not become what the index line says")
+        return data
     if not change.hunks:
         if change.kind is ChangeKind.DELETED and old:
             raise ArtifactError(f"{change.old_path} is not empty, but the diff deletes no line of it")
         return old
-    lines = old.split(b"\n")
-    lines = [x + b"\n" for x in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    lines = split_lines(old)
     result: list[bytes] = []
     at = 0
     for number, hunk in enumerate(change.hunks, 1):
         start = hunk.old_start - (1 if hunk.old_count else 0)
         wanted = hunk.side(b"-")
         found = lines[start : start + len(wanted)]
-        if start < at or found != wanted:
+        if not at <= start <= len(lines) or found != wanted:
             raise ArtifactError(f"hunk {number} of {change.path} does not apply: {_mismatch(start, found, wanted)}")
         result += lines[at:start]
         result += hunk.side(b"+")
@@ -62,6 +76,12 @@ def _content(change: FileChange, old: bytes) -> bytes:
     return b"".join(result)
 
 
+def _check_blob(change: FileChange, data: bytes, blob: bytes, why: str) -> None:
+    absent = not blob.strip(b"0")
+    if data if absent else blob_id(data, size=len(blob)) != blob:
+        raise ArtifactError(f"{change.path} {why}")
+
+
 def _mismatch(start: int, found: list[bytes], wanted: list[bytes]) -> str:
     for offset, line in enumerate(wanted):
         if offset >= len(found):
@@ -69,4 +89,6 @@ def _mismatch(start: int, found: list[bytes], wanted: list[bytes]) -> str:
         if found[offset] != line:
             is_, should = (x.decode(errors="replace").rstrip("\n")[:60] for x in (found[offset], line))
             return f"line {start + offset + 1} is {is_!r}, not {should!r}"
+    if not wanted and not found:
+        return f"the file ends before line {start}"
     return "it overlaps the hunk before it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import zlib
 
 from pytest_ssr.errors import ArtifactError
@@ -22,6 +23,12 @@ def encode(data: bytes) -> list[bytes]:
     return [*lines, b"\n"]
 
 
+def blob_id(data: bytes, *, size: int) -> bytes:
+    """Return git's id of a content in hexadecimal: SHA-1 for 40 digits, SHA-256 for 64."""
+    make = hashlib.sha256 if size == 64 else hashlib.sha1
+    return make(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest().encode()
+
+
 def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
     """Return the content that a block makes of `old`; raises ArtifactError when it is damaged."""
     try:
@@ -29,7 +36,7 @@ def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
         packed = b"".join(_line(line) for line in block[1:] if line.strip())
         stream = zlib.decompressobj()
         data = stream.decompress(packed, _MAX_BYTES)
-        if not stream.eof or len(data) != int(size_text):
+        if not stream.eof or stream.unused_data or len(data) != int(size_text):
             raise ValueError("the size is not the one stated")
         return data if word == b"literal" else _delta(data, old)
     except (ValueError, IndexError, zlib.error) as error:
@@ -38,11 +45,11 @@ def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
 
 def _line(line: bytes) -> bytes:
     text = line.rstrip(b"\n")
-    size = text[0] - 64 if text[0] <= 90 else text[0] - 96 + 26
-    data = base64.b85decode(text[1:])
-    if not 0 < size <= 52 or len(data) < size:
+    first = text[:1]
+    size = text[0] - 64 if b"A" <= first <= b"Z" else text[0] - 96 + 26 if b"a" <= first <= b"z" else 0
+    if not size or len(text) - 1 != (size + 3) // 4 * 5:
         raise ValueError("a line has the wrong length")
-    return data[:size]
+    return base64.b85decode(text[1:])[:size]
 
 
 def _delta(delta: bytes, old: bytes) -> bytes:
@@ -59,6 +66,8 @@ def _delta(delta: bytes, old: bytes) -> bytes:
         sizes.append(size)
     if sizes[0] != len(old):
         raise ValueError("the file is not the one it was made from")
+    if sizes[1] > _MAX_BYTES:
+        raise ValueError("the result is too large")
     result = bytearray()
     while position < len(delta):
         code = delta[position]
@@ -82,6 +91,8 @@ def _delta(delta: bytes, old: bytes) -> bytes:
             position += code
         else:
             raise ValueError("it holds a reserved instruction")
+        if len(result) > sizes[1]:
+            break
     if len(result) != sizes[1]:
         raise ValueError("the result has the wrong size")
     return bytes(result)

@@ -1,21 +1,26 @@
-"""Old and new files in, a git diff out; the same bytes for the same files, always."""
+"""Old and new files in, a git diff out; the same bytes for the same files (binary blocks: with the same zlib)."""
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 from collections.abc import Iterator, Mapping
 
-from pytest_ssr.patch.binary import encode
-from pytest_ssr.patch.model import FileEntry, Patch, quoted
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch.binary import blob_id, encode
+from pytest_ssr.patch.matching import Edit, edits, groups
+from pytest_ssr.patch.model import SYMLINK, FileEntry, Patch, split_lines
+from pytest_ssr.patch.paths import name_line, plain, quoted
 
 _CONTEXT = 3
+_SNIFF_BYTES = 8000
 _ABSENT = b"0" * 40
 _NO_NEWLINE = b"\n\\ No newline at end of file\n"
 
 
 def make_patch(changes: Mapping[str, tuple[FileEntry | None, FileEntry | None]]) -> Patch:
-    """Return the diff from each first entry to each second one, sorted by path; None: no such file."""
+    """Return the diff from each first entry to each second one, sorted by path; None: no such file.
+
+    Raises ArtifactError for a path no diff may touch, and for a file that becomes a symlink or the reverse.
+    """
     parts = [line for path in sorted(changes) for line in _file(path, *changes[path])]
     return Patch.parse(b"".join(parts))
 
@@ -23,15 +28,16 @@ def make_patch(changes: Mapping[str, tuple[FileEntry | None, FileEntry | None]])
 def _file(path: str, old: FileEntry | None, new: FileEntry | None) -> Iterator[bytes]:
     if old == new:
         return
-    binary = any(b"\0" in e.data[:8000] for e in (old, new) if e is not None)
-    yield b"diff --git %s %s\n" % (quoted("a/", path), quoted("b/", path))
-    if old is None and new is not None:
-        yield b"new file mode %o\n" % new.mode
-    elif new is None and old is not None:
-        yield b"deleted file mode %o\n" % old.mode
-    elif old is not None and new is not None and old.mode != new.mode:
-        yield b"old mode %o\nnew mode %o\n" % (old.mode, new.mode)
+    try:
+        plain(path)
+    except ValueError as error:
+        raise ArtifactError(f"no diff can be made: {error}") from None
+    if old is not None and new is not None and (old.mode == SYMLINK) != (new.mode == SYMLINK):
+        raise ArtifactError(f"{path} changes between a file and a symlink; use another path for the new one")
     before, after = old.data if old else b"", new.data if new else b""
+    binary = b"\0" in before[:_SNIFF_BYTES] or b"\0" in after[:_SNIFF_BYTES]
+    yield b"diff --git %s %s\n" % (quoted("a/", path), quoted("b/", path))
+    yield from _modes(old, new)
     if before == after and old is not None and new is not None:
         return
     size = 40 if binary else 12
@@ -42,45 +48,38 @@ def _file(path: str, old: FileEntry | None, new: FileEntry | None) -> Iterator[b
         yield from encode(after)
         yield from encode(before)
     elif before != after:
-        tab = b"\t" if " " in path and not quoted("", path).startswith(b'"') else b""
-        yield b"--- " + (quoted("a/", path) + tab if old is not None else b"/dev/null") + b"\n"
-        yield b"+++ " + (quoted("b/", path) + tab if new is not None else b"/dev/null") + b"\n"
-        yield from _hunks(_lines(before), _lines(after))
+        yield name_line(b"--- ", "a/", path if old is not None else None)
+        yield name_line(b"+++ ", "b/", path if new is not None else None)
+        yield from _hunks(split_lines(before), split_lines(after))
+
+
+def _modes(old: FileEntry | None, new: FileEntry | None) -> Iterator[bytes]:
+    if old is None and new is not None:
+        yield b"new file mode %o\n" % new.mode
+    elif new is None and old is not None:
+        yield b"deleted file mode %o\n" % old.mode
+    elif old is not None and new is not None and old.mode != new.mode:
+        yield b"old mode %o\nnew mode %o\n" % (old.mode, new.mode)
 
 
 def _blob(entry: FileEntry | None) -> bytes:
-    if entry is None:
-        return _ABSENT
-    return hashlib.sha1(b"blob %d\0" % len(entry.data) + entry.data, usedforsecurity=False).hexdigest().encode()
-
-
-def _lines(data: bytes) -> list[bytes]:
-    lines = data.split(b"\n")
-    return [x + b"\n" for x in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
+    return _ABSENT if entry is None else blob_id(entry.data, size=40)
 
 
 def _hunks(old: list[bytes], new: list[bytes]) -> Iterator[bytes]:
-    head = 0
-    while head < min(len(old), len(new)) and old[head] == new[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(old), len(new)) - head and old[-1 - tail] == new[-1 - tail]:
-        tail += 1
-    skip = max(head - _CONTEXT, 0)
-    keep = max(tail - _CONTEXT, 0)
-    old_part, new_part = old[skip : len(old) - keep], new[skip : len(new) - keep]
-    matcher = difflib.SequenceMatcher(None, old_part, new_part, autojunk=False)
-    for group in matcher.get_grouped_opcodes(_CONTEXT):
-        _, old_from, _, new_from, _ = group[0]
-        _, _, old_to, _, new_to = group[-1]
-        spans = (_span(old_from + skip, old_to - old_from), _span(new_from + skip, new_to - new_from))
-        yield b"@@ -%s +%s @@\n" % spans
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
-                yield from (_line(b" ", x) for x in old_part[i1:i2])
-                continue
-            yield from (_line(b"-", x) for x in old_part[i1:i2])
-            yield from (_line(b"+", x) for x in new_part[j1:j2])
+    for group in groups(edits(old, new), _CONTEXT):
+        first, last = group[0], group[-1]
+        lead = min(_CONTEXT, first.old_from)
+        end = min(last.old_to + _CONTEXT, len(old))
+        old_from, new_from = first.old_from - lead, first.new_from - lead
+        new_to = last.new_to + end - last.old_to
+        yield b"@@ -%s +%s @@\n" % (_span(old_from, end - old_from), _span(new_from, new_to - new_from))
+        at = old_from
+        for edit in [*group, Edit(end, end, new_to, new_to)]:
+            yield from (_line(b" ", x) for x in old[at : edit.old_from])
+            yield from (_line(b"-", x) for x in old[edit.old_from : edit.old_to])
+            yield from (_line(b"+", x) for x in new[edit.new_from : edit.new_to])
+            at = edit.old_to
 
 
 def _span(start: int, count: int) -> bytes:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch.paths import name_line, quoted
+
+SYMLINK = 0o120000
 
 
 class ChangeKind(StrEnum):
@@ -46,11 +49,13 @@ class Hunk:
     """What follows the second `@@`."""
     lines: tuple[bytes, ...]
     """Lines with their prefix and newline; `\\ No newline at end of file` stays a line of its own."""
+    head: bytes = field(default=b"", compare=False, repr=False)
+    """The `@@` line as it was read, where git would write it otherwise."""
 
     @property
     def data(self) -> bytes:
         """The hunk as text."""
-        head = b"@@ -%s +%s @@%s\n" % (
+        head = self.head or b"@@ -%s +%s @@%s\n" % (
             _span(self.old_start, self.old_count),
             _span(self.new_start, self.new_count),
             self.section,
@@ -66,9 +71,9 @@ class Hunk:
                 if kept:
                     found[-1] = found[-1].removesuffix(b"\n")
             else:
-                kept = line[:1] in (b" ", sign)
+                kept = line[:1] in (b" ", b"\n", sign)
                 if kept:
-                    found.append(line[1:])
+                    found.append(line[1:] or line)
         return found
 
     def reverse(self) -> Hunk:
@@ -81,7 +86,7 @@ class Hunk:
             sign = line[:1]
             if sign == b"\\":
                 last.append(line)
-            elif sign == b" ":
+            elif sign in (b" ", b"\n"):
                 lines += removed + added
                 removed, added = [], []
                 lines.append(line)
@@ -134,6 +139,13 @@ class FileChange:
         return bool(self.forward)
 
     @property
+    def blobs(self) -> tuple[bytes, bytes]:
+        """Git's ids of the old and the new content as the index line has them, empty where it is absent."""
+        index = next((x.split() for x in self.header if x.startswith(b"index ")), [b"", b""])
+        old, _, new = index[1].partition(b"..")
+        return old, new
+
+    @property
     def added(self) -> int:
         """How many lines are added."""
         return sum(line.startswith(b"+") for h in self.hunks for line in h.lines)
@@ -153,7 +165,7 @@ class FileChange:
         if self.binary and not self.backward:
             raise ArtifactError(f"{self.path}: the binary patch holds no way back; make it with git diff --binary")
         if self.kind is ChangeKind.COPIED:
-            raise ArtifactError(f"{self.path}: a copy cannot be reversed; make the diff without -C")
+            raise ArtifactError(f"{self.path}: a copy cannot be reversed; make the diff with --no-renames")
         kinds = {ChangeKind.ADDED: ChangeKind.DELETED, ChangeKind.DELETED: ChangeKind.ADDED}
         turned = FileChange(
             kind=kinds.get(self.kind, self.kind),
@@ -162,11 +174,22 @@ class FileChange:
             old_mode=self.new_mode,
             new_mode=self.old_mode,
             header=(),
-            hunks=tuple(h.reverse() for h in self.hunks),
+            hunks=tuple(h.reverse() for h in _renumbered(self.hunks)),
             forward=self.backward,
             backward=self.forward,
         )
         return replace(turned, header=_reversed_header(self, turned))
+
+
+def _renumbered(hunks: tuple[Hunk, ...]) -> tuple[Hunk, ...]:
+    """Return the hunks with new starts that follow from the old ones; the diff's own are never needed to apply it."""
+    shift = 0
+    numbered = []
+    for hunk in hunks:
+        start = hunk.old_start - bool(hunk.old_count) + shift + bool(hunk.new_count)
+        numbered.append(replace(hunk, new_start=start, head=b""))
+        shift += hunk.new_count - hunk.old_count
+    return tuple(numbered)
 
 
 def _reversed_header(change: FileChange, turned: FileChange) -> tuple[bytes, ...]:
@@ -179,7 +202,7 @@ def _reversed_header(change: FileChange, turned: FileChange) -> tuple[bytes, ...
     elif turned.old_mode != turned.new_mode and turned.old_mode and turned.new_mode:
         lines += [b"old mode %o\n" % turned.old_mode, b"new mode %o\n" % turned.new_mode]
     if turned.kind is ChangeKind.RENAMED:
-        lines += [x for x in change.header if x.startswith(b"similarity ")]
+        lines += [x for x in change.header if x.startswith((b"similarity ", b"dissimilarity "))]
         lines += [
             b"rename from %s\n" % quoted("", turned.old_path or ""),
             b"rename to %s\n" % quoted("", turned.path),
@@ -187,39 +210,34 @@ def _reversed_header(change: FileChange, turned: FileChange) -> tuple[bytes, ...
     if index is not None:
         hashes, *rest = index[len(b"index ") :].split()
         old, _, new = hashes.partition(b"..")
-        lines.append(b" ".join([b"index " + new + b".." + old, *rest]) + b"\n")
+        swapped = new + b".." + old if new else old
+        lines.append(b" ".join([b"index " + swapped, *rest]) + b"\n")
     if turned.binary:
         lines.append(b"GIT binary patch\n")
     elif turned.hunks:
-        lines.append(_name_line(b"--- ", "a/", turned.old_path))
-        lines.append(_name_line(b"+++ ", "b/", turned.new_path))
+        lines.append(name_line(b"--- ", "a/", turned.old_path))
+        lines.append(name_line(b"+++ ", "b/", turned.new_path))
     return tuple(lines)
 
 
-def _name_line(mark: bytes, prefix: str, path: str | None) -> bytes:
-    name = quoted(prefix, path) if path is not None else b"/dev/null"
-    tab = b"\t" if path is not None and " " in path and not name.startswith(b'"') else b""
-    return mark + name + tab + b"\n"
+def split_lines(data: bytes) -> list[bytes]:
+    """Return the lines with their newlines; only `\\n` ends a line."""
+    lines = data.split(b"\n")
+    return [x + b"\n" for x in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
 
 
-def quoted(prefix: str, path: str) -> bytes:
-    """Return a path as git writes it: C-quoted when it holds quotes, controls, or bytes beyond ASCII."""
-    raw = (prefix + path).encode("utf-8", "surrogateescape")
-    if all(32 <= c < 127 and c not in b'"\\' for c in raw):
-        return raw
-    names = {
-        7: b"\\a",
-        8: b"\\b",
-        9: b"\\t",
-        10: b"\\n",
-        11: b"\\v",
-        12: b"\\f",
-        13: b"\\r",
-        34: b'\\"',
-        92: b"\\\\",
-    }
-    body = b"".join(names.get(c, bytes([c]) if 32 <= c < 127 else b"\\%03o" % c) for c in raw)
-    return b'"' + body + b'"'
+@dataclass(frozen=True, slots=True)
+class PatchStats:
+    """How large a diff is; binary changes have no hunks and no lines."""
+
+    files: int
+    """Files changed."""
+    hunks: int
+    """Text hunks in all."""
+    added: int
+    """Lines added."""
+    removed: int
+    """Lines removed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +260,16 @@ class Patch:
         return b"".join(f.data for f in self.files)
 
     @property
+    def stats(self) -> PatchStats:
+        """How large the diff is."""
+        return PatchStats(
+            files=len(self.files),
+            hunks=sum(len(f.hunks) for f in self.files),
+            added=sum(f.added for f in self.files),
+            removed=sum(f.removed for f in self.files),
+        )
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """Every path that is touched, old names and new ones, sorted."""
         return tuple(sorted({p for f in self.files for p in (f.old_path, f.new_path) if p is not None}))
@@ -260,13 +288,11 @@ class Patch:
         return tuple(Patch((f,)) for f in self.files)
 
     def split_hunks(self) -> tuple[Patch, ...]:
-        """Return one patch for each hunk of a modified file, each to be applied alone; other files stay whole."""
+        """Return one patch for each hunk, each to be applied alone; a file without hunks is one item."""
         parts: list[Patch] = []
         for change in self.files:
-            if change.kind is not ChangeKind.MODIFIED or len(change.hunks) < 2:
+            if len(change.hunks) < 2:
                 parts.append(Patch((change,)))
                 continue
-            for hunk in change.hunks:
-                start = hunk.old_start + (1 if not hunk.old_count else 0) - (1 if not hunk.new_count else 0)
-                parts.append(Patch((replace(change, hunks=(replace(hunk, new_start=start),)),)))
+            parts += [Patch((replace(change, hunks=_renumbered((hunk,))),)) for hunk in change.hunks]
         return tuple(parts)

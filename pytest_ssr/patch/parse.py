@@ -1,37 +1,50 @@
-"""Bytes of a git diff in, file changes out; strict, because a diff that is read wrongly proves the wrong thing."""
+"""Bytes of a git diff in, file changes out; strict, because a diff that is read wrongly proves the wrong thing.
+
+The format: `git help diff-format`, "Generating patch text with -p"; the checks are those of `git apply`, and more.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.patch.model import ChangeKind, FileChange, Hunk
+from pytest_ssr.patch.model import SYMLINK, ChangeKind, FileChange, Hunk
+from pytest_ssr.patch.paths import header_pairs, plain, unquoted
 
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@(.*?)\n?\Z", re.DOTALL)
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
-_MODES = (0o100644, 0o100755, 0o120000)
+_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)\n", re.DOTALL)
+_FULL_INDEX = re.compile(rb"(?:[0-9a-f]{40}\.\.[0-9a-f]{40}|[0-9a-f]{64}\.\.[0-9a-f]{64})")
+_MODES = {b"100644": 0o100644, b"100755": 0o100755, b"120000": SYMLINK}
+_COMBINED = (b"diff --cc ", b"diff --combined ")
+_MODE_WORDS = (b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ")
+_NAME_WORDS = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
 def parse_files(data: bytes) -> tuple[FileChange, ...]:
-    """Return the changes of a diff; text before the first `diff --git` is passed over."""
+    """Return the changes of a diff; text before the first `diff --git` is passed over, unless it is a diff itself."""
     lines = data.split(b"\n")
-    lines = [x + b"\n" for x in lines[:-1]] + ([lines[-1] + b"\n"] if lines[-1] else [])
-    start = next((i for i, x in enumerate(lines) if x.startswith(b"diff ")), None)
-    if start is None:
-        if data.strip():
-            raise ArtifactError("line 1: no `diff --git` line; make the diff with git diff")
-        return ()
+    cut_off = bool(lines.pop())
+    lines = [x + b"\n" for x in lines]
+    start = next((i for i, x in enumerate(lines) if x.startswith(b"diff --git ")), len(lines))
     reader = _Reader(lines, start)
-    files = []
+    reader.check_preamble()
+    if start == len(lines) and data.strip():
+        raise ArtifactError("line 1: no `diff --git` line; make the diff with git diff")
+    if start < len(lines) and cut_off:
+        raise ArtifactError(
+            f"line {len(lines) + 1}: the last line has no newline, the diff is cut off; end it with one"
+        )
+    files: list[FileChange] = []
+    seen: set[str | None] = {None}
     while not reader.at_end:
-        files.append(reader.file())
-    seen: set[str] = set()
-    for change in files:
+        begin = reader.at
+        change = reader.file()
         names = {change.new_path} if change.kind is ChangeKind.COPIED else {change.old_path, change.new_path}
-        repeated = seen & names - {None}
-        if repeated:
-            raise ArtifactError(f"{repeated.pop()} is changed twice; make one diff of both changes")
-        seen |= {n for n in names if n is not None}
+        for name in (change.old_path, change.new_path):
+            if name is not None and name in names & seen:
+                raise reader.fail(f"{name} is changed twice; make one diff of both changes", at=begin)
+        seen |= names
+        files.append(change)
     return tuple(files)
 
 
@@ -56,13 +69,23 @@ class _Reader:
     def fail(self, why: str, *, at: int | None = None) -> ArtifactError:
         return ArtifactError(f"line {(self.at if at is None else at) + 1}: {why}")
 
+    def check_preamble(self) -> None:
+        for at, line in enumerate(self.lines[: min(self.at, len(self.lines) - 1)]):
+            if line.startswith(_COMBINED):
+                raise self.fail("a combined diff of a merge; diff against one parent", at=at)
+            if line.startswith(b"--- ") and self.lines[at + 1].startswith(b"+++ "):
+                raise self.fail("a change without `diff --git` before it; make the diff with git diff", at=at)
+
     def file(self) -> FileChange:
         begin = self.at
         first = self.take()
+        if first.startswith(_COMBINED):
+            raise self.fail("a combined diff of a merge; diff against one parent", at=begin)
         if not first.startswith(b"diff --git "):
-            if first.startswith((b"diff --cc", b"diff --combined")):
-                raise self.fail("a combined diff of a merge; diff against one parent", at=begin)
-            raise self.fail("expected `diff --git`; make the diff with git diff", at=begin)
+            found = first.rstrip()[:60].decode(errors="replace")
+            raise self.fail(f"expected `diff --git`, found {found!r}; remove what git diff did not write", at=begin)
+        if first.endswith(b"\r\n"):
+            raise self.fail("the diff's own lines end in CRLF; save it with the line ends git wrote", at=begin)
         facts: dict[str, str | int] = {}
         names: dict[bytes, str | None] = {}
         while not self.at_end and not self.line.startswith((b"diff ", b"@@ ", b"GIT binary patch")):
@@ -77,43 +100,64 @@ class _Reader:
         hunks = []
         while self.line.startswith(b"@@ "):
             hunks.append(self._hunk())
-        if hunks and b"--- " not in names:
-            raise self.fail("hunks without `---` and `+++` lines", at=begin)
+        if len(names) != (2 if hunks else 0):
+            raise self.fail("`---`, `+++` and hunks go together, and one is missing; make the diff again", at=begin)
         return self._change(begin, first, facts, names, header, tuple(hunks), ((), ()))
 
     def _header_line(self, facts: dict[str, str | int], names: dict[bytes, str | None]) -> None:
         at = self.at
         line = self.take().rstrip(b"\n")
-        for word in (b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode "):
+        for word in (*_MODE_WORDS, *_NAME_WORDS):
             if line.startswith(word):
-                mode = int(line[len(word) :], 8) if line[len(word) :].isdigit() else 0
-                if mode not in _MODES:
-                    raise self.fail("only regular files, executable files and symlinks have a mode here", at=at)
-                facts[word.decode().strip()] = mode
-                return
-        for word in (b"rename from ", b"rename to ", b"copy from ", b"copy to "):
-            if line.startswith(word):
-                facts[word.decode().strip()] = self._checked(_unquoted(line[len(word) :]), at)
+                key, value = word.decode().strip(), line[len(word) :]
+                if key in facts:
+                    raise self.fail(f"`{key}` is said twice; make the diff again", at=at)
+                facts[key] = self._mode(value, at) if word in _MODE_WORDS else self._path(value, at)
                 return
         if line.startswith((b"--- ", b"+++ ")):
-            name = _unquoted(line[4:].removesuffix(b"\t"))
-            prefix = "a/" if line.startswith(b"---") else "b/"
-            if name == "/dev/null":
-                names[line[:4]] = None
-            elif name.startswith(prefix):
-                names[line[:4]] = self._checked(name[2:], at)
-            else:
-                raise self.fail(f"{name!r} does not begin with {prefix}; make the diff with git diff", at=at)
+            if line[:4] in names:
+                raise self.fail(f"a second `{line[:3].decode()}` line; make the diff again", at=at)
+            names[line[:4]] = self._side(line, at)
         elif line.startswith((b"Binary files ", b"Files ")):
             raise self.fail("a binary file without its content; make the diff with git diff --binary", at=at)
-        elif not line.startswith((b"index ", b"similarity index ", b"dissimilarity index ")):
-            raise self.fail(f"{line[:60].decode(errors='replace')!r} is no part of a git diff", at=at)
+        elif line.startswith(b"@@@ "):
+            raise self.fail("a combined diff of a merge; diff against one parent", at=at)
+        elif line.startswith(b"index "):
+            parts = line.split()
+            if len(parts) not in (2, 3):
+                raise self.fail("the index line is damaged; make the diff again", at=at)
+            if len(parts) == 3:
+                facts["index"] = self._mode(parts[2], at)
+        elif not line.startswith((b"similarity index ", b"dissimilarity index ")):
+            found = line[:60].decode(errors="replace")
+            raise self.fail(f"{found!r} is no part of a git diff; remove it, or make the diff again", at=at)
+
+    def _mode(self, text: bytes, at: int) -> int:
+        if text not in _MODES:
+            raise self.fail("only regular files, executable files and symlinks can be changed; leave it out", at=at)
+        return _MODES[text]
+
+    def _side(self, line: bytes, at: int) -> str | None:
+        prefix = "a/" if line.startswith(b"---") else "b/"
+        raw = line[4:].removesuffix(b"\t")
+        if raw == b"/dev/null":
+            return None
+        name = self._path(raw, at, prefixed=True)
+        if not name.startswith(prefix):
+            raise self.fail(f"{name!r} does not begin with {prefix}; make the diff with git diff", at=at)
+        return self._checked(name[2:], at)
+
+    def _path(self, raw: bytes, at: int, *, prefixed: bool = False) -> str:
+        try:
+            return unquoted(raw) if prefixed else plain(unquoted(raw))
+        except ValueError as error:
+            raise self.fail(str(error), at=at) from None
 
     def _hunk(self) -> Hunk:
         at = self.at
         match = _HUNK.match(self.take())
         if match is None:
-            raise self.fail("the hunk's header is damaged", at=at)
+            raise self.fail("the hunk's header is damaged; make the diff again", at=at)
         old_start, new_start = int(match[1]), int(match[3])
         old_count = 1 if match[2] is None else int(match[2])
         new_count = 1 if match[4] is None else int(match[4])
@@ -121,29 +165,40 @@ class _Reader:
         lines: list[bytes] = []
         while old > 0 or new > 0 or self.line.startswith(b"\\"):
             sign = self.line[:1]
-            if sign not in (b" ", b"+", b"-", b"\\") or self.at_end:
-                raise self.fail("the hunk is shorter than its header says")
-            if sign == b"\\" and not lines:
-                raise self.fail("a hunk cannot begin with a remark")
-            old -= sign in (b" ", b"-")
-            new -= sign in (b" ", b"+")
+            if sign not in (b" ", b"+", b"-", b"\\", b"\n") or self.at_end:
+                raise self.fail("the hunk is shorter than its header says; make the diff again")
+            if sign == b"\\" and (not lines or lines[-1].startswith(b"\\")):
+                raise self.fail("a remark must follow a line of the hunk; make the diff again")
+            old -= sign in (b" ", b"\n", b"-")
+            new -= sign in (b" ", b"\n", b"+")
             lines.append(self.take())
         if old or new:
-            raise self.fail("the hunk's lines are not those its header counts", at=at)
+            raise self.fail("the hunk's lines are not those its header counts; make the diff again", at=at)
         if self.line[:1] in (b" ", b"+", b"-"):
-            raise self.fail("the hunk is longer than its header says")
-        return Hunk(old_start, old_count, new_start, new_count, match[5], tuple(lines))
+            raise self.fail("the hunk is longer than its header says; make the diff again")
+        hunk = Hunk(old_start, old_count, new_start, new_count, match[5], tuple(lines))
+        self._check_hunk(hunk, at)
+        return hunk if hunk.data.startswith(self.lines[at]) else replace(hunk, head=self.lines[at])
+
+    def _check_hunk(self, hunk: Hunk, at: int) -> None:
+        if (hunk.old_count and not hunk.old_start) or (hunk.new_count and not hunk.new_start):
+            raise self.fail("the hunk begins at line 0, but lines count from 1; make the diff again", at=at)
+        if not any(x.startswith((b"+", b"-")) for x in hunk.lines):
+            raise self.fail("the hunk changes nothing; remove it", at=at)
+        for side in (hunk.side(b"-"), hunk.side(b"+")):
+            if any(not x.endswith(b"\n") for x in side[:-1]):
+                raise self.fail("`No newline at end of file` before the last line; make the diff again", at=at)
 
     def _block(self) -> tuple[bytes, ...]:
         at = self.at
         if not self.line.startswith((b"literal ", b"delta ")):
-            raise self.fail("a binary patch needs `literal` or `delta`")
+            raise self.fail("a binary patch needs `literal` or `delta`; make the diff with git diff --binary")
         lines = [self.take()]
         while not self.at_end:
             lines.append(self.take())
             if lines[-1] == b"\n":
                 return tuple(lines)
-        raise self.fail("the binary patch has no end", at=at)
+        raise self.fail("the binary patch has no empty line at its end, it is cut off; make it again", at=at)
 
     def _change(
         self,
@@ -156,14 +211,26 @@ class _Reader:
         blocks: tuple[tuple[bytes, ...], tuple[bytes, ...]],
     ) -> FileChange:
         kind, old, new = self._names(begin, first, facts, names)
-        index = next((x.split() for x in header if x.startswith(b"index ")), [])
-        plain = int(index[2], 8) if len(index) == 3 else None
-        old_mode = facts.get("old mode", facts.get("deleted file mode", plain))
-        new_mode = facts.get("new mode", facts.get("new file mode", plain))
+        old_mode = facts.get("old mode", facts.get("deleted file mode", facts.get("index")))
+        new_mode = facts.get("new mode", facts.get("new file mode", facts.get("index")))
+        if ("old mode" in facts) != ("new mode" in facts):
+            raise self.fail(f"`old mode` and `new mode` of {new} go together; make the diff again", at=begin)
+        if kind is ChangeKind.ADDED:
+            old_mode = None
+        elif kind is ChangeKind.DELETED:
+            new_mode = None
+        elif (old_mode == SYMLINK) != (new_mode == SYMLINK):
+            raise self.fail(f"{new} changes between a file and a symlink; use another path for the new one", at=begin)
         if kind is ChangeKind.MODIFIED and not hunks and not blocks[0]:
             if "new mode" not in facts:
-                raise self.fail(f"nothing is said about {new}; the diff is cut off", at=begin)
+                raise self.fail(f"nothing is said about {new}; the diff is cut off, make it again", at=begin)
             kind = ChangeKind.MODE
+        for hunk in hunks:
+            if (kind is ChangeKind.ADDED and hunk.old_count) or (kind is ChangeKind.DELETED and hunk.new_count):
+                raise self.fail(f"{new or old} is {kind}, but a hunk says otherwise; make the diff again", at=begin)
+        index = next((x.split()[1] for x in header if x.startswith(b"index ")), b"")
+        if blocks[0] and not _FULL_INDEX.fullmatch(index):
+            raise self.fail("a binary patch without a full index line; make the diff with git diff --binary", at=begin)
         return FileChange(
             kind=kind,
             old_path=old,
@@ -179,57 +246,36 @@ class _Reader:
     def _names(
         self, begin: int, first: bytes, facts: dict[str, str | int], names: dict[bytes, str | None]
     ) -> tuple[ChangeKind, str | None, str | None]:
-        for word, kind in (("rename", ChangeKind.RENAMED), ("copy", ChangeKind.COPIED)):
+        pairs = header_pairs(first[len(b"diff --git ") :].rstrip(b"\n"))
+        old: str | None
+        new: str | None
+        old = new = next((a for a, b in pairs if a == b), None)
+        kind = ChangeKind.MODIFIED
+        for word, moved in (("rename", ChangeKind.RENAMED), ("copy", ChangeKind.COPIED)):
+            if (f"{word} from" in facts) != (f"{word} to" in facts):
+                raise self.fail(f"`{word} from` and `{word} to` go together; make the diff again", at=begin)
             if f"{word} from" in facts:
-                return kind, str(facts[f"{word} from"]), str(facts.get(f"{word} to", ""))
-        both = _header_names(first[len(b"diff --git ") :].rstrip(b"\n"))
-        old, new = names.get(b"--- ", both), names.get(b"+++ ", both)
-        path = old if old is not None else new
-        if path is None:
-            raise self.fail("the two names of the file cannot be told apart", at=begin)
-        self._checked(path, begin)
-        if "new file mode" in facts or (b"--- " in names and old is None):
-            return ChangeKind.ADDED, None, new if new is not None else path
-        if "deleted file mode" in facts or (b"+++ " in names and new is None):
-            return ChangeKind.DELETED, path, None
-        if old != new:
-            raise self.fail(f"{old} becomes {new} without `rename from`; make the diff with git diff", at=begin)
-        return ChangeKind.MODIFIED, path, path
+                kind, old, new = moved, str(facts[f"{word} from"]), str(facts[f"{word} to"])
+        if old is None or new is None:
+            why = "the header's names are not a/NAME and b/NAME with one name, and no rename is stated"
+            raise self.fail(f"{why}; make the diff with git diff and its usual prefixes", at=begin)
+        self._checked(new, begin)
+        if (old, new) not in pairs or (kind is not ChangeKind.MODIFIED and old == new):
+            raise self.fail(f"{old} and {new} are not the header's names; make the diff again", at=begin)
+        added = "new file mode" in facts or (b"--- " in names and names[b"--- "] is None)
+        deleted = "deleted file mode" in facts or (b"+++ " in names and names[b"+++ "] is None)
+        if added + deleted + (kind is not ChangeKind.MODIFIED or "old mode" in facts) > 1:
+            raise self.fail(f"{new} cannot be added, deleted, renamed at once; make the diff again", at=begin)
+        if added:
+            kind, old = ChangeKind.ADDED, None
+        elif deleted:
+            kind, new = ChangeKind.DELETED, None
+        if names and (names.get(b"--- ", old), names.get(b"+++ ", new)) != (old, new):
+            raise self.fail(f"`---` and `+++` do not name {new or old} as the header does; make it again", at=begin)
+        return kind, old, new
 
     def _checked(self, path: str, at: int) -> str:
-        parts = path.split("/")
-        if not path or path.startswith("/") or "\0" in path or {"", ".", ".."} & set(parts):
-            raise self.fail(f"{path!r} is not a plain relative path", at=at)
-        if any(p.lower() == ".git" for p in parts):
-            raise self.fail(f"{path!r} lies inside .git", at=at)
-        return path
-
-
-def _header_names(text: bytes) -> str | None:
-    """Return the one name that both sides of `a/NAME b/NAME` have, or None when they differ."""
-    if text.startswith(b'"'):
-        end = re.match(rb'"(?:[^"\\]|\\.)*"', text)
-        if end is None:
-            return None
-        old, new = _unquoted(end[0]), _unquoted(text[end.end() + 1 :])
-        return old[2:] if old[2:] == new[2:] else None
-    half = (len(text) - 1) // 2
-    old_raw, new_raw = text[:half], text[half + 1 :]
-    if text[half : half + 1] == b" " and old_raw[2:] == new_raw[2:] and old_raw[:2] == b"a/":
-        return old_raw[2:].decode("utf-8", "surrogateescape")
-    return None
-
-
-def _unquoted(name: bytes) -> str:
-    if not name.startswith(b'"'):
-        return name.decode("utf-8", "surrogateescape")
-    body = name[1:-1].decode("latin-1")
-    out = bytearray()
-    for match in re.finditer(r"\\([0-7]{3})|\\(.)|(.)", body, re.DOTALL):
-        if match[1]:
-            out.append(int(match[1], 8) & 255)
-        elif match[2]:
-            out.append(_ESCAPES.get(match[2], ord(match[2])))
-        else:
-            out += match[3].encode("latin-1")
-    return out.decode("utf-8", "surrogateescape")
+        try:
+            return plain(path)
+        except ValueError as error:
+            raise self.fail(str(error), at=at) from None

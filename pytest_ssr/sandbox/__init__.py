@@ -6,7 +6,10 @@ import importlib
 from collections.abc import Mapping
 
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.sandbox.folders import reap
 from pytest_ssr.sandbox.protocol import Availability, SandboxProvider
+
+__all__ = ["SANDBOXES", "choose", "load_provider", "probe_all", "reap"]
 
 SANDBOXES = {
     "bubblewrap": "pytest_ssr.sandbox.bubblewrap:BubblewrapProvider",
@@ -14,7 +17,7 @@ SANDBOXES = {
 }
 
 
-def load_provider(name: str, *, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
+def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
     """Return the sandbox of a name, one of ours or one that a plugin adds; raises SettingsError for another."""
     if extra and name in extra:
         return extra[name]
@@ -40,7 +43,7 @@ def choose(
         if not found.works:
             raise SandboxUnavailableError(f"the sandbox {name} does not work here: {found.detail}; {found.remedy}")
         return provider
-    provider = load_provider("bubblewrap")
+    provider = load_provider("bubblewrap", extra)
     found = provider.probe()
     if found.works:
         return provider
@@ -49,7 +52,7 @@ def choose(
             f"no sandbox that isolates works here (bubblewrap: {found.detail}; {found.remedy}), and model-written "
             "code is not run without one; to run it all the same, say --sandbox process"
         )
-    return load_provider("process")
+    return load_provider("process", extra)
 
 
 def probe_all() -> dict[str, Availability]:

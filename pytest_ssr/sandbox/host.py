@@ -8,27 +8,61 @@ import os
 import subprocess
 from pathlib import Path
 
+from pytest_ssr.sandbox.protocol import MIB
+
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-_ETC = [
+_ETC_FILES = (
     "ld.so.cache",
     "ld.so.conf",
-    "ld.so.conf.d",
-    "alternatives",
+    "ld.so.conf.d/*",
     "localtime",
     "timezone",
     "nsswitch.conf",
-    "ssl/certs",
     "ssl/openssl.cnf",
-    "ca-certificates",
     "mime.types",
     "protocols",
     "services",
-]
+    "python3*/*",
+)
+_ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates")
+_OWN_ETC = {
+    "passwd": b"root:x:0:0:root:/root:/bin/sh\nssr:x:1000:1000:ssr:/scratch/home:/bin/sh\n"
+    b"nobody:x:65534:65534::/:/bin/false\n",
+    "group": b"root:x:0:\nssr:x:1000:\nnogroup:x:65534:\n",
+    "hosts": b"127.0.0.1 localhost ssr\n::1 localhost\n",
+}
+
+
+# Files of /proc that a process of the real root may write whatever namespaces it is in: bubblewrap covers a
+# directory only when the directory itself is writable (so irq and bus), and /proc/sys is not, while the settings below
+# it are.
+_COVERED = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/acpi", "/proc/scsi")
+_TMP_BYTES = 256 * MIB
+
+
+def kernel_mounts() -> list[str]:
+    """Return the arguments for /proc, /dev and /tmp: kernel settings read-only, memory-backed places bounded."""
+    words = ["--proc", "/proc"]
+    for path in _COVERED:
+        if Path(path).exists():
+            words += ["--ro-bind", path, path]
+    words += ["--dev", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
+    return [*words, "--remount-ro", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
 
 
 @functools.cache
-def system_binds() -> tuple[str, ...]:
-    """Return the arguments that show system directories and a few files of `/etc`, read-only."""
+def etc_files() -> dict[str, bytes]:
+    """Return the files of the inner `/etc` by name; a copy of each costs far less than a mount of each."""
+    found = dict(_OWN_ETC)
+    for pattern in _ETC_FILES:
+        for path in Path("/etc").glob(pattern):
+            with contextlib.suppress(OSError):
+                found[path.relative_to("/etc").as_posix()] = path.read_bytes()
+    return found
+
+
+def system_binds(etc: Path) -> tuple[str, ...]:
+    """Return the arguments that show system directories and an `/etc` made of `etc` and a few folders, read-only."""
     words: list[str] = []
     for place in _SYSTEM:
         path = Path(place)
@@ -36,11 +70,11 @@ def system_binds() -> tuple[str, ...]:
             words += ["--symlink", os.readlink(path), place]
         elif path.is_dir():
             words += ["--ro-bind", place, place]
-    for name in _ETC:
-        path = Path("/etc") / name
-        if path.exists():
-            words += ["--ro-bind", str(path.resolve()), str(path)]
-    return tuple(words)
+    words += ["--bind", str(etc), "/etc"]
+    for name in _ETC_FOLDERS:
+        if (Path("/etc") / name).is_dir():
+            words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
+    return (*words, "--remount-ro", "/etc")
 
 
 def version() -> str:

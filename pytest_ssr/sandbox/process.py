@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Self
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox import files
+from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
-from pytest_ssr.sandbox.sampling import disk_bytes
 
 _MARKER = "SSR_SANDBOX_RUN"
+_SWEEP_BY = Path("/proc/self/stat")
 
 
 class ProcessProvider:
@@ -23,12 +24,14 @@ class ProcessProvider:
     name = "process"
 
     def probe(self) -> Availability:
-        """It works wherever a process can be started; its detail says what it does not keep out."""
+        """It works wherever `/proc` shows processes; its detail says what it does not keep out."""
+        if not _SWEEP_BY.exists():
+            return Availability(False, "there is no /proc to watch processes by", "run it on Linux, with /proc mounted")
         detail = "copies and limits only: host files, home and network stay reachable"
         return Availability(True, detail, "for model-written code install bubblewrap: apt-get install bubblewrap")
 
     def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> ProcessSandbox:
-        """Copy the tree; it lies in the sandbox's own folder, not at `mount_at`."""
+        """Copy the tree; it lies in the sandbox's own folder, not at `mount_at`, and `root` tells where."""
         return ProcessSandbox(tree)
 
 
@@ -36,21 +39,19 @@ class ProcessSandbox:
     """A copied tree and a scratch folder beside it."""
 
     def __init__(self, tree: Path, scratch: Path | None = None) -> None:
-        self._folder = files.new_folder()
-        self._tree = self._folder / "tree"
-        self._scratch = self._folder / "scratch"
-        self.root = str(self._tree)
-        self.scratch = str(self._scratch)
+        self._folder = folders.new_folder()
+        tree_copy, self._scratch = self._folder / "tree", self._folder / "scratch"
+        self.root, self.scratch = str(tree_copy), str(self._scratch)
+        self._tree = tree_copy
         try:
-            shutil.copytree(tree, self._tree, symlinks=True)
+            folders.copy_tree(tree, tree_copy)
             if scratch is not None:
-                shutil.copytree(scratch, self._scratch, symlinks=True)
-            for name in ("home", "tmp"):
-                (self._scratch / name).mkdir(parents=True, exist_ok=True)
+                folders.copy_tree(scratch, self._scratch)
+            folders.prepare_scratch(self._scratch)
         except (OSError, shutil.Error) as error:
-            files.discard(self._folder)
+            folders.discard(self._folder)
             raise SandboxError(f"the tree cannot be copied for the sandbox: {error}") from None
-        self._copied = disk_bytes(self._tree, self._scratch)
+        self._copied = folders.disk_bytes(tree_copy, self._scratch)
 
     def exec(
         self,
@@ -62,48 +63,45 @@ class ProcessSandbox:
         cwd: str | None = None,
     ) -> ExecResult:
         """Run a command; see the protocol."""
-        marker = f"{_MARKER}={secrets.token_hex(8)}"
-        variables = {
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "HOME": f"{self.scratch}/home",
-            "TMPDIR": f"{self.scratch}/tmp",
-            "LANG": "C.UTF-8",
-            "TZ": "UTC",
-            **(env or {}),
-            _MARKER: marker.partition("=")[2],
-        }
+        self._require_open()
+        folders.prepare_scratch(self._scratch)
+        secret = secrets.token_hex(8)
+        variables = {**folders.environment(self.scratch), **(env or {}), _MARKER: secret}
         return run(
-            lambda started: limited(argv, limits, started),
+            limited(argv, limits, place(self.root, cwd)),
             env=variables,
-            cwd=cwd or self.root,
             stdin=stdin,
             limits=limits,
-            written=lambda: disk_bytes(self._tree, self._scratch) - self._copied,
-            marker=marker,
+            written=lambda: folders.disk_bytes(self._tree, self._scratch) - self._copied,
+            marker=f"{_MARKER}={secret}",
         )
 
     def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
         """Return a regular file's content; see the protocol."""
-        data = files.read_file(*self._place(path), max_bytes)
+        files, relative = self._place(path)
+        data = files.read(relative, max_bytes)
         if data is None:
             raise FileNotFoundError(path)
         return data
 
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a regular file; see the protocol."""
-        files.write_file(*self._place(path), data, executable=executable)
+        files, relative = self._place(path)
+        files.write(relative, data, executable=executable)
 
     def remove(self, path: str) -> None:
         """Remove a file or link; see the protocol."""
-        files.remove_file(*self._place(path))
+        files, relative = self._place(path)
+        files.remove(relative)
 
     def fork(self) -> Self:
         """Copy tree and scratch as they are now."""
+        self._require_open()
         return type(self)(self._tree, self._scratch)
 
     def close(self) -> None:
-        """Remove the folder."""
-        files.discard(self._folder)
+        """Remove the folder; nothing runs between commands."""
+        folders.discard(self._folder)
 
     def __enter__(self) -> Self:
         """Return the sandbox itself."""
@@ -113,5 +111,11 @@ class ProcessSandbox:
         """Close it."""
         self.close()
 
-    def _place(self, path: str) -> tuple[Path, str]:
-        return files.inside(path, (self.root, self._tree), (self.scratch, self._scratch))
+    def _require_open(self) -> None:
+        if not self._folder.is_dir():
+            raise SandboxError("the sandbox is closed")
+
+    def _place(self, path: str) -> tuple[PlainFiles, str]:
+        self._require_open()
+        in_scratch, relative = inside(path, self.root, self.scratch)
+        return PlainFiles(self._scratch if in_scratch else self._tree), relative

@@ -1,7 +1,7 @@
-"""Start one command in a process group of its own, feed it, drain it, hold it to its limits, and leave nothing of it.
+"""Start one command in a session of its own, feed it, drain it, hold it to its limits, and leave nothing of it.
 
 The limits that the kernel keeps for each process are set by a small shell in front of the command; those on all of it
-together are sampled, since no user may be assumed to own a control group.
+together are sampled, since no user may be assumed to own a control group. Samples are spaced by what they cost.
 """
 
 from __future__ import annotations
@@ -10,83 +10,82 @@ import contextlib
 import os
 import selectors
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import IO
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
-from pytest_ssr.sandbox.sampling import kill_all, usage_of
+from pytest_ssr.sandbox.sampling import Descendants
 
-_FIRST_SAMPLE_S, _SAMPLE_S, _DISK_EVERY = 0.03, 0.05, 5
-_GRACE_S = 0.2
+_SAMPLE_S, _DISK_S = 0.05, 0.2
+_SHARE = 10
+_GRACE_S = 1.0
 _CHUNK = 1 << 16
 
 
-def limited(argv: Sequence[str], limits: Limits, started: int) -> list[str]:
-    """Return the command behind a shell that tells on descriptor `started` that it runs, and sets its limits."""
+def limited(argv: Sequence[str], limits: Limits, cwd: str) -> list[str]:
+    """Return the command behind a shell that enters `cwd` and sets the limits of each process.
+
+    A directory that cannot be entered is exit code 126. Raises SandboxError when there is no command.
+    """
+    if not argv or any("\0" in word for word in argv):
+        raise SandboxError(f"{list(argv)!r} is not a command")
     script = (
-        f"printf s >/proc/self/fd/{started}; ulimit -c 0; "
-        f"ulimit -f {max(1, limits.file_bytes // 512)}; ulimit -v {max(1, limits.memory_bytes // 1024)}; "
-        'exec "$@"'
+        'cd -- "$1" || exit 126; shift; unset OLDPWD; '
+        f"ulimit -c 0; ulimit -f {max(1, limits.file_bytes // 512)}; "
+        f'ulimit -v {max(1, limits.memory_bytes // 1024)}; exec "$@"'
     )
-    return ["/bin/sh", "-c", script, "sh", *argv]
+    return ["/bin/sh", "-c", script, "sh", cwd, *argv]
 
 
 def run(
-    command: Callable[[int], Sequence[str]],
+    command: Sequence[str],
     *,
     env: Mapping[str, str],
-    cwd: str | None,
     stdin: bytes,
     limits: Limits,
     written: Callable[[], int],
     marker: str = "",
+    pass_fds: Sequence[int] = (),
 ) -> ExecResult:
-    """Run what `command(descriptor)` returns; that descriptor must get one byte when the command proper starts.
+    """Run a command to its end or to a limit; afterwards nothing of it runs.
 
-    written: returns the bytes written in the sandbox so far. marker: a text in the environment by which orphans
-    are known. Raises SandboxError when the command was never started.
+    written: returns the bytes written in the sandbox so far. marker: a `NAME=value` in the environment by which
+    orphans are known and killed; none where a namespace dies with the command. Raises SandboxError when it does
+    not start.
     """
-    heard, told = os.pipe()
     begin = time.monotonic()
     try:
         process = subprocess.Popen(
-            command(told),
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=dict(env),
-            cwd=cwd,
-            pass_fds=(told,),
+            cwd="/",
+            pass_fds=tuple(pass_fds),
             start_new_session=True,
         )
-    except OSError as error:
-        os.close(heard)
+    except (OSError, ValueError) as error:
         raise SandboxError(f"the sandbox does not start: {error}") from None
-    finally:
-        os.close(told)
+    descendants = Descendants(process.pid, marker.encode())
+    over = False
     try:
-        watch = _Watch(process, stdin, limits, written, marker, begin)
-        limit = watch.to_the_end()
-        code = None if limit is not None else process.wait()
-        result = ExecResult(code, bytes(watch.out), bytes(watch.err), time.monotonic() - begin, limit)
-        os.set_blocking(heard, False)
-        with contextlib.suppress(BlockingIOError):
-            if not os.read(heard, 1) and limit is None:
-                raise SandboxError(f"the sandbox does not start: {_last(result.stderr)}")
-        return result
+        watch = _Watch(process, stdin, limits, written, descendants, begin)
+        limit = watch.to_the_end(sweep=bool(marker))
+        over = True
+        code = process.wait() if limit is None else None
+        out, err = watch.kept()
+        return ExecResult(code, out, err, time.monotonic() - begin, limit)
     finally:
-        kill_all(process.pid, marker) if process.poll() is None or marker else None
+        if not over:
+            descendants.kill()
         process.wait()
-        os.close(heard)
         for pipe in (process.stdin, process.stdout, process.stderr):
             with contextlib.suppress(OSError):
-                pipe.close()  # type: ignore[union-attr]
-
-
-def _last(raw: bytes) -> str:
-    lines = raw.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+                pipe.close()  # type: ignore[union-attr] # all three were asked for
 
 
 class _Watch:
@@ -98,112 +97,163 @@ class _Watch:
         stdin: bytes,
         limits: Limits,
         written: Callable[[], int],
-        marker: str,
+        descendants: Descendants,
         begin: float,
     ) -> None:
-        self.process, self.limits, self.written, self.marker = process, limits, written, marker
-        self.begin = begin
-        self.out, self.err = bytearray(), bytearray()
-        self._input = memoryview(stdin)
-        self._samples = 0
-        self._selector = selectors.DefaultSelector()
-        for pipe, kind in ((process.stdout, self.out), (process.stderr, self.err)):
-            assert pipe is not None
-            os.set_blocking(pipe.fileno(), False)
-            self._selector.register(pipe, selectors.EVENT_READ, kind)
         assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._pid, self._limits, self._written, self._begin = process.pid, limits, written, begin
+        self._descendants = descendants
+        self._out, self._err = bytearray(), bytearray()
+        self._input = memoryview(stdin)
+        self._next_sample, self._next_disk = begin + _SAMPLE_S, begin + _DISK_S
+        self._open = {process.stdout, process.stderr}
+        self._selector = selectors.DefaultSelector()
+        for pipe, kept in ((process.stdout, self._out), (process.stderr, self._err)):
+            os.set_blocking(pipe.fileno(), False)
+            self._selector.register(pipe, selectors.EVENT_READ, kept)
         if stdin:
             os.set_blocking(process.stdin.fileno(), False)
-            self._selector.register(process.stdin, selectors.EVENT_WRITE, None)
+            self._selector.register(process.stdin, selectors.EVENT_WRITE)
         else:
             process.stdin.close()
-        self._child = os.pidfd_open(process.pid)
-        self._selector.register(self._child, selectors.EVENT_READ, "child")
 
-    def to_the_end(self) -> Limit | None:
-        """Return when the command and its output have ended, or when a limit was passed and all of it is dead."""
-        ended_at: float | None = None
-        next_sample = self.begin + _FIRST_SAMPLE_S
+    def to_the_end(self, *, sweep: bool) -> Limit | None:
+        """Return when the command has ended, or when a limit was passed; then all of it is dead.
+
+        sweep: look for what the command left running, too.
+        """
+        end = _end_of(self._pid)
+        self._selector.register(end, selectors.EVENT_READ)
         try:
-            while len(self._selector.get_map()) > (ended_at is None):
-                now = time.monotonic()
-                if ended_at is not None and now > ended_at + _GRACE_S:
-                    break
-                limit = self._passed(now, sample=now >= next_sample and ended_at is None)
+            ended = False
+            while not ended:
+                limit = self._passed(time.monotonic())
                 if limit is not None:
-                    kill_all(self.process.pid, self.marker)
+                    self._descendants.kill()
                     self._drain_rest()
                     return limit
-                if now >= next_sample:
-                    next_sample = now + _SAMPLE_S
-                if self._move(max(0.001, min(next_sample, self.begin + self.limits.wall_s) - now)):
-                    ended_at = time.monotonic()
-            return Limit.OUTPUT if self._output_size > self.limits.output_bytes else None
+                ended = self._move(end)
+            if sweep:
+                self._descendants.kill()
+            self._drain_rest()
+            return self._passed_at_last(time.monotonic())
         finally:
             self._selector.close()
-            os.close(self._child)
+            os.close(end)
 
-    @property
-    def _output_size(self) -> int:
-        return len(self.out) + len(self.err)
+    def kept(self) -> tuple[bytes, bytes]:
+        """Return standard output and standard error, together within the limit."""
+        room = self._limits.output_bytes
+        out = bytes(self._out[:room])
+        return out, bytes(self._err[: room - len(out)])
 
-    def _passed(self, now: float, *, sample: bool) -> Limit | None:
-        if self._output_size > self.limits.output_bytes:
+    def _passed(self, now: float) -> Limit | None:
+        if len(self._out) + len(self._err) > self._limits.output_bytes:
             return Limit.OUTPUT
-        if now - self.begin > self.limits.wall_s:
+        if now - self._begin > self._limits.wall_s:
             return Limit.WALL_TIME
-        if not sample:
-            return None
-        usage = usage_of(self.process.pid, self.marker)
-        self._samples += 1
-        if usage.threads > self.limits.processes:
-            return Limit.PROCESSES
-        if usage.resident_bytes > self.limits.memory_bytes:
-            return Limit.MEMORY
-        if self._samples % _DISK_EVERY == 0 and self.written() > self.limits.disk_bytes:
+        if now >= self._next_sample:
+            limit = self._sampled()
+            cost = time.monotonic() - now
+            self._next_sample = now + cost + max(_SAMPLE_S, _SHARE * cost)
+            if limit is not None:
+                return limit
+        if now >= self._next_disk:
+            begin = time.monotonic()
+            if self._written() > self._limits.disk_bytes:
+                return Limit.DISK
+            cost = time.monotonic() - begin
+            self._next_disk = begin + cost + max(_DISK_S, _SHARE * cost)
+        return None
+
+    def _passed_at_last(self, now: float) -> Limit | None:
+        if len(self._out) + len(self._err) > self._limits.output_bytes:
+            return Limit.OUTPUT
+        # What is too short to be sampled cannot have written much, and the walk would cost more than the command.
+        if now - self._begin > _SAMPLE_S and self._written() > self._limits.disk_bytes:
             return Limit.DISK
         return None
 
-    def _move(self, timeout: float) -> bool:
-        """Move what can be moved; True when the child has ended."""
+    def _sampled(self) -> Limit | None:
+        usage = self._descendants.usage()
+        if usage.threads > self._limits.processes:
+            return Limit.PROCESSES
+        if (
+            usage.resident_bytes > self._limits.memory_bytes
+            and self._descendants.proportional_bytes() > self._limits.memory_bytes
+        ):
+            return Limit.MEMORY
+        return None
+
+    def _move(self, end: int) -> bool:
+        """Move what can be moved until the next sample; True when the command has ended."""
+        due = min(self._next_sample, self._next_disk, self._begin + self._limits.wall_s)
         ended = False
-        for key, _ in self._selector.select(timeout):
-            if key.data == "child":
-                self._selector.unregister(key.fileobj)
+        for key, _ in self._selector.select(max(0.001, due - time.monotonic())):
+            if key.fileobj == end:
                 ended = True
             elif key.data is None:
-                self._feed(key.fileobj)
+                self._feed(key.fileobj)  # type: ignore[arg-type] # the pipe that was registered
             else:
-                self._drain(key.fileobj, key.data)
+                self._drain(key.fileobj, key.data)  # type: ignore[arg-type] # likewise
         return ended
 
-    def _feed(self, pipe: object) -> None:
+    def _feed(self, pipe: IO[bytes]) -> None:
         try:
-            self._input = self._input[os.write(pipe.fileno(), self._input[:_CHUNK]) :]  # type: ignore[attr-defined]
+            self._input = self._input[os.write(pipe.fileno(), self._input[:_CHUNK]) :]
             done = not self._input
         except BlockingIOError:
             return
         except OSError:
             done = True
         if done:
-            self._selector.unregister(pipe)  # type: ignore[arg-type]
-            pipe.close()  # type: ignore[attr-defined]
+            self._selector.unregister(pipe)
+            pipe.close()
 
-    def _drain(self, pipe: object, kind: object) -> None:
-        assert isinstance(kind, bytearray)
+    def _drain(self, pipe: IO[bytes], kept: bytearray) -> None:
         try:
-            data = os.read(pipe.fileno(), _CHUNK)  # type: ignore[attr-defined]
+            data = os.read(pipe.fileno(), _CHUNK)
         except BlockingIOError:
             return
         if data:
-            kind += data
+            kept += data
         else:
-            self._selector.unregister(pipe)  # type: ignore[arg-type]
+            self._selector.unregister(pipe)
+            self._open.discard(pipe)
 
     def _drain_rest(self) -> None:
-        for pipe, kind in ((self.process.stdout, self.out), (self.process.stderr, self.err)):
-            with contextlib.suppress(OSError, ValueError):
-                kind += os.read(pipe.fileno(), _CHUNK)  # type: ignore[union-attr]
-        room = self.limits.output_bytes
-        del self.out[room:]
-        del self.err[max(0, room - len(self.out)) :]
+        """Take what the dead left in the pipes; an end of file comes at once unless someone escaped."""
+        until = time.monotonic() + _GRACE_S
+        while self._open and (left := until - time.monotonic()) > 0:
+            if len(self._out) + len(self._err) > self._limits.output_bytes:
+                return
+            for key, _ in self._selector.select(left):
+                if key.fileobj in self._open:
+                    self._drain(key.fileobj, key.data)
+                else:
+                    self._selector.unregister(key.fileobj)
+
+
+def _end_of(pid: int) -> int:
+    """Return a descriptor that becomes readable when a child has ended; the child is left to be waited for.
+
+    A thread waits, because not every build of Python has `os.pidfd_open`.
+    """
+    reading, writing = os.pipe()
+
+    def wait() -> None:
+        try:
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        finally:
+            os.close(writing)
+
+    try:
+        threading.Thread(target=wait, name=f"ssr-wait-{pid}", daemon=True).start()
+    except RuntimeError as error:
+        os.close(reading)
+        os.close(writing)
+        raise SandboxError(f"the sandbox cannot watch its command: {error}") from None
+    return reading

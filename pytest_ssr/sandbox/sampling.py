@@ -1,4 +1,4 @@
-"""What a running command uses, read from `/proc`: processes, threads, resident memory; and how to end all of it."""
+"""What a running command uses, read from `/proc` (proc(5)): processes, threads, memory; and how to end all of it."""
 
 from __future__ import annotations
 
@@ -10,71 +10,95 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_ROUNDS = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a process and its descendants use now."""
+    """What a command and its descendants use now."""
 
     pids: frozenset[int]
     """The processes alive."""
     threads: int
     """Their threads."""
     resident_bytes: int
-    """Their resident memory together."""
+    """Their resident memory together; a page that several share counts for each."""
 
 
-def usage_of(root: int, marker: str = "") -> Usage:
-    """Sample a process tree; orphans count when their environment holds `marker`."""
-    parents: dict[int, int] = {}
-    threads: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if not name.isdigit():
-            continue
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            raw = Path(f"/proc/{name}/stat").read_bytes()
-            fields = raw[raw.rindex(b")") + 2 :].split()
-            if fields[0] not in (b"Z", b"X"):
-                parents[int(name)], threads[int(name)] = int(fields[1]), int(fields[17])
-    pids = {p for p in parents if p == root or (marker and parents[p] <= 1 and _marked(p, marker))}
-    grown = True
-    while grown:
-        more = {p for p, parent in parents.items() if parent in pids} - pids
-        grown = bool(more)
-        pids |= more
-    resident = 0
-    for pid in pids:
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            resident += int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * _PAGE
-    return Usage(frozenset(pids), sum(threads[p] for p in pids), resident)
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    parent: int
+    threads: int
+    started: int
+    resident_bytes: int
 
 
-def _marked(pid: int, marker: str) -> bool:
-    with contextlib.suppress(OSError):
-        return marker.encode() in Path(f"/proc/{pid}/environ").read_bytes()
-    return False
+class Descendants:
+    """All processes that come from one, orphans too as far as they were seen before or carry the marker."""
+
+    def __init__(self, root: int, marker: bytes = b"") -> None:
+        self._root, self._marker = root, marker
+        self._seen: dict[int, int] = {}
+        entry = _entry(root)
+        self._since = entry.started if entry else 0
+
+    def usage(self) -> Usage:
+        """Sample them."""
+        entries = {int(n): e for n in os.listdir("/proc") if n.isdigit() and (e := _entry(int(n))) is not None}
+        pids = {p for p, e in entries.items() if p == self._root or self._seen.get(p) == e.started}
+        if self._marker:
+            # Nothing older than the command can belong to it, which spares reading most environments.
+            young = (p for p, e in entries.items() if e.started >= self._since and p not in pids)
+            pids |= {p for p in young if self._marked(p)}
+        grown = pids
+        while grown:
+            grown = {p for p, e in entries.items() if e.parent in grown} - pids
+            pids |= grown
+        self._seen = {p: entries[p].started for p in pids if p in entries}
+        alive = [entries[p] for p in self._seen]
+        return Usage(frozenset(self._seen), sum(e.threads for e in alive), sum(e.resident_bytes for e in alive))
+
+    def proportional_bytes(self) -> int:
+        """Return their memory with shared pages counted once; where the kernel does not tell, as resident."""
+        return sum(_proportional(pid) for pid in self.usage().pids)
+
+    def kill(self) -> None:
+        """Kill them, and what they start meanwhile, until none is left."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._root, signal.SIGKILL)
+        for _ in range(_ROUNDS):
+            pids = self.usage().pids
+            if not pids:
+                return
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.003)
+
+    def _marked(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return self._marker in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
 
 
-def kill_all(root: int, marker: str = "") -> None:
-    """Kill a process, its group, its descendants and its marked orphans, until none is left."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(root, signal.SIGKILL)
-    for _ in range(200):
-        pids = usage_of(root, marker).pids
-        if not pids:
-            return
-        for pid in pids:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
-        time.sleep(0.005)
+def _entry(pid: int) -> _Entry | None:
+    """Return what `/proc/PID/stat` says, or None for a process that is gone or a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            raw = file.read()
+        fields = raw[raw.rindex(b")") + 2 :].split()
+        # A process whose first thread has ended reads as a zombie while its other threads run on.
+        if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:
+            return None
+        return _Entry(int(fields[1]), int(fields[17]), int(fields[19]), int(fields[21]) * _PAGE)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
-def disk_bytes(*folders: Path) -> int:
-    """Return the bytes that the files below these folders take, without following links."""
-    total = 0
-    for folder in folders:
-        for top, _, names in os.walk(folder):
-            for name in names:
-                with contextlib.suppress(OSError):
-                    total += (Path(top) / name).lstat().st_blocks * 512
-    return total
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    entry = _entry(pid)
+    return entry.resident_bytes if entry else 0

@@ -5,7 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_ssr.patch import ChangeKind, FileEntry, Patch, apply_patch, make_patch
@@ -19,7 +19,21 @@ TEXT = st.builds(
 CONTENT = st.one_of(TEXT, TEXT, TEXT, st.binary(max_size=80).map(lambda b: b"\0" + b))
 ENTRY = st.builds(FileEntry, CONTENT, st.sampled_from([0o100644, 0o100644, 0o100755]))
 NAMES = st.sampled_from(["a.py", "src/b c.py", "src/d b/e.py", 'q"uote.py', "tab\there.py", "ünï.py", "x/y/z.txt"])
-TREE = st.dictionaries(NAMES, ENTRY, max_size=5)
+LINKS = st.dictionaries(
+    st.sampled_from(["link", "src/li nk"]),
+    st.sampled_from([b"a.py", b"../nowhere", b"caf\xc3\xa9"]).map(lambda target: FileEntry(target, 0o120000)),
+)
+
+
+def _no_file_is_a_folder(tree: dict[str, FileEntry]) -> dict[str, FileEntry]:
+    return {p: e for p, e in tree.items() if not any(q.startswith(p + "/") for q in tree)}
+
+
+TREE = st.builds(
+    lambda files, links: _no_file_is_a_folder({**files, **links}),
+    st.dictionaries(st.one_of(NAMES, st.sampled_from(["x", "src"])), ENTRY, max_size=6),
+    LINKS,
+)
 
 
 def git(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -35,20 +49,28 @@ def git(folder: Path, *arguments: str, stdin: bytes = b"") -> subprocess.Complet
 
 def lay(folder: Path, tree: dict[str, FileEntry]) -> None:
     for old in [*folder.rglob("*")]:
-        if ".git" not in old.relative_to(folder).parts and old.is_file():
+        if ".git" not in old.relative_to(folder).parts and (old.is_symlink() or old.is_file()):
             old.unlink()
+    for old in sorted(folder.rglob("*"), reverse=True):
+        if ".git" not in old.relative_to(folder).parts:
+            old.rmdir()
     for path, entry in tree.items():
         target = folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(entry.data)
-        target.chmod(entry.mode & 0o777)
+        if entry.mode == 0o120000:
+            os.symlink(entry.data, target)
+        else:
+            target.write_bytes(entry.data)
+            target.chmod(entry.mode & 0o777)
 
 
 def read_back(folder: Path) -> dict[str, FileEntry]:
     found = {}
     for path in folder.rglob("*"):
         relative = path.relative_to(folder)
-        if path.is_file() and ".git" not in relative.parts:
+        if path.is_symlink():
+            found[relative.as_posix()] = FileEntry(os.readlink(os.fsencode(path)), 0o120000)
+        elif path.is_file() and ".git" not in relative.parts:
             mode = 0o100755 if path.stat().st_mode & 0o100 else 0o100644
             found[relative.as_posix()] = FileEntry(path.read_bytes(), mode)
     return found
@@ -88,10 +110,15 @@ def test_git_diffs_are_read_back_applied_and_reversed(
     patch = Patch.parse(data)
     assert patch.data == data
     assert applied(patch, old) == new
+    assume(all(c.kind is not ChangeKind.COPIED for c in patch.files))
     back = patch.reverse()
+    assert back.reverse().data == data
     assert applied(back, new) == old
-    done = git(checkout, "apply", "--check", "-", stdin=back.data)
-    assert not data or done.returncode == 0, done.stderr
+    if data:
+        done = git(checkout, "apply", "--check", "-", stdin=back.data)
+        assert done.returncode == 0, done.stderr
+        assert git(checkout, "apply", "--index", "-", stdin=back.data).returncode == 0
+        assert git(checkout, "write-tree").stdout.decode().strip() == base
     step = old
     for part in patch.split_files():
         step = applied(part, step)
@@ -124,6 +151,33 @@ def test_hunks_apply_one_at_a_time_from_the_last(old: bytes, new: bytes) -> None
     for part in reversed(patch.split_hunks()):
         tree = applied(part, tree)
     assert tree == {"f.py": FileEntry(new)}
+
+
+@FEW
+@given(old=TEXT, new=TEXT)
+def test_each_hunk_applies_alone_and_git_agrees(checkout: Path, old: bytes, new: bytes) -> None:
+    tree = {"f.py": FileEntry(old)}
+    for part in make_patch({"f.py": (FileEntry(old), FileEntry(new))}).split_hunks():
+        lay(checkout, tree)
+        done = git(checkout, "apply", "--unidiff-zero", "-", stdin=part.data)
+        assert done.returncode == 0, (done.stderr, part.data)
+        assert read_back(checkout) == applied(part, tree)
+        assert applied(part.reverse(), applied(part, tree)) == tree
+
+
+@FEW
+@given(old=TREE, new=TREE)
+def test_git_diffs_without_context_are_applied(
+    checkout: Path, old: dict[str, FileEntry], new: dict[str, FileEntry]
+) -> None:
+    lay(checkout, old)
+    git(checkout, "add", "-A")
+    base = git(checkout, "write-tree").stdout.decode().strip()
+    lay(checkout, new)
+    git(checkout, "add", "-A")
+    options = ("--binary", "-U0", "-C", "--find-copies-harder")
+    patch = Patch.parse(git(checkout, "-c", "core.quotepath=false", "diff", "--cached", *options, base).stdout)
+    assert applied(patch, old) == new
 
 
 def test_a_mode_change_alone_is_a_change_of_its_own_kind() -> None:

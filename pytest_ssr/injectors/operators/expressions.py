@@ -51,7 +51,8 @@ def swap_operands(source: ParsedSource, node: Node, chance: Random) -> Edits:
     left, right = operands(node)
     sign = node.child_by_field_name("operator")
     if left is not None and right is not None and sign is not None and source.text(left) != source.text(right):
-        if source.text(sign) in (b"-", b"/", b"//", b"%", b"**", b"<<", b">>") or left.type != right.type:
+        ordered = (b"-", b"/", b"//", b"%", b"**", b"<<", b">>")
+        if source.text(sign) in ordered or left.type != right.type:
             yield swapped(source, left, right)
 
 

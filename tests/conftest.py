@@ -1,0 +1,76 @@
+"""What all tests share: a small project, and the rule that a real part may be missing anywhere but in CI."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.sandbox import load_provider
+
+pytest_plugins = ["pytester"]
+
+CALC = '''\
+"""A calculator."""
+
+
+def add(a, b):
+    """Add."""
+    return a + b
+
+
+def clamp(x, low, high):
+    if x < low:
+        return low
+    if x > high:
+        return high
+    return x
+
+
+def unchecked(a):
+    if a > 3:
+        return a * 2
+    return a
+'''
+TESTS = """\
+import pytest
+from calc import add, clamp, unchecked
+
+
+def test_add():
+    assert add(1, 2) == 3
+
+
+@pytest.mark.parametrize("x, e", [(1, 2), (2, 2), (3, 3), (9, 4)])
+def test_clamp(x, e):
+    assert clamp(x, 2, 4) == e
+
+
+def test_unchecked():
+    unchecked(4)
+
+
+def test_clamp_keeps():
+    assert clamp(3, 1, 5) == 3
+"""
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what needs bubblewrap where it does not work; in CI that is a failure."""
+    if item.get_closest_marker("bubblewrap"):
+        found = load_provider("bubblewrap").probe()
+        if not found.works:
+            text = f"bubblewrap does not work here: {found.detail}; {found.remedy}"
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A small project with seven passing tests, and a function that they do not check."""
+    folder = tmp_path / "project"
+    (folder / "tests").mkdir(parents=True)
+    (folder / "calc.py").write_text(CALC)
+    (folder / "tests" / "test_calc.py").write_text(TESTS)
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return folder

@@ -1,0 +1,6 @@
+"""Makes the helpers of one test module importable from the next."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,74 @@
+"""Each hook and each fixture, in a conftest of a real project; and each hook has its section in the docs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from test_inject import run
+
+from pytest_ssr import hookspecs
+
+CONFTEST = """\
+from pytest_ssr.checks import Finding
+from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.sandbox import load_provider
+
+
+class Own:
+    name = "own"
+
+    def candidates(self, tree, *, seed):
+        text = tree.read("calc.py")
+        yield Candidate("mutation", "own-change", {"calc.py": text.replace(b"a + b", b"a - b")}, "calc.py", 6, "add")
+
+
+def pytest_ssr_injectors(config):
+    return {"own": Own()}
+
+
+def pytest_ssr_sandboxes(config):
+    return {"mine": load_provider("process")}
+
+
+def pytest_ssr_checks(config):
+    return [("own-check", lambda case: Finding("-" in case.artifact.bug.data.decode(), "looked at"))]
+
+
+def pytest_ssr_verdict(config, verdict):
+    with open("seen.txt", "a") as file:
+        file.write(f"{verdict.valid} {[c.name for c in verdict.checks][-1]}\\n")
+"""
+
+
+def test_each_hook_takes_effect(project: Path) -> None:
+    (project / "conftest.py").write_text(CONFTEST)
+    done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-injector", "own", "--ssr-sandbox", "mine", "-v")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "own-change" in done.stdout
+    assert "sandbox process" in done.stdout
+    assert "::own-check PASSED" in done.stdout
+    assert (project / "seen.txt").read_text() == "True own-check\n"
+
+
+def test_the_fixtures_give_a_sandbox_and_each_artifact(project: Path) -> None:
+    assert run(project, "--ssr-inject", "--ssr-count", "2").returncode == 0
+    (project / "tests" / "test_fixtures.py").write_text(
+        "from pytest_ssr.sandbox.protocol import Limits\n\n\n"
+        "def test_sandbox(ssr_sandbox):\n"
+        "    ssr_sandbox.write('new.txt', b'x')\n"
+        "    done = ssr_sandbox.exec(['sh', '-c', 'cat new.txt calc.py | head -c 4'], limits=Limits())\n"
+        '    assert done.stdout == b\'x"""\'\n\n\n'
+        "def test_artifact(ssr_artifact):\n"
+        "    assert ssr_artifact.bug.paths == ('calc.py',)\n"
+    )
+    done = run(project, "tests/test_fixtures.py")
+    assert done.returncode == 0, done.stdout
+    assert "3 passed" in done.stdout
+    assert not (project / "new.txt").exists()
+
+
+def test_each_hook_has_a_section_in_the_docs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
+    names = [n for n in vars(hookspecs) if n.startswith("pytest_ssr_")]
+    assert len(names) == 4
+    assert [n for n in names if f"## `{n}`" not in page and f"## {n}" not in page] == []

@@ -1,0 +1,144 @@
+"""`pytest --ssr-inject` as its users run it, in a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+
+def run(project: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", "--ssr-python", sys.executable, *arguments]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def artifacts(project: Path, store: str = ".ssr") -> dict[str, bytes]:
+    top = project / store / "artifacts"
+    return {p.relative_to(top).as_posix(): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file()}
+
+
+def test_valid_artifacts_and_what_the_tests_missed_are_shown(project: Path) -> None:
+    done = run(project, "--ssr-inject", "--ssr-count", "3", "--ssr-diffs", "--junitxml", "../out.xml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 of 7 tests pass every time" in done.stdout
+    assert "valid artifacts: 3" in done.stdout
+    assert "3 of 3 valid" in done.stdout
+    assert "3 valid" in done.stdout.splitlines()[-1]
+    files = artifacts(project)
+    assert len({name.split("/")[0] for name in files}) == 3
+    assert {name.split("/")[1] for name in files} == {
+        "test_script.sh",
+        "test_files.txt",
+        "test_parser.py",
+        "bug_inject.diff",
+        "test_weaken.diff",
+        "artifact.json",
+    }
+    assert (project / ".ssr" / ".gitignore").read_text() == "*\n"
+    names = {case.get("name") for case in ET.parse(project.parent / "out.xml").iter("testcase")}
+    assert {"screening", "bug-validity", "inverse-mutation", "buggy-repeats"} <= names
+    again = run(project, "--ssr-inject", "--ssr-count", "3", "--ssr-store", "other")
+    assert again.returncode == 0
+    assert artifacts(project, "other") == files
+
+
+def test_two_workers_make_the_same_artifacts(project: Path) -> None:
+    pytest.importorskip("xdist")
+    assert run(project, "--ssr-inject", "--ssr-count", "2", "-p", "no:xdist").returncode == 0
+    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-store", "two", "-n", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "valid artifacts: 2" in done.stdout
+    one = artifacts(project)
+    two = artifacts(project, "two")
+    assert {k: v for k, v in two.items() if k in one} == one
+
+
+def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
+    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")
+    assert done.returncode == 1, done.stdout
+    assert "what the tests missed" in done.stdout
+    assert "calc.py:17 unchecked" in done.stdout
+    assert "-    if a > 3:" in done.stdout
+    assert "of 2 reached: try another --ssr-seed or --ssr-injector" in done.stdout
+
+
+def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: Path) -> None:
+    assert run(project, "--ssr-inject", "--ssr-count", "1").returncode == 0
+    found = next((project / ".ssr" / "artifacts").iterdir())
+    good = project / "good"
+    found.rename(good)
+    (good / "artifact.json").unlink()
+    done = run(project, "--ssr-validate", "good", "-v")
+    assert done.returncode == 0, done.stdout
+    assert "7 passed" in done.stdout
+    assert "good/bug_inject.diff::inverse-mutation PASSED" in done.stdout
+    script = good / "test_script.sh"
+    script.write_text("#!/bin/sh\nexit 0\n")
+    bad = run(project, "--ssr-validate", "good")
+    assert bad.returncode == 1
+    assert "the parser finds no test in the script's output on the original" in bad.stdout
+    assert "1 failed, 1 passed, 5 skipped" in bad.stdout
+    script.unlink()
+    broken = run(project, "--ssr-validate", "good")
+    assert "test_script.sh missing; an artifact needs" in broken.stdout
+    assert "Traceback" not in broken.stdout
+
+
+def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
+    command = [sys.executable, "-m", "pytest", "--ssr-inject", "--ssr-sandbox", "process", "--ssr-count", "4"]
+    process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not list((project / ".ssr").glob("attempts/*/*.json")):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    finished = {p: p.stat().st_mtime_ns for p in (project / ".ssr").glob("attempts/*/*.json")}
+    for artifact in (project / ".ssr" / "artifacts").iterdir():
+        assert len(list(artifact.iterdir())) == 6
+    done = run(project, "--ssr-inject", "--ssr-count", "4")
+    assert done.returncode == 0, done.stdout
+    assert finished
+    assert all(p.stat().st_mtime_ns == at for p, at in finished.items())
+    assert run(project, "--ssr-inject", "--ssr-count", "4", "--ssr-store", "whole").returncode == 0
+    assert artifacts(project, "whole") == artifacts(project)
+    assert not list((project / ".ssr" / "tmp").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--ssr-inject", "--ssr-count", "0"], "--ssr-count must be at least 1, not 0"),
+        (["--ssr-inject", "--ssr-injector", "nonsense"], "there is no injector 'nonsense'; choose among"),
+        (["--ssr-inject", "--ssr-sandbox", "nonsense"], "there is no sandbox 'nonsense'; choose among auto"),
+        (["--ssr-inject", "--ssr-python", "/nowhere/python"], "there is no interpreter at /nowhere/python"),
+        (["--ssr-inject", "--ssr-source", "nowhere"], "nowhere: no code file there that the tests import"),
+        (["--ssr-inject", "--ssr-injector", "history"], "the history strategy needs git history"),
+        (["--ssr-validate", "nowhere"], "nowhere does not exist; name an artifact's directory"),
+        (["--ssr-inject", "--ssr-validate", "."], "two jobs; give one of them"),
+    ],
+)
+def test_a_users_mistake_is_one_message(project: Path, arguments: list[str], message: str) -> None:
+    done = run(project, *arguments)
+    assert done.returncode == 4, done.stdout + done.stderr
+    assert message in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_an_artifacts_parser_is_never_imported(project: Path) -> None:
+    artifact = project / "tests" / "made"
+    artifact.mkdir()
+    (artifact / "bug_inject.diff").write_text("")
+    (artifact / "test_parser.py").write_text("raise SystemExit('imported')\n")
+    for arguments in ([], ["tests/made/test_parser.py"]):
+        done = run(project, *arguments, "-p", "no:xdist")
+        assert "imported" not in done.stdout.replace("is not imported", "")
+        assert "belongs to a bug artifact and is not imported" in done.stdout
+    assert run(project).returncode == 0

@@ -1,0 +1,81 @@
+"""bubblewrap keeps the contract, with overlay views and with copied ones; what only it promises."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox.bubblewrap import BubblewrapProvider
+from pytest_ssr.sandbox.mounting import overlay_works
+from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.testing import SandboxContract
+
+pytestmark = pytest.mark.bubblewrap
+
+
+class TestOverlay(SandboxContract):
+    @pytest.fixture
+    def provider(self) -> BubblewrapProvider:
+        assert overlay_works()
+        return BubblewrapProvider(overlay=True)
+
+
+class TestCopied(SandboxContract):
+    @pytest.fixture
+    def provider(self) -> BubblewrapProvider:
+        return BubblewrapProvider(overlay=False)
+
+
+@pytest.mark.parametrize("place", ["/", "relative", "/a/../b", "/scratch", "/usr", "/etc"])
+def test_places_that_cannot_hold_a_tree(tmp_path: Path, place: str) -> None:
+    with pytest.raises(SandboxError, match=f"a tree cannot be shown at '{place}' inside a sandbox"):
+        BubblewrapProvider().open(tmp_path, mount_at=place)
+
+
+def test_a_view_that_cannot_start_is_a_broken_sandbox(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    with BubblewrapProvider(overlay=True).open(tree, mount_at="/w") as sandbox:
+        tree.rmdir()
+        with pytest.raises(SandboxError, match="the sandbox does not start: "):
+            sandbox.exec(["true"], limits=Limits())
+
+
+def test_a_directory_that_is_gone_is_the_commands_own_fault(tmp_path: Path) -> None:
+    with BubblewrapProvider().open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.exec(["true"], limits=Limits(), cwd="absent").exit_code == 126
+
+
+def test_modes_of_directories_survive_a_write(tmp_path: Path) -> None:
+    (tmp_path / "closed" / "inner").mkdir(parents=True)
+    (tmp_path / "closed").chmod(0o750)
+    with BubblewrapProvider().open(tmp_path, mount_at="/w") as sandbox:
+        sandbox.write("closed/inner/file", b"")
+        done = sandbox.exec(["stat", "-c", "%a", "closed"], limits=Limits())
+    assert done.stdout == b"750\n"
+
+
+def test_host_processes_and_descriptors_are_hidden(tmp_path: Path) -> None:
+    with BubblewrapProvider().open(tmp_path, mount_at="/w") as sandbox:
+        seen = sandbox.exec(["sh", "-c", "ls -d /proc/[0-9]* | wc -l; ls /proc/self/fd"], limits=Limits())
+        nested = sandbox.exec(["unshare", "-Urpf", "--mount-proc", "true"], limits=Limits())
+    assert int(seen.stdout.split()[0]) <= 5
+    assert set(seen.stdout.split()[1:]) <= {b"0", b"1", b"2", b"3"}
+    assert nested.exit_code != 0
+
+
+def test_shared_memory_is_bounded(tmp_path: Path) -> None:
+    limits = Limits(file_bytes=2**40)
+    with BubblewrapProvider().open(tmp_path, mount_at="/w") as sandbox:
+        for folder in ("/dev/shm", "/tmp"):
+            done = sandbox.exec(["sh", "-c", f"head -c 300000000 /dev/zero > {folder}/x"], limits=limits)
+            assert b"No space left on device" in done.stderr
+
+
+def test_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert BubblewrapProvider().probe().works
+    assert list(tmp_path.iterdir()) == []

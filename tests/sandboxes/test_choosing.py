@@ -1,0 +1,79 @@
+"""Names of sandboxes, `auto`, and what is said when none fits."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
+from pytest_ssr.sandbox import choose, folders, load_provider, probe_all, reap
+from pytest_ssr.sandbox.protocol import Availability, Limits
+from pytest_ssr.testing import FakeSandboxProvider, fake_result
+
+BROKEN = FakeSandboxProvider(availability=Availability(False, "bwrap is not installed", "apt-get install bubblewrap"))
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    with pytest.raises(SettingsError, match="there is no sandbox 'jail'; choose among auto, bubblewrap, mine, process"):
+        load_provider("jail", {"mine": FakeSandboxProvider()})
+
+
+def test_a_plugins_sandbox_is_found() -> None:
+    mine = FakeSandboxProvider()
+    assert choose("mine", extra={"mine": mine}) is mine
+
+
+def test_a_named_sandbox_that_does_not_work_is_refused() -> None:
+    with pytest.raises(SandboxUnavailableError, match="the sandbox mine does not work here: bwrap is not installed"):
+        choose("mine", extra={"mine": BROKEN})
+
+
+def test_auto_without_isolation_refuses_model_written_code() -> None:
+    with pytest.raises(SandboxUnavailableError, match="say --sandbox process"):
+        choose("auto", model_written=True, extra={"bubblewrap": BROKEN})
+    assert choose("auto", extra={"bubblewrap": BROKEN}).name == "process"
+    assert choose("process", model_written=True).name == "process"
+
+
+@pytest.mark.bubblewrap
+def test_auto_takes_the_strongest() -> None:
+    assert choose("auto", model_written=True).name == "bubblewrap"
+    assert all(found.works for found in probe_all().values())
+
+
+def test_reap_removes_only_what_nobody_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from pytest_ssr.sandbox.folders import new_folder; print(new_folder())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=Path(__file__).parents[2],
+    )
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    ours = folders.new_folder()
+    (tmp_path / "ssr-link").symlink_to(tmp_path)
+    assert Path(done.stdout.strip()).is_dir()
+    assert reap() == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == sorted([ours.name, "ssr-link"])
+    folders.discard(ours)
+
+
+def test_the_fake_answers_by_the_longest_prefix(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("A")
+    fake = FakeSandboxProvider({("run",): fake_result(b"any"), ("run", "x"): lambda box, call: fake_result(call.stdin)})
+    with fake.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.exec(["run", "y"], limits=Limits()).stdout == b"any"
+        assert sandbox.exec(["run", "x", "z"], limits=Limits(), stdin=b"in").stdout == b"in"
+        with pytest.raises(SandboxError, match="the fake has no result for \\['other'\\]"):
+            sandbox.exec(["other"], limits=Limits())
+        assert sandbox.read("a") == sandbox.fork().read("/w/a") == b"A"
+    assert [call.argv[0] for call in fake.calls] == ["run", "run", "other"]
+    assert fake.opened[0].closed
