@@ -75,9 +75,7 @@ def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> 
                 running.add(pool.submit(campaign.attempt, following))
                 following += 1
             if enough or not running:
-                for left in running:
-                    left.cancel()
-                return prefix
+                break
             terminal.status(progress_line(prefix, count, terminal.elapsed_s))
             finished, running = wait(running, return_when=FIRST_COMPLETED)
             for attempt in (f.result() for f in finished):
@@ -86,6 +84,9 @@ def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> 
                 else:
                     done[attempt.index] = attempt
                     terminal.say(attempt_line(attempt), attempt.status.value)
+        late = [f.result() for f in running if not f.cancel()]
+    campaign.settle(prefix, [*done.values(), *(a for a in late if a is not None)])
+    return prefix
 
 
 def _unbroken(done: Mapping[int, Attempt]) -> list[Attempt]:

@@ -171,7 +171,19 @@ class Campaign:
         attempt = Attempt.from_json(data) if data is not None else None
         if attempt is None or attempt.status is not AttemptStatus.VALID:
             return attempt
-        return attempt if (self.store.root / "artifacts" / attempt.artifact_id).is_dir() else None
+        return attempt if self.store.has_artifact(attempt.artifact_id) else None
+
+    def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
+        """Leave exactly the wanted ones of the valid attempts among the artifacts; the others become spare.
+
+        made: attempts of this run, those that other workers made beyond the wanted number included.
+        """
+        ids = {a.artifact_id for a in wanted if a.status is AttemptStatus.VALID}
+        for artifact_id in sorted(ids):
+            self.store.publish(artifact_id)
+        for attempt in made:
+            if attempt.status is AttemptStatus.VALID and attempt.artifact_id not in ids:
+                self.store.make_spare(attempt.artifact_id)
 
     def attempt(self, index: int) -> Attempt | None:
         """Return the attempt at a place of the order, making it unless it is known; None past the last."""

@@ -22,7 +22,7 @@ class RuleSettings:
     per_hunk: bool = False
     """Inverse mutation reverts one hunk at a time instead of one file."""
     time_limit_s: float = 600.0
-    """Seconds for one run of the whole suite on the original; runs of candidates get less (2 s + 5 x baseline)."""
+    """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense; raises SettingsError naming the option."""

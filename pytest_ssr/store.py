@@ -71,6 +71,27 @@ class Store:
             _sync_directory(final.parent)
         return final
 
+    def publish(self, artifact_id: str) -> None:
+        """Bring a spare artifact back among the artifacts."""
+        self._move("spare", "artifacts", artifact_id)
+
+    def make_spare(self, artifact_id: str) -> None:
+        """Put an artifact aside that was made beyond the wanted number; a later run with a larger one uses it."""
+        self._move("artifacts", "spare", artifact_id)
+
+    def has_artifact(self, artifact_id: str) -> bool:
+        """Tell whether an artifact is there, spare ones included."""
+        return any((self.root / kind / artifact_id).is_dir() for kind in ("artifacts", "spare"))
+
+    def _move(self, source: str, target: str, artifact_id: str) -> None:
+        with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
+            (self.root / target).mkdir(exist_ok=True)
+            try:
+                (self.root / source / artifact_id).rename(self.root / target / artifact_id)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+
     def artifact_ids(self) -> list[str]:
         """Return the ids of all artifacts, sorted."""
         with self._reporting(f"list {self.root}"):

@@ -22,7 +22,7 @@ from pytest_ssr.sandbox.protocol import Limits, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 
-FLOOR_S = 2.0
+FLOOR_S = 5.0
 FACTOR = 5.0
 
 

@@ -83,7 +83,7 @@ class CandidateStep(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the project's directory and the item's id, for reports."""
-        return self.path, None, self.nodeid
+        return self.path, None, self.name
 
 
 class InjectPlugin:
@@ -151,6 +151,8 @@ class InjectPlugin:
         hook = self.config.hook
         hook.pytest_collection_modifyitems(session=session, config=self.config, items=items)
         self.selected = sorted({i.parent.index for i in items if isinstance(i.parent, CandidateNode)})
+        report = pytest.CollectReport("ssr-inject", "passed", None, list(items))
+        self.config.hook.pytest_collectreport(report=report)
         session.testscollected = len(items)
         hook.pytest_collection_finish(session=session)
         return True
@@ -211,7 +213,7 @@ class InjectPlugin:
             return
         self.attempts[attempt.index] = attempt
         if terminal is not None and self.config.option.verbose >= 0:
-            done = counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
+            done = self._counted()
             progress = progress_line(done, self.count, time.monotonic() - self.start)
             terminal.ensure_newline()
             colour = {"green": True} if attempt.status is AttemptStatus.VALID else {}
@@ -222,6 +224,8 @@ class InjectPlugin:
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Exit with 0 exactly when the wanted number was reached."""
         plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        if not self.worker and self.campaign is not None:
+            self.campaign.settle(self._counted(), list(self.attempts.values()))
         if not self.worker and self.campaign is not None and exitstatus in plain:
             valid = sum(a.status is AttemptStatus.VALID for a in self.attempts.values())
             session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
@@ -230,7 +234,7 @@ class InjectPlugin:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
         if self.campaign is None:
             return
-        attempts = counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
+        attempts = self._counted()
         terminalreporter.section("ssr")
         for kind, line in summary_lines(attempts, diffs=self.config.option.ssr_diffs):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
@@ -247,6 +251,9 @@ class InjectPlugin:
         from xdist.scheduler import LoadScopeScheduling
 
         return LoadScopeScheduling(config, log)
+
+    def _counted(self) -> list[Attempt]:
+        return counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None

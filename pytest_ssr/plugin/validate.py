@@ -81,7 +81,7 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the bug's diff and the item's id, for reports."""
-        return self.path, None, self.nodeid
+        return self.path, None, self.name
 
 
 class ValidatePlugin:
@@ -118,6 +118,8 @@ class ValidatePlugin:
             items.extend(node.collect())
         session.items = items
         self.config.hook.pytest_collection_modifyitems(session=session, config=self.config, items=items)
+        report = pytest.CollectReport("ssr-validate", "passed", None, list(items))
+        self.config.hook.pytest_collectreport(report=report)
         session.testscollected = len(items)
         self.config.hook.pytest_collection_finish(session=session)
         return True

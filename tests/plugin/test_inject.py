@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -54,16 +55,14 @@ def test_two_workers_make_the_same_artifacts(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-store", "two", "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "valid artifacts: 2" in done.stdout
-    one = artifacts(project)
-    two = artifacts(project, "two")
-    assert {k: v for k, v in two.items() if k in one} == one
+    assert artifacts(project, "two") == artifacts(project)
 
 
 def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")
     assert done.returncode == 1, done.stdout
     assert "what the tests missed" in done.stdout
-    assert "calc.py:17 unchecked" in done.stdout
+    assert re.search(r"calc.py:\d+ unchecked  \d+ of \d+: ", done.stdout)
     assert "-    if a > 3:" in done.stdout
     assert "of 2 reached: try another --ssr-seed or --ssr-injector" in done.stdout
 

@@ -1,0 +1,41 @@
+"""What the plugin costs a run that does not use it: paired runs of `pytest` with the plugin and without it.
+
+Run: `python benchmarks/startup.py [pairs]`. Each pair runs `pytest --collect-only` on an empty project once with the
+plugin blocked (`-p no:ssr`) and once with it, in alternating order; the table shows the difference in CPU time.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+
+def cpu_ms(folder: str, *options: str) -> float:
+    command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *options]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    _, _, usage = os.wait4(process.pid, 0)
+    process.returncode = 0
+    return (usage.ru_utime + usage.ru_stime) * 1000
+
+
+def main() -> None:
+    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    differences, bare = [], []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(pairs):
+            if number % 2:
+                without, with_it = cpu_ms(folder, "-p", "no:ssr"), cpu_ms(folder)
+            else:
+                with_it, without = cpu_ms(folder), cpu_ms(folder, "-p", "no:ssr")
+            differences.append(with_it - without)
+            bare.append(without)
+    low, _, high = statistics.quantiles(differences, n=4)
+    print(f"pytest without the plugin: {statistics.median(bare):.0f} ms of CPU time")
+    print(f"the plugin adds {statistics.median(differences):.1f} ms (quartiles {low:.1f} to {high:.1f}, {pairs} pairs)")
+
+
+if __name__ == "__main__":
+    main()

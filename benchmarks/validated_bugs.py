@@ -1,0 +1,154 @@
+"""Validated bugs on real projects: `ssr inject --count N` on pinned source distributions, as a Markdown table.
+
+Run: `python benchmarks/validated_bugs.py --out benchmarks/results/NAME.md [--count 10] [--jobs 2] [project ...]`.
+Each project is downloaded with pip (`--no-binary`), unpacked, and gets an environment of its own. The table shows
+candidates, survivors, rejections by check, validated bugs per core-hour, seconds per artifact, and sizes; core-hours
+are the CPU time of everything that was started, the baseline included. Afterwards every artifact is validated again
+from its five files alone, in another directory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+PROJECTS = {
+    "itsdangerous": ("itsdangerous==2.2.0", ["freezegun"]),
+    "toolz": ("toolz==1.2.0", []),
+    "sqlparse": ("sqlparse==0.6.1", []),
+    "boltons": ("boltons==26.2.0", []),
+    "attrs": ("attrs==26.1.0", ["hypothesis", "cloudpickle"]),
+    "click": ("click==8.5.1", []),
+}
+HEAD = (
+    "project",
+    "tests",
+    "suite s",
+    "candidates",
+    "valid",
+    "survived",
+    "rejected by",
+    "runs",
+    "s per artifact",
+    "valid per core-hour",
+    "files",
+    "lines",
+    "FAIL_TO_PASS (median, max)",
+    "valid again",
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("projects", nargs="*", default=list(PROJECTS), metavar="project", help=", ".join(PROJECTS))
+    parser.add_argument("--count", type=int, default=10)
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    rows: list[list[str]] = []
+    for name in arguments.projects:
+        with tempfile.TemporaryDirectory(prefix="bench-") as folder:
+            rows.append(measure(name, Path(folder), arguments.count, arguments.jobs))
+        write(arguments.out, rows, arguments)
+        print(" | ".join(rows[-1]), flush=True)
+
+
+def measure(name: str, folder: Path, count: int, jobs: int) -> list[str]:
+    requirement, extra = PROJECTS[name]
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run(
+        [*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", str(folder), requirement],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
+        archive.extractall(folder / "source", filter="data")
+    project = next((folder / "source").iterdir())
+    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
+    python = folder / "venv" / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "pytest", *extra]
+    subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
+    store = folder / "store"
+    command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--json", "--store", str(store)]
+    command += ["--python", str(python), "--count", str(count), "--jobs", str(jobs)]
+    before, start = cpu_seconds(), time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    elapsed, spent = time.monotonic() - start, cpu_seconds() - before
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"{name}: {done.stderr}")
+    result = json.loads(done.stdout)
+    return row(name, result, elapsed, spent, jobs, again(project, python, store, folder / "elsewhere"))
+
+
+def cpu_seconds() -> float:
+    """CPU time of all children that have ended and been waited for, theirs included."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def again(project: Path, python: Path, store: Path, elsewhere: Path) -> str:
+    """Validate every artifact from its five files alone, in another directory."""
+    shutil.copytree(store / "artifacts", elsewhere)
+    for info in elsewhere.glob("*/artifact.json"):
+        info.unlink()
+    command = [sys.executable, "-m", "harness.cli", "validate", str(elsewhere), "--repo", str(project), "--json"]
+    done = subprocess.run([*command, "--python", str(python)], capture_output=True, text=True, check=False)
+    found = json.loads(done.stdout)["artifacts"]
+    return f"{sum(a['valid'] for a in found)} of {len(found)}"
+
+
+def row(name: str, result: dict[str, Any], elapsed: float, spent: float, jobs: int, repeated: str) -> list[str]:
+    attempts = result["attempts"]
+    valid = [a for a in attempts if a["status"] == "valid"]
+    sizes = [a["diff"].count("\ndiff --git ") + 1 for a in valid]
+    lines = [sum(x[:1] in "+-" and x[:3] not in ("+++", "---") for x in a["diff"].splitlines()) for a in valid]
+    broken = [a["fail_to_pass"] for a in valid]
+    return [
+        name,
+        str(result["baseline"]["stable"]),
+        f"{result['baseline']['seconds']:.1f}",
+        str(len(attempts)),
+        str(len(valid)),
+        str(sum(a["status"] == "survived" for a in attempts)),
+        ", ".join(f"{k} {v}" for k, v in result["rejected"].items()) or "-",
+        str(sum(a["runs"] for a in attempts)),
+        f"{elapsed * jobs / max(1, len(valid)):.1f}",
+        f"{len(valid) / (spent / 3600):.0f}",
+        f"{statistics.mean(sizes):.1f}" if sizes else "-",
+        f"{statistics.median(lines):.0f}" if lines else "-",
+        f"{statistics.median(broken):.0f}, {max(broken)}" if broken else "-",
+        repeated,
+    ]
+
+
+def write(out: Path, rows: list[list[str]], arguments: argparse.Namespace) -> None:
+    table = [f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)]
+    text = [
+        "# Validated bugs on real projects",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `--count {arguments.count} "
+        f"--jobs {arguments.jobs}`, full rule: seven checks, controls, repeats; every run a fresh process in a fresh",
+        "sandbox. Seconds per artifact are wall time times jobs, rejected candidates and the baseline included.",
+        "Core-hours are CPU time, so that a busy machine does not change them much.",
+        "",
+        *table,
+        "",
+    ]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
