@@ -77,7 +77,8 @@ def run_suite(
 # As `python -m pytest` does it: the tree's root is first on the path; the reporter is handed over as an object.
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
-    "import ssr_reporter; sys.path.remove(d); import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=[ssr_reporter]))"
+    "import ssr_reporter; sys.path.remove(d); "
+    "import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=[ssr_reporter]))"
 )
 
 

@@ -52,21 +52,23 @@ def _line(line: bytes) -> bytes:
     return base64.b85decode(text[1:])[:size]
 
 
+def _size(delta: bytes, position: int) -> tuple[int, int]:
+    size = shift = 0
+    while True:
+        byte = delta[position]
+        position += 1
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return size, position
+
+
 def _delta(delta: bytes, old: bytes) -> bytes:
-    position, sizes = 0, []
-    for _ in range(2):
-        size = shift = 0
-        while True:
-            byte = delta[position]
-            position += 1
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if not byte & 0x80:
-                break
-        sizes.append(size)
-    if sizes[0] != len(old):
+    old_size, position = _size(delta, 0)
+    new_size, position = _size(delta, position)
+    if old_size != len(old):
         raise ValueError("the file is not the one it was made from")
-    if sizes[1] > _MAX_BYTES:
+    if new_size > _MAX_BYTES:
         raise ValueError("the result is too large")
     result = bytearray()
     while position < len(delta):
@@ -91,8 +93,8 @@ def _delta(delta: bytes, old: bytes) -> bytes:
             position += code
         else:
             raise ValueError("it holds a reserved instruction")
-        if len(result) > sizes[1]:
+        if len(result) > new_size:
             break
-    if len(result) != sizes[1]:
+    if len(result) != new_size:
         raise ValueError("the result has the wrong size")
     return bytes(result)

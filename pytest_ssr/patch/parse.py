@@ -225,13 +225,7 @@ class _Reader:
             if "new mode" not in facts:
                 raise self.fail(f"nothing is said about {new}; the diff is cut off, make it again", at=begin)
             kind = ChangeKind.MODE
-        for hunk in hunks:
-            if (kind is ChangeKind.ADDED and hunk.old_count) or (kind is ChangeKind.DELETED and hunk.new_count):
-                raise self.fail(f"{new or old} is {kind}, but a hunk says otherwise; make the diff again", at=begin)
-        index = next((x.split()[1] for x in header if x.startswith(b"index ")), b"")
-        if blocks[0] and not _FULL_INDEX.fullmatch(index):
-            raise self.fail("a binary patch without a full index line; make the diff with git diff --binary", at=begin)
-        return FileChange(
+        change = FileChange(
             kind=kind,
             old_path=old,
             new_path=new,
@@ -242,6 +236,16 @@ class _Reader:
             forward=blocks[0],
             backward=blocks[1],
         )
+        self._check_content(change, begin)
+        return change
+
+    def _check_content(self, change: FileChange, begin: int) -> None:
+        kind, path = change.kind, change.path
+        for hunk in change.hunks:
+            if (kind is ChangeKind.ADDED and hunk.old_count) or (kind is ChangeKind.DELETED and hunk.new_count):
+                raise self.fail(f"{path} is {kind}, but a hunk says otherwise; make the diff again", at=begin)
+        if change.binary and not _FULL_INDEX.fullmatch(b"..".join(change.blobs)):
+            raise self.fail("a binary patch without a full index line; make the diff with git diff --binary", at=begin)
 
     def _names(
         self, begin: int, first: bytes, facts: dict[str, str | int], names: dict[bytes, str | None]

@@ -1,0 +1,186 @@
+"""Runs of real pytest in a sandbox: exact ids, every outcome, and every way to end, told apart."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.baseline import Baseline, measure_baseline
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.outcomes import Outcome, RunStatus
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+
+def bench_of(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0) -> Workbench:
+    project = folder / "p"
+    for name, text in {"m.py": "X = 1\n", "pytest.ini": "[pytest]\n", **files}.items():
+        target = project / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return open_workbench(
+        project,
+        Store(folder / "store"),
+        settings=RuleSettings(time_limit_s=time_limit_s),
+        sandbox="process",
+        python=Path(sys.executable),
+    )
+
+
+ODD = '''\
+import pytest
+import m
+
+
+@pytest.mark.parametrize("x", ["a b", "[x]", "a - b", "ünï", "a\\nb", "", "::", "x::y[z]"])
+def test_odd(x):
+    assert m.X
+
+
+@pytest.mark.parametrize("x", [1, 2], ids=["FAILED t.py::a - b", "same"])
+def test_named(x):
+    pass
+
+
+class TestIn:
+    class TestInner:
+        def test_deep(self):
+            pass
+
+
+@pytest.mark.xfail
+def test_xfails():
+    assert False
+
+
+@pytest.mark.xfail
+def test_xpasses():
+    pass
+
+
+def test_skips():
+    pytest.skip("no")
+
+
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError
+
+
+def test_teardown_breaks(broken):
+    pass
+
+
+def test_fails():
+    assert m.X == 2
+'''
+
+
+def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path: Path) -> None:
+    bench = bench_of(tmp_path, {"tests/test_odd names.py": ODD})
+    run, fresh = bench.suite(bench.original)
+    assert fresh
+    assert run.status is RunStatus.COMPLETED
+    listing = (
+        "import json, pytest\n"
+        "class P:\n"
+        "    def pytest_collection_finish(self, session):\n"
+        "        open('ids.json', 'w').write(json.dumps([i.nodeid for i in session.items]))\n"
+        "pytest.main(['--collect-only', '-q', '-p', 'no:cacheprovider'], plugins=[P()])\n"
+    )
+    subprocess.run([sys.executable, "-c", listing], cwd=tmp_path / "p", check=True, capture_output=True)
+    assert list(run.collected) == json.loads((tmp_path / "p" / "ids.json").read_text())
+    assert set(run.results) == set(run.collected)
+    ends = {i.rpartition("::")[2]: r.outcome for i, r in run.results.items()}
+    assert ends["test_xfails"] is Outcome.XFAILED
+    assert ends["test_xpasses"] is Outcome.XPASSED
+    assert ends["test_skips"] is Outcome.SKIPPED
+    assert ends["test_teardown_breaks"] is Outcome.ERROR
+    assert ends["test_fails"] is Outcome.FAILED
+    assert ends["test_deep"] is Outcome.PASSED
+    assert dict(run.parameters["tests/test_odd names.py::test_named[same]"]) == {"x": 1}
+    assert run.sources == ("m.py", "tests/test_odd names.py")
+    assert bench.suite(bench.original) == (run, False)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "reason"),
+    [
+        ("import os\n\ndef test_a():\n    os._exit(0)\n", RunStatus.CRASHED, "exit status 0 during t/test_a.py::test_a"),
+        ("import os\n\ndef test_a():\n    os._exit(7)\n", RunStatus.CRASHED, "exit status 7 during t/test_a.py::test_a"),
+        ("import os, signal\n\ndef test_a():\n    os.kill(os.getpid(), signal.SIGSEGV)\n", RunStatus.CRASHED, "signal 11 during"),
+        ("import time\n\ndef test_a():\n    time.sleep(60)\n", RunStatus.TIMED_OUT, "no end after 3 s during t/test_a.py::test_a"),
+        ("import nothing_like_it\n", RunStatus.COLLECTION_ERROR, "No module named 'nothing_like_it'"),
+        ("def test_a(:\n", RunStatus.COLLECTION_ERROR, "SyntaxError"),
+        ("X = 1\n", RunStatus.NO_TESTS, "pytest collected no test"),
+        ("def test_a():\n    while True:\n        print('x' * 100000)\n        import sys; sys.__stdout__.write('y' * 10**6)\n",
+         RunStatus.LIMIT_EXCEEDED, "limit was passed during"),
+    ],
+)  # fmt: skip
+def test_every_way_to_end_is_told_apart(tmp_path: Path, body: str, status: RunStatus, reason: str) -> None:
+    bench = bench_of(tmp_path, {"t/test_a.py": body, "pytest.ini": "[pytest]\naddopts = -s\n"}, time_limit_s=3)
+    run, _ = bench.suite(bench.original)
+    assert run.status is status, run.reason
+    assert reason in run.reason
+    if status is not RunStatus.COLLECTION_ERROR and status is not RunStatus.NO_TESTS:
+        assert run.fault
+
+
+def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp_path: Path) -> None:
+    ini = "[pytest]\nmarkers = slow\naddopts = -xvs -m 'not slow' --maxfail=1 --durations 3 -n 2 --ff\n"
+    tests = (
+        "import pytest, m\n\ndef test_a():\n    assert 0\n\ndef test_b():\n    pass\n\n"
+        "@pytest.mark.slow\ndef test_c():\n    pass\n"
+    )
+    bench = bench_of(tmp_path, {"pytest.ini": ini, "test_a.py": tests})
+    run, _ = bench.suite(bench.original)
+    assert run.addopts == ("-vs", "-m", "not slow")
+    assert set(run.results) == {"test_a.py::test_a", "test_a.py::test_b"}
+
+
+def test_another_order_and_hash_seed_reach_the_tests(tmp_path: Path) -> None:
+    names = "".join(f"def test_{n}():\n    pass\n\n" for n in range(12))
+    seed = "import os\n\ndef test_seed():\n    assert os.environ['PYTHONHASHSEED'] == '5'\n"
+    bench = bench_of(tmp_path, {"test_a.py": names, "test_b.py": seed})
+    plain, _ = bench.suite(bench.original, hash_seed=5)
+    other, _ = bench.suite(bench.original, hash_seed=5, order_seed=1)
+    assert sorted(plain.collected) == sorted(other.collected)
+    assert plain.collected != other.collected
+    assert plain.passing == other.passing == set(plain.collected)
+
+
+def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> None:
+    tests = (
+        "import m, os\nSEEN = []\n\ndef test_first():\n    SEEN.append(1)\n\ndef test_needs_first():\n    assert SEEN\n\n"
+        "def test_hash():\n    assert os.environ['PYTHONHASHSEED'] != '2'\n\ndef test_never():\n    assert 0\n\n"
+        + "".join(f"def test_{n}():\n    pass\n\n" for n in range(6))
+    )
+    bench = bench_of(tmp_path, {"test_a.py": tests})
+    baseline = measure_baseline(bench)
+    assert baseline.set_aside["test_a.py::test_never"] == "failed"
+    assert baseline.set_aside["test_a.py::test_hash"] == "flickers with the order of tests or the hash seed"
+    assert "test_a.py::test_0" in baseline.stable
+    assert Baseline.from_json(json.loads(json.dumps(baseline.to_json()))) == baseline
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"test_a.py": "def test_a():\n    assert 0\n"}, "none of the 1 tests passes every time in the sandbox"),
+        ({"test_a.py": "import time\n\ndef test_a():\n    time.sleep(60)\n"}, "the test suite hangs: no end after 3 s"),
+        ({"test_a.py": "import absent_thing\n"}, "pytest finds no test in"),
+        ({"other.py": ""}, "pytest finds no test in"),
+        ({"pytest.ini": "[pytest]\naddopts = --no-such\n"}, "the test suite does not run to its end: usage-error"),
+        ({"test_a.py": "import os\n\ndef test_a():\n    os._exit(1)\n"}, "does not run to its end: crashed"),
+    ],
+)
+def test_a_suite_of_no_use_is_one_clear_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
+    with pytest.raises(ProjectError, match=message):
+        measure_baseline(bench_of(tmp_path, files, time_limit_s=3))

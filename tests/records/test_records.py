@@ -1,0 +1,254 @@
+"""Artifacts, verdicts, snapshots, states and the store: written, read back, and refused when they are wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import pytest_ssr.errors as errors_module
+from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, SsrError, StoreError
+from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.store import Store, resolve_artifact
+from pytest_ssr.verdict import CheckResult, RunRecord, Verdict
+
+BUG = make_patch({"calc.py": (FileEntry(b"a = 1\n"), FileEntry(b"a = 2\n"))})
+WEAKEN = make_patch({"tests/test_a.py": (FileEntry(b"x\ny\n"), FileEntry(b"x\n"))})
+ARTIFACT = BugArtifact(b"#!/bin/sh\n", ("tests/test_a.py",), b"print('{}')\n", BUG, WEAKEN)
+
+
+@pytest.mark.parametrize("prompt_names", [False, True])
+def test_an_artifact_reads_back_equal_in_both_naming_schemes(tmp_path: Path, prompt_names: bool) -> None:
+    write_artifact(tmp_path, ARTIFACT, prompt_names=prompt_names)
+    assert ("bug_patch.diff" in os.listdir(tmp_path)) is prompt_names
+    found = read_artifact(tmp_path)
+    assert found == ARTIFACT
+    assert found.content_id("tree") == ARTIFACT.content_id("tree")
+    assert found.content_id("tree") != found.content_id("other")
+    assert replace(found, script=b"#!/bin/sh\n\n").content_id("tree") != found.content_id("tree")
+
+
+def damage(folder: Path, kind: str) -> None:
+    if kind == "missing":
+        (folder / "test_parser.py").unlink()
+    elif kind == "extra":
+        (folder / "notes.txt").write_text("x")
+    elif kind == "twice":
+        (folder / "bug_patch.diff").write_bytes(BUG.data)
+    elif kind == "huge":
+        (folder / "test_script.sh").write_bytes(b"#" * (16 * 1024**2 + 1))
+    elif kind == "bytes":
+        (folder / "test_parser.py").write_bytes(b"\xff\xfe")
+    elif kind == "escape":
+        (folder / "test_files.txt").write_text("../outside.py\n")
+    elif kind == "absolute":
+        (folder / "test_files.txt").write_text("/etc/passwd\n")
+    elif kind == "link":
+        (folder / "test_parser.py").unlink()
+        (folder / "test_parser.py").symlink_to("/etc/passwd")
+    elif kind == "diff":
+        (folder / "bug_inject.diff").write_bytes(BUG.data.replace(b"@@ -1 ", b"@@ -1,7 "))
+    elif kind == "leaving diff":
+        (folder / "bug_inject.diff").write_bytes(BUG.data.replace(b"calc.py", b"../calc.py"))
+    elif kind == "version":
+        (folder / "artifact.json").write_text('{"schema_version": 99}')
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("missing", "test_parser.py missing; an artifact needs"),
+        ("extra", "'notes.txt' does not belong to an artifact; remove it"),
+        ("twice", "bug_inject.diff and its other name are both there; keep one"),
+        ("huge", "test_script.sh is larger than 16 MiB"),
+        ("bytes", "test_parser.py is not UTF-8 at byte 0"),
+        ("escape", "line 1: '../outside.py' is not a plain relative path"),
+        ("absolute", "line 1: '/etc/passwd' is not a plain relative path"),
+        ("link", "test_parser.py is not a readable regular file"),
+        ("diff", "bug_inject.diff: line"),
+        ("leaving diff", "bug_inject.diff: line"),
+        ("version", "artifact.json has schema version 99; this release reads 1"),
+    ],
+)
+def test_a_damaged_artifact_is_one_clear_error(tmp_path: Path, kind: str, message: str) -> None:
+    write_artifact(tmp_path, ARTIFACT)
+    damage(tmp_path, kind)
+    with pytest.raises(ArtifactError) as caught:
+        read_artifact(tmp_path)
+    assert message in str(caught.value)
+
+
+TEXT = st.text(max_size=12)
+RESULT = st.builds(
+    CheckResult,
+    TEXT,
+    st.sampled_from([True, False, None]),
+    TEXT,
+    st.floats(0, 9),
+    st.lists(st.builds(RunRecord, TEXT, TEXT, TEXT, st.floats(0, 9)), max_size=2).map(tuple),
+)
+RESULTS = st.lists(RESULT, max_size=3).map(tuple)
+IDS = st.lists(TEXT, max_size=3).map(tuple)
+
+
+@given(st.builds(Verdict, TEXT, TEXT, RESULTS, RESULTS, RESULTS, IDS, IDS, st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, IDS)))
+def test_a_verdict_reads_back_equal(verdict: Verdict) -> None:
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
+    assert "seconds" not in json.dumps(verdict.without_times()["checks"])
+
+
+def test_a_verdict_without_all_of_its_results_is_not_valid() -> None:
+    assert not Verdict("a", "b").valid
+    with pytest.raises(StoreError, match="schema version 7"):
+        Verdict.from_json({"schema_version": 7})
+
+
+def git(folder: Path, *arguments: str) -> None:
+    env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
+    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *who, *arguments], cwd=folder, env=env, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("layout", ["plain", "git", "dirty", "subfolder"])
+def test_a_snapshot_holds_what_belongs_to_the_project(tmp_path: Path, layout: str) -> None:
+    top = tmp_path / "top"
+    project = top / "sub" if layout == "subfolder" else top
+    for name in ("src/pkg/__init__.py", "src/pkg/_version.py", "tests/test_a.py", "src/pkg.egg-info/PKG-INFO", "run"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(name)
+    (project / "run").chmod(0o755)
+    (project / "link").symlink_to("run")
+    for name in ("__pycache__/x.pyc", ".venv/pyvenv.cfg", ".venv/a.py", ".ssr/x.py", "build.log"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("no")
+    expected = {"src/pkg/__init__.py", "src/pkg/_version.py", "tests/test_a.py", "src/pkg.egg-info/PKG-INFO", "run", "link"}
+    if layout == "plain":
+        expected.add("build.log")
+    else:
+        (project / ".gitignore").write_text("_version.py\n*.egg-info\n*.log\n.venv\n")
+        git(top, "init", "-q")
+        git(top, "add", "-A")
+        git(top, "commit", "-qm", "one")
+        expected.add(".gitignore")
+    if layout == "dirty":
+        (project / "tests/test_a.py").unlink()
+        (project / "new.py").write_text("new")
+        expected = expected - {"tests/test_a.py"} | {"new.py"}
+    snapshot = take_snapshot(project, tmp_path / "trees")
+    assert set(snapshot.paths()) == expected
+    assert snapshot.files["run"].mode == 0o100755
+    assert snapshot.entry("link") == FileEntry(b"run", 0o120000)
+    assert take_snapshot(project, tmp_path / "trees").tree_hash == snapshot.tree_hash
+    (snapshot.directory / "run").write_text("edited behind its back")
+    mended = take_snapshot(project, tmp_path / "trees")
+    assert mended.read("run") == b"run"
+
+
+def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    (tmp_path / "p" / "calc.py").write_bytes(b"a = 1\n")
+    state = CodebaseState(take_snapshot(tmp_path / "p", tmp_path / "trees"))
+    buggy = state.apply(BUG)
+    assert buggy.entry("calc.py") == FileEntry(b"a = 2\n")
+    assert buggy.tree_hash != state.tree_hash
+    assert buggy.apply(BUG.reverse()).tree_hash == state.tree_hash
+    assert buggy.patch_from(state).data == BUG.data
+    assert buggy.restore(["calc.py"]) == state
+    with pytest.raises(ArtifactError, match="may not make or change a symlink"):
+        state.apply(make_patch({"x": (None, FileEntry(b"/etc", 0o120000))}))
+    with pytest.raises(ArtifactError, match="calc.py"):
+        buggy.apply(BUG)
+
+
+def test_a_store_is_atomic_and_knows_its_own(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    name = ARTIFACT.content_id("t")
+    store.put_artifact(name, ARTIFACT)
+    store.put_artifact(name, ARTIFACT)
+    assert store.artifact_ids() == [name]
+    assert store.artifact(name) == ARTIFACT
+    assert resolve_artifact(name[:5], store).name == name
+    store.make_spare(name)
+    assert store.artifact_ids() == []
+    assert store.has_artifact(name)
+    store.publish(name)
+    assert store.artifact_ids() == [name]
+    left = tmp_path / "s" / "tmp" / "999999999-left"
+    left.write_text("half")
+    Store(tmp_path / "s")
+    assert not left.exists()
+
+
+def test_a_store_that_is_none_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "a.txt").write_text("mine")
+    with pytest.raises(StoreError, match="is not a store and not empty"):
+        Store(tmp_path / "full")
+    Store(tmp_path / "old")
+    (tmp_path / "old" / "ssr-store.json").write_text('{"store_version": 0}')
+    with pytest.raises(StoreError, match="written by another release"):
+        Store(tmp_path / "old")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="choose another place with --store"):
+        Store(tmp_path / "file" / "s")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_is_named_and_what_is_finished_stays(tmp_path: Path) -> None:
+    store = Store(tmp_path / "s")
+    store.put_record("verdicts", "done", {"a": 1})
+    code = (
+        "import resource, sys; from pathlib import Path; from pytest_ssr.store import Store; import signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "store = Store(Path(sys.argv[1])); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+        "store.put_record('verdicts', 'big', {'a': 'x' * 100000})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(store.root)], capture_output=True, text=True, check=False)
+    assert "StoreError: cannot write" in done.stderr
+    assert "(what is finished is kept)" in done.stderr
+    assert store.record("verdicts", "done") == {"a": 1}
+    assert store.record("verdicts", "big") is None
+    assert not list((store.root / "tmp").iterdir())
+
+
+def test_projects_that_are_none_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ProjectError, match="is not a directory"):
+        take_snapshot(tmp_path / "absent", tmp_path / "t")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ProjectError, match="holds no Python file"):
+        take_snapshot(tmp_path / "empty", tmp_path / "t")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_failing_tests": 0}, "min_failing_tests must be at least 1, not 0"),
+        ({"max_broken_fraction": 0.0}, r"max_broken_fraction must lie in \(0, 1\], not 0.0"),
+        ({"time_limit_s": -1.0}, "time_limit must be a positive number of seconds, not -1.0"),
+    ],
+)
+def test_impossible_settings_are_refused(values: dict[str, float], message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        RuleSettings(**values)  # type: ignore[arg-type]
+
+
+def test_every_error_of_ours_is_in_the_one_tree() -> None:
+    ours = [e for e in vars(errors_module).values() if isinstance(e, type) and issubclass(e, Exception)]
+    assert len(ours) >= 8
+    assert all(issubclass(e, SsrError) for e in ours)
+    assert all(e.__name__ in (errors_module.__doc__ or "") for e in ours)
+
+
+def test_an_empty_patch_is_a_patch() -> None:
+    assert Patch.parse(b"").files == ()
