@@ -65,12 +65,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
 
 
+@pytest.fixture(scope="session")
+def calculator() -> dict[str, str]:
+    """The files of a small project with seven passing tests, and a function that they do not check."""
+    return {"calc.py": CALC, "tests/test_calc.py": TESTS, "pytest.ini": "[pytest]\n"}
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A small project with seven passing tests, and a function that they do not check."""
+def project(tmp_path: Path, calculator: dict[str, str]) -> Path:
+    """The small project in a folder of its own."""
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
-    (folder / "calc.py").write_text(CALC)
-    (folder / "tests" / "test_calc.py").write_text(TESTS)
-    (folder / "pytest.ini").write_text("[pytest]\n")
+    for name, text in calculator.items():
+        (folder / name).write_text(text)
     return folder
