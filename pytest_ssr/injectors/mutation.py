@@ -10,7 +10,7 @@ from tree_sitter import Node
 from pytest_ssr.injectors.drawing import Change, draw
 from pytest_ssr.injectors.operators import OPERATORS, Operator
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
-from pytest_ssr.injectors.python_source import ParsedSource, Scope, walk
+from pytest_ssr.injectors.python_source import ParsedSource, Scope, constants, walk
 
 _BY_TYPE: dict[str, list[Operator]] = {}
 for _operator in OPERATORS:
@@ -30,11 +30,23 @@ class MutationInjector:
 
 def changes_of(source: ParsedSource, scope: Scope, chance: Random) -> Sequence[Change]:
     """Return every change that some operator makes in a scope."""
-    nodes: list[Node] = [scope.node] if scope.kind == "class" else list(walk(scope.node))
+    last = max(scope.end, source.line_end(scope.end))
     return [
         (operator.name, edits)
-        for node in nodes
+        for node in nodes_of(source, scope)
         for operator in _BY_TYPE.get(node.type, ())
         for edits in operator.find(source, node, chance)
-        if all(scope.start <= e.start and e.end <= max(scope.end, source.line_end(scope.end)) for e in edits)
+        if all(scope.start <= e.start and e.end <= last for e in edits)
     ]
+
+
+def nodes_of(source: ParsedSource, scope: Scope) -> Iterator[Node]:
+    """Yield the nodes that belong to a scope: all of a function; of a class or a module what lies in no function."""
+    if scope.kind == "function":
+        yield from walk(scope.node)
+        return
+    if scope.kind == "class":
+        yield scope.node
+    body = scope.node.child_by_field_name("body") if scope.kind == "class" else scope.node
+    for statement in constants(source, body) if body is not None else ():
+        yield from walk(statement)

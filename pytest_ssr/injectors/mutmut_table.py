@@ -1,67 +1,191 @@
-"""The injector `mutmut`: mutmut's own table of operators, on LibCST nodes, turned into byte spans.
+"""The injector `mutmut`: source text in, the changes of mutmut's own operator table out.
 
-Only the table `mutmut.mutation.mutators.mutation_operators` of mutmut 3.8 is used, loaded when it is asked for.
+mutmut 3 maps nodes of LibCST's tree to changed nodes (`mutmut.mutation.mutators.mutation_operators`). Each changed
+node becomes an edit of the bytes that the node has in the file, so the rest of the file stays as it is. What is code,
+and where to draw, is decided as for the injector `mutation`. mutmut's runner and its trampolines are not used.
 """
 
 from __future__ import annotations
 
+import importlib
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.injectors.drawing import Change, draw
+from pytest_ssr.injectors.mutation import nodes_of
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
-from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope
+from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, ascii_stand_in
 
-_Table = Sequence[tuple[type, Callable[[Any], Iterable[Any]]]]
+if TYPE_CHECKING:
+    import libcst
+
+    Entry = tuple[type, Callable[[libcst.CSTNode], Iterable[libcst.CSTNode]]]
+
+_BOM = b"\xef\xbb\xbf"
+_EDGES = b" \t\r\n(),[]{}:;"
+_LONGEST_LEAD = 200
 
 
 class MutmutInjector:
-    """Draws places as `mutation` does, and changes them as mutmut would."""
+    """Draws places as the injector `mutation` does, and changes them by mutmut's operators."""
 
     name = "mutmut"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield one candidate after another; raises MissingExtraError when mutmut is not installed."""
-        table = _load()
-        spans: dict[str, list[tuple[int, Change]]] = {}
+        """Yield one candidate after another; raises MissingExtraError, at once, when mutmut is not installed."""
+        table = _load_table()
+        files: dict[str, _File] = {}
 
         def changes_of(source: ParsedSource, scope: Scope, chance: Random) -> Sequence[Change]:
-            if source.path not in spans:
-                spans[source.path] = list(_changes(source.data, table))
-            if scope.kind == "class":
-                return ()
-            return [change for start, change in spans[source.path] if scope.node.start_byte <= start < scope.end]
+            if source.path not in files:
+                files[source.path] = _File(source, table)
+            return list(files[source.path].changes(scope))
 
         return draw(tree, strategy=self.name, seed=seed, enumerate_changes=changes_of)
 
 
-def _load() -> _Table:
+def _load_table() -> tuple[Entry, ...]:
     try:
-        from mutmut.mutation.mutators import mutation_operators
+        importlib.import_module("mutmut")
+        mutators = importlib.import_module("mutmut.mutation.mutators")
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("mutmut", "libcst"):
-            raise MissingExtraError("mutmut", "mutmut") from None
-        raise
-    table: _Table = mutation_operators
-    return table
+        if error.name != "mutmut":
+            raise
+        raise MissingExtraError("mutmut", "mutmut") from None
+    return tuple(mutators.mutation_operators)
 
 
-def _changes(data: bytes, table: _Table) -> Iterator[tuple[int, Change]]:
-    """Yield the first byte and the change of every mutation in a file."""
-    import libcst as cst
-    from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+@dataclass(frozen=True, slots=True)
+class _Located:
+    """A node of LibCST and where the file has it."""
 
-    wrapper = MetadataWrapper(cst.parse_module(data), unsafe_skip_copy=True)
-    positions = wrapper.resolve(ByteSpanPositionProvider)
-    for node, span in positions.items():
-        start, end = span.start, span.start + span.length
-        if wrapper.module.code_for_node(node).strip().encode() != data[start:end]:
-            continue
-        for kind, mutate in table:
-            if not isinstance(node, kind):
-                continue
-            for mutant in mutate(node):
-                text = wrapper.module.code_for_node(mutant).strip().encode()
-                yield start, (mutate.__name__.removeprefix("operator_").replace("_", "-"), (Edit(start, end, text),))
+    start: int
+    """First byte, parentheses left out."""
+    end: int
+    """One past the last byte, likewise."""
+    node: libcst.CSTNode
+    """The node."""
+    indent: bytes
+    """The white space before the statement that the node is in."""
+
+
+class _File:
+    """One file in LibCST's tree."""
+
+    def __init__(self, source: ParsedSource, table: Sequence[Entry]) -> None:
+        import libcst
+        from libcst.metadata import ByteSpanPositionProvider, MetadataWrapper
+
+        self._source, self._table, self._cst = source, table, libcst
+        shift = len(_BOM) if source.data.startswith(_BOM) else 0
+        text = ascii_stand_in(source.data) if _is_foreign(source.data) else source.data[shift:]
+        self._nodes: list[_Located] = []
+        self._spans: dict[libcst.CSTNode, tuple[int, int]] = {}
+        try:
+            module = libcst.parse_module(text)
+        except libcst.ParserSyntaxError:
+            return
+        self._module = module
+        found = MetadataWrapper(module, unsafe_skip_copy=True).resolve(ByteSpanPositionProvider)
+        self._spans = {n: (s.start + shift, s.start + shift + s.length) for n, s in found.items()}
+        self._nodes = sorted(self._locate(module), key=lambda located: (located.start, -located.end))
+
+    def _locate(self, module: libcst.Module) -> Iterator[_Located]:
+        cst = self._cst
+        kinds = tuple({kind: None for kind, _ in self._table})
+        waiting: list[tuple[libcst.CSTNode, bytes]] = [(module, b"")]
+        while waiting:
+            node, indent = waiting.pop()
+            # A comparison's target has its white space in its span, its operator has not.
+            start, end = self._spans.get(node.operator if isinstance(node, cst.ComparisonTarget) else node, (0, 0))
+            if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement | cst.MatchCase):
+                line = self._source.data[self._source.line_start(start) : start]
+                indent = line[: len(line) - len(line.lstrip(b" \t"))]
+            if end > start and isinstance(node, kinds):
+                yield _Located(start, end, node, indent)
+            waiting += [(child, indent) for child in node.children]
+
+    def changes(self, scope: Scope) -> Iterator[Change]:
+        """Yield what the table makes of the nodes of a scope; the operators' names are mutmut's."""
+        code = {n.start_byte for n in nodes_of(self._source, scope)}
+        first = bisect_left(self._nodes, scope.start, key=lambda located: located.start)
+        for located in self._nodes[first:]:
+            if located.start >= scope.end:
+                return
+            if located.start in code and located.end <= scope.end:
+                for kind, operator in self._table:
+                    if isinstance(located.node, kind):
+                        name = operator.__name__.replace("_", "-").removeprefix("operator-")
+                        for changed in operator(located.node):
+                            edit = self._edit(located, changed)
+                            if edit is not None:
+                                yield name, (edit,)
+
+    def _edit(self, located: _Located, changed: libcst.CSTNode) -> Edit | None:
+        cst, node = self._cst, located.node
+        if isinstance(node, cst.Match) and isinstance(changed, cst.Match):
+            return self._without_case(node, changed)
+        if isinstance(node, cst.ComparisonTarget) and isinstance(changed, cst.ComparisonTarget):
+            return Edit(located.start, located.end, self._module.code_for_node(changed.operator).strip().encode())
+        if not isinstance(node, cst.BaseExpression | cst.BaseSmallStatement):
+            return Edit(located.start, located.end, self._module.code_for_node(changed).strip().encode())
+        old = self._rendered(node, located.indent)
+        new = self._rendered(changed, located.indent)
+        lead = self._lead(located, old)
+        return None if lead is None else _narrowed(lead, old, new)
+
+    def _rendered(self, node: libcst.CSTNode, indent: bytes) -> bytes:
+        """Return a node's text with the indentation of its statement, which LibCST keeps outside of the node."""
+        cst = self._cst
+        if not indent or not isinstance(node, cst.BaseExpression | cst.BaseSmallStatement):
+            return self._encoded(self._module.code_for_node(node))
+        statement = node if isinstance(node, cst.BaseSmallStatement) else cst.Expr(node)
+        block = cst.IndentedBlock([cst.SimpleStatementLine([statement])], indent=indent.decode())
+        text = self._encoded(self._module.code_for_node(block))
+        newline = self._encoded(self._module.default_newline)
+        return text.removeprefix(newline).removeprefix(indent).removesuffix(newline)
+
+    def _encoded(self, text: str) -> bytes:
+        return text.encode("utf-8", "surrogatepass")
+
+    def _lead(self, located: _Located, old: bytes) -> int | None:
+        """Return where the node begins with its parentheses, or None when the file does not have that text there."""
+        for start in range(located.start, max(-1, located.start - _LONGEST_LEAD), -1):
+            if start + len(old) >= located.end and self._source.data.startswith(old, start):
+                return start
+        return None
+
+    def _without_case(self, node: libcst.Match, changed: libcst.Match) -> Edit | None:
+        kept = {id(case) for case in changed.cases}
+        gone = next((case for case in node.cases if id(case) not in kept), None)
+        if gone is None:
+            return None
+        start, end = self._spans[gone]
+        return Edit(self._source.line_start(start), self._source.line_end(max(start, end - 1)), b"")
+
+
+def _is_foreign(data: bytes) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return True
+    return False
+
+
+def _narrowed(start: int, old: bytes, new: bytes) -> Edit | None:
+    """Return the smallest edit of whole words that makes the new text of the old one; None when they are the same."""
+    if old == new:
+        return None
+    most = min(len(old), len(new))
+    head = next((i for i in range(most) if old[i] != new[i]), most)
+    while head and old[head - 1] not in _EDGES:
+        head -= 1
+    most -= head
+    tail = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
+    while tail and old[-tail] not in _EDGES:
+        tail -= 1
+    return Edit(start + head, start + len(old) - tail, new[head : len(new) - tail])

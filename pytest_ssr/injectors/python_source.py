@@ -114,9 +114,13 @@ def _readable(data: bytes) -> bytes | None:
         return None
     if encoding in ("utf-8", "utf-8-sig", "ascii"):
         return data
-    # The grammar reads UTF-8 only; a letter in place of each foreign byte keeps every offset.
     same = "".join(c if c.isascii() else "x" for c in text).encode()
-    return same if same == data.translate(_BEYOND_ASCII) else None
+    return same if same == ascii_stand_in(data) else None
+
+
+def ascii_stand_in(data: bytes) -> bytes:
+    """Return the data with a letter for each byte beyond ASCII: parsers that read UTF-8 only keep their offsets."""
+    return data.translate(_BEYOND_ASCII)
 
 
 def splice(data: bytes, edits: Sequence[Edit]) -> bytes:

@@ -65,7 +65,9 @@ def test_list_and_show(made: tuple[Path, dict[str, Any]]) -> None:
     assert data["info"]["verdict"]["valid"] is True
 
 
-def test_artifacts_validate_from_their_five_files_in_another_place(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+def test_artifacts_validate_from_their_five_files_in_another_place(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
     project, said = made
     shutil.copytree(project / ".ssr" / "artifacts", tmp_path / "far")
     for info in (tmp_path / "far").glob("*/artifact.json"):
@@ -94,7 +96,9 @@ def test_grades(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     assert grade["resolved"] is True
     assert set(grade["fail_to_pass"].values()) == {"passed"}
     # The artifact's own record is not believed: without our verdict it is validated anew, to the same end.
-    elsewhere = ssr("grade", directory, "--repo", project, "--patch", "-", "--store", tmp_path / "s", *SANDBOX, stdin=b"")
+    elsewhere = ssr(
+        "grade", directory, "--repo", project, "--patch", "-", "--store", tmp_path / "s", *SANDBOX, stdin=b""
+    )
     assert elsewhere.returncode == 1
     assert elsewhere.stdout.startswith("unresolved: ")
     (tmp_path / "cheat.diff").write_bytes(weaken.reverse().data)

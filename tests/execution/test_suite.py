@@ -33,7 +33,7 @@ def bench_of(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0)
     )
 
 
-ODD = '''\
+ODD = """\
 import pytest
 import m
 
@@ -80,7 +80,7 @@ def test_teardown_breaks(broken):
 
 def test_fails():
     assert m.X == 2
-'''
+"""
 
 
 def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path: Path) -> None:

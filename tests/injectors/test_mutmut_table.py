@@ -1,34 +1,183 @@
-"""mutmut's table on real source: every change parses, and the drawing is the same each time."""
+"""The injector `mutmut` against mutmut itself."""
 
+import ast
+import sys
+import sysconfig
+import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
+import pytest
+
+from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.mutmut_table import MutmutInjector
 
+SAMPLE = '''"""Doc."""
 
-class OneFile:
-    """A source tree of one file of the standard library."""
 
-    origin: Path | None = None
+def f(a, b=1, *rest, **more):
+    """Doc."""
+    c = (not (
+        a or b
+    ))
+    total = 0
+    total += max(
+        a,  # the first
+        b,
+    )
+    d = dict(x=1, y=2)
+    if (a < b) and a is not None:
+        return "Text", a.lower().split(",", 1), ~b
+    for i in rest:
+        if i in d:
+            continue
+        break
+    match a:
+        case 1:
+            total -= 1
+        case 2:
+            total = None
+        case _:
+            pass
+    return (lambda: 1) if total else (
+        b ** 2
+    )
+'''
 
-    def paths(self) -> list[str]:
-        return ["textwrap.py"]
+
+class Files:
+    """A tree in memory."""
+
+    origin = None
+
+    def __init__(self, **files: bytes) -> None:
+        self.files = {f"{n}.py": t for n, t in files.items()}
+
+    def paths(self) -> Sequence[str]:
+        return sorted(self.files)
+
+    def code_paths(self) -> Sequence[str]:
+        return self.paths()
 
     def read(self, path: str) -> bytes:
-        import textwrap
+        return self.files[path]
 
-        return Path(textwrap.__file__).read_bytes()
 
-    code_paths = paths
+def made(data: bytes, seed: int = 0, most: int | None = None) -> list[bytes]:
+    found = islice(MutmutInjector().candidates(Files(m=data), seed=seed), most)
+    return [new for c in found for new in c.changes.values() if new is not None]
+
+
+def by_mutmut(text: str) -> set[str]:
+    """What mutmut's nodes make when LibCST puts them into the tree of the whole file."""
+    cst = pytest.importorskip("libcst")
+    mutators = pytest.importorskip("mutmut.mutation.mutators")
+    module = cst.parse_module(text)
+    trees: set[str] = set()
+
+    def visit(node: object) -> None:
+        for kind, operator in mutators.mutation_operators:
+            if isinstance(node, kind):
+                for changed in operator(node):
+                    new = module.deep_replace(node, changed).code
+                    if parses(new.encode()):
+                        trees.add(ast.dump(ast.parse(new)))
+        for child in node.children:  # type: ignore[attr-defined]  # any node of LibCST, which may be absent
+            visit(child)
+
+    visit(module)
+    return trees - {ast.dump(ast.parse(text))}
+
+
+def test_the_same_programs_come_out_as_from_mutmut_itself() -> None:
+    pytest.importorskip("mutmut")
+    expected = by_mutmut(SAMPLE)
+    got = {ast.dump(ast.parse(new)) for new in made(SAMPLE.encode())}
+    assert len(got) > 40
+    assert got <= expected
+    assert expected - got == set()
+
+
+def test_the_rest_of_the_file_stays_as_it_is() -> None:
+    pytest.importorskip("mutmut")
+    news = made(SAMPLE.encode())
+    assert sum(b"# the first" in new for new in news) >= len(news) - 4
+    assert all(new.startswith(b'"""Doc."""\n\n\ndef f(a, b') and b'    """Doc."""\n' in new for new in news)
+
+
+def test_candidates_are_named_after_the_operators_of_mutmut() -> None:
+    pytest.importorskip("mutmut")
+    found = list(MutmutInjector().candidates(Files(m=b"def f():\n    g(~h)\n"), seed=0))
+    assert sorted(c.operator for c in found) == ["arg-removal", "remove-unary-ops"]
+    one = next(c for c in found if c.operator == "remove-unary-ops")
+    assert (one.strategy, one.operator, one.line, one.scope) == ("mutmut", "remove-unary-ops", 2, "f")
+    assert one.detail == "~h -> h"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xef\xbb\xbf" + SAMPLE.encode(),
+        SAMPLE.replace("\n", "\r\n").encode(),
+        b"# coding: latin-1\nNAME = '\xe9'\n" + SAMPLE.encode(),
+        "é = 'ü'\n".encode() + SAMPLE.encode(),
+    ],
+    ids=["bom", "crlf", "latin-1", "utf-8"],
+)
+def test_offsets_are_right_whatever_the_encoding(data: bytes) -> None:
+    pytest.importorskip("mutmut")
+    assert len(made(data)) >= len(made(SAMPLE.encode()))
+    assert all(parses(new) for new in made(data))
+
+
+def test_same_seed_same_list() -> None:
+    pytest.importorskip("mutmut")
+    assert made(SAMPLE.encode(), 5) == made(SAMPLE.encode(), 5)
+    assert made(SAMPLE.encode(), 5) != made(SAMPLE.encode(), 6)
+
+
+@pytest.mark.parametrize("name", ["textwrap.py", "dataclasses.py", "asyncio/queues.py"])
+def test_real_modules_give_python(name: str) -> None:
+    pytest.importorskip("mutmut")
+    data = (Path(sysconfig.get_path("stdlib")) / name).read_bytes()
+    news = made(data, most=150)
+    assert len(news) > 50
+    assert all(parses(new) and new != data for new in news)
 
 
 def test_mutmuts_table_gives_candidates_that_parse() -> None:
-    tree = OneFile()
+    pytest.importorskip("mutmut")
+    tree = Files(textwrap=Path(textwrap.__file__).read_bytes())
     found = list(islice(MutmutInjector().candidates(tree, seed=3), 60))
     assert len(found) == 60
     assert all(parses(c.changes["textwrap.py"] or b"") for c in found)
     assert len(Counter(c.operator for c in found)) >= 5
     again = list(islice(MutmutInjector().candidates(tree, seed=3), 60))
     assert [c.changes for c in again] == [c.changes for c in found]
+
+
+def test_without_mutmut_the_user_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mutmut", None)
+    with pytest.raises(MissingExtraError) as raised:
+        MutmutInjector().candidates(Files(m=b""), seed=0)
+    assert str(raised.value) == "mutmut is not installed and is needed here; run: pip install 'pytest-ssr[mutmut]'"
+
+
+def test_a_broken_mutmut_is_not_called_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    package = tmp_path / "mutmut" / "mutation"
+    package.mkdir(parents=True)
+    for place in (package.parent, package):
+        (place / "__init__.py").write_text("")
+    (package / "mutators.py").write_text("import a_package_that_is_absent\n")
+    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(ModuleNotFoundError, match="No module named 'a_package_that_is_absent'"):
+        MutmutInjector().candidates(Files(m=b""), seed=0)
+    for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
+        monkeypatch.delitem(sys.modules, name)

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from pytest_ssr.injectors.equivalence import is_trivially_equivalent, parses
+from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.mutation import changes_of
 from pytest_ssr.injectors.operators import OPERATORS, Operator
 from pytest_ssr.injectors.python_source import parse, scopes, splice, walk
@@ -54,10 +54,3 @@ def test_operators_neither_crash_nor_touch_anything_outside_their_scope(name: st
                 assert new[: scope.start] == data[: scope.start]
     assert total > 50
     assert parsed >= 0.95 * (total // 40)
-
-
-def test_equivalence_sees_through_comments_and_parentheses_but_not_through_values() -> None:
-    assert is_trivially_equivalent(b"x = 1  # a\n", b"x = (1)\n")
-    assert not is_trivially_equivalent(b"x = 1\n", b"x = 2\n")
-    assert not is_trivially_equivalent(b"x = 1\n", b"x = 1.0\n")
-    assert not is_trivially_equivalent(b"x = 1\n", b"x = (\n")

@@ -102,7 +102,20 @@ RESULTS = st.lists(RESULT, max_size=3).map(tuple)
 IDS = st.lists(TEXT, max_size=3).map(tuple)
 
 
-@given(st.builds(Verdict, TEXT, TEXT, RESULTS, RESULTS, RESULTS, IDS, IDS, st.dictionaries(TEXT, TEXT), st.dictionaries(TEXT, IDS)))
+@given(
+    st.builds(
+        Verdict,
+        TEXT,
+        TEXT,
+        RESULTS,
+        RESULTS,
+        RESULTS,
+        IDS,
+        IDS,
+        st.dictionaries(TEXT, TEXT),
+        st.dictionaries(TEXT, IDS),
+    )
+)
 def test_a_verdict_reads_back_equal(verdict: Verdict) -> None:
     assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
     assert "seconds" not in json.dumps(verdict.without_times()["checks"])
@@ -132,7 +145,14 @@ def test_a_snapshot_holds_what_belongs_to_the_project(tmp_path: Path, layout: st
     for name in ("__pycache__/x.pyc", ".venv/pyvenv.cfg", ".venv/a.py", ".ssr/x.py", "build.log"):
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text("no")
-    expected = {"src/pkg/__init__.py", "src/pkg/_version.py", "tests/test_a.py", "src/pkg.egg-info/PKG-INFO", "run", "link"}
+    expected = {
+        "src/pkg/__init__.py",
+        "src/pkg/_version.py",
+        "tests/test_a.py",
+        "src/pkg.egg-info/PKG-INFO",
+        "run",
+        "link",
+    }
     if layout == "plain":
         expected.add("build.log")
     else:

@@ -58,5 +58,6 @@ OPERATORS = (
     Operator("remove-method", ("class_definition",), remove_method,
              ((_CLASS, "class A(B):\n\n    def g(self):\n        return 2\n"),), "SWE-smith"),
     Operator("shuffle-methods", ("class_definition",), shuffle_methods,
-             ((_CLASS, "class A(B):\n    def g(self):\n        return 2\n\n    def f(self):\n        return 1\n"),), "SWE-smith"),
+             ((_CLASS, "class A(B):\n    def g(self):\n        return 2\n\n    def f(self):\n        return 1\n"),),
+             "SWE-smith"),
 )  # fmt: skip

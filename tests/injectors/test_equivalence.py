@@ -1,0 +1,67 @@
+"""Which texts count as the same program."""
+
+import warnings
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_ssr.injectors.equivalence import fingerprint, is_trivially_equivalent, parses
+
+SAME = [
+    (b"x = 1  # a\n", b"x = (1)\n"),
+    (b"x = 'a'\n", b'x = "a"\n'),
+    (b"x = 1\r\n", b"x = 1\n"),
+    (b"x = 2 * 3\n", b"x = 6\n"),
+    (b"def f(a):\n    return a\n", b"\n\n\ndef f(a):\n  return (a)\n"),
+]
+DIFFERENT = [
+    (b"x = 1\n", b"x = 2\n"),
+    (b"x = 1\n", b"x = 1.0\n"),
+    (b"x = 1\n", b"x = True\n"),
+    (b"x = 0.0\n", b"x = -0.0\n"),
+    (b"x = 'a'\n", b"x = b'a'\n"),
+    (b"def f(a, b): pass\n", b"def f(b, a): pass\n"),
+    (b"def f(a, b): pass\n", b"def f(a, /, b): pass\n"),
+    (b"def f():\n    try:\n        a()\n    finally:\n        b()\n", b"def f():\n    a()\n    b()\n"),
+    (
+        b"def f():\n    def g():\n        return 1\n    return g\n",
+        b"def f():\n    def g():\n        return 2\n    return g\n",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new"), SAME)
+def test_what_only_looks_different_is_the_same(old: bytes, new: bytes) -> None:
+    assert is_trivially_equivalent(old, new)
+    assert fingerprint(old) == fingerprint(new)
+
+
+@pytest.mark.parametrize(("old", "new"), DIFFERENT)
+def test_what_can_matter_is_not_the_same(old: bytes, new: bytes) -> None:
+    assert not is_trivially_equivalent(old, new)
+
+
+def test_text_that_is_no_python_equals_nothing_but_itself() -> None:
+    assert not is_trivially_equivalent(b"x = (\n", b"y = (\n")
+    assert not is_trivially_equivalent(b"x = 1\n", b"x = (\n")
+    assert is_trivially_equivalent(b"x = (\n", b"x = (\n")
+    assert fingerprint(b"x = (\n") is None
+
+
+@pytest.mark.parametrize("text", [b"x = (\n", b"x = 1\0\n", b"x = '\xe9'\n", b"(" * 500, b"return 1\n"])
+def test_no_python_is_no_exception(text: bytes) -> None:
+    assert not parses(text)
+
+
+def test_warnings_of_the_compiler_stay_silent() -> None:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert parses(b"x = 1 is 1\ny = '\\d'\nassert (1, 'a')\n")
+    assert caught == []
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_have_an_answer(text: bytes) -> None:
+    assert parses(text) == (fingerprint(text) is not None)
+    assert is_trivially_equivalent(text, text)
