@@ -2,9 +2,9 @@
 
 Run: `python benchmarks/validated_bugs.py --out benchmarks/results/NAME.md [--count 10] [--jobs 2] [project ...]`.
 Each project is downloaded with pip (`--no-binary`), unpacked, and gets an environment of its own. The table shows
-candidates, survivors, rejections by check, validated bugs per core-hour, seconds per artifact, and sizes; core-hours
-are the CPU time of everything that was started, the baseline included. Afterwards every artifact is validated again
-from its five files alone, in another directory.
+candidates, survivors, rejections by check, validated bugs per core-hour, seconds per artifact, and sizes. A core-hour
+is an hour of wall time of one job, the baseline included: CPU time would miss processes that a sandbox ends unwaited
+for. Afterwards every artifact is validated again from its five files alone, in another directory.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import resource
 import shutil
 import statistics
 import subprocess
@@ -83,19 +82,13 @@ def measure(name: str, folder: Path, count: int, jobs: int) -> list[str]:
     store = folder / "store"
     command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--json", "--store", str(store)]
     command += ["--python", str(python), "--count", str(count), "--jobs", str(jobs)]
-    before, start = cpu_seconds(), time.monotonic()
+    start = time.monotonic()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    elapsed, spent = time.monotonic() - start, cpu_seconds() - before
+    core_s = (time.monotonic() - start) * jobs
     if done.returncode not in (0, 1):
         raise SystemExit(f"{name}: {done.stderr}")
     result = json.loads(done.stdout)
-    return row(name, result, elapsed, spent, jobs, again(project, python, store, folder / "elsewhere"))
-
-
-def cpu_seconds() -> float:
-    """CPU time of all children that have ended and been waited for, theirs included."""
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
+    return row(name, result, core_s, again(project, python, store, folder / "elsewhere"))
 
 
 def again(project: Path, python: Path, store: Path, elsewhere: Path) -> str:
@@ -109,7 +102,7 @@ def again(project: Path, python: Path, store: Path, elsewhere: Path) -> str:
     return f"{sum(a['valid'] for a in found)} of {len(found)}"
 
 
-def row(name: str, result: dict[str, Any], elapsed: float, spent: float, jobs: int, repeated: str) -> list[str]:
+def row(name: str, result: dict[str, Any], core_s: float, repeated: str) -> list[str]:
     attempts = result["attempts"]
     valid = [a for a in attempts if a["status"] == "valid"]
     sizes = [a["diff"].count("\ndiff --git ") + 1 for a in valid]
@@ -124,8 +117,8 @@ def row(name: str, result: dict[str, Any], elapsed: float, spent: float, jobs: i
         str(sum(a["status"] == "survived" for a in attempts)),
         ", ".join(f"{k} {v}" for k, v in result["rejected"].items()) or "-",
         str(sum(a["runs"] for a in attempts)),
-        f"{elapsed * jobs / max(1, len(valid)):.1f}",
-        f"{len(valid) / (spent / 3600):.0f}",
+        f"{core_s / max(1, len(valid)):.1f}",
+        f"{len(valid) / (core_s / 3600):.0f}",
         f"{statistics.mean(sizes):.1f}" if sizes else "-",
         f"{statistics.median(lines):.0f}" if lines else "-",
         f"{statistics.median(broken):.0f}, {max(broken)}" if broken else "-",
@@ -141,7 +134,7 @@ def write(out: Path, rows: list[list[str]], arguments: argparse.Namespace) -> No
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `--count {arguments.count} "
         f"--jobs {arguments.jobs}`, full rule: seven checks, controls, repeats; every run a fresh process in a fresh",
         "sandbox. Seconds per artifact are wall time times jobs, rejected candidates and the baseline included.",
-        "Core-hours are CPU time, so that a busy machine does not change them much.",
+        "A core-hour is an hour of one job; what else the machine did counts against it.",
         "",
         *table,
         "",
