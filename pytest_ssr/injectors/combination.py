@@ -1,23 +1,28 @@
 """The injector `combination`: several small bugs in one artifact, in one file, one package or several.
 
-Each part lies in a function of its own, so that each can matter on its own; whether it does, check 7 finds out.
+Parts are candidates of other injectors, merged by lines against the original (a three-way merge that refuses every
+conflict). Each part lies in a function of its own, so that each can matter on its own; whether it does, check 7 finds
+out.
 """
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 from random import Random
 
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.injectors.equivalence import parses
+from pytest_ssr.injectors.merging import merged
 from pytest_ssr.injectors.mutation import MutationInjector
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
-from pytest_ssr.injectors.python_source import Edit, splice
 from pytest_ssr.injectors.removal import RemovalInjector
 
-_POOL = 200
 _TRIES = 50
+_MODES = ("across-files", "same-module", "same-file")
+_PARTS = (2, 2, 2, 2, 3, 4)
+_MOST_IN_ONE_FILE = 3
 
 
 class CombinationInjector:
@@ -29,87 +34,160 @@ class CombinationInjector:
         self._sources = tuple(sources) if sources is not None else (MutationInjector(), RemovalInjector())
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield combinations of the three modes in turn until fresh ones are hard to find."""
+        """Yield combinations of the three modes in turn until fresh ones are hard to find.
+
+        Raises ProjectError when each source does.
+        """
         chance = Random(f"{self.name}:{seed}")
-        pool = [c for s in self._sources for c in islice(s.candidates(tree, seed=seed), _POOL)]
-        if not pool:
-            return
-        seen: set[frozenset[int]] = set()
-        modes = ("across-files", "same-module", "same-file")
+        shelf = _Shelf(tree, self._sources, chance, seed)
+        seen: set[tuple[tuple[str, bytes | None], ...]] = set()
         misses = turn = 0
         while misses < _TRIES:
-            mode = modes[turn % len(modes)]
+            made = combine(tree, _draw(shelf, _MODES[turn % len(_MODES)], chance))
             turn += 1
-            chosen = _choose(pool, mode, chance)
-            made = combine(tree, [pool[i] for i in chosen]) if len(chosen) > 1 else None
-            if made is None or frozenset(chosen) in seen:
+            name = tuple(sorted(made.changes.items())) if made is not None else ()
+            if made is None or name in seen:
                 misses += 1
                 continue
-            seen.add(frozenset(chosen))
+            seen.add(name)
             misses = 0
             yield made
+        if not seen and shelf.refusal is not None:
+            raise shelf.refusal
 
 
-def _choose(pool: Sequence[Candidate], mode: str, chance: Random) -> list[int]:
-    """Draw the places in the pool of two parts, now and then three or four, that the mode allows together."""
-    first = chance.randrange(len(pool))
-    start = PurePosixPath(pool[first].path)
+def combine(tree: SourceTree, candidates: Sequence[Candidate]) -> Candidate | None:
+    """Return one candidate that makes all changes, whatever the order they are given in.
 
-    def fits(other: Candidate) -> bool:
-        path = PurePosixPath(other.path)
-        if mode == "same-file":
-            return path == start and other.scope != pool[first].scope
-        return path != start and (mode == "across-files" or path.parent == start.parent)
-
-    others = [i for i, c in enumerate(pool) if fits(c)]
-    wanted = chance.choice((1, 1, 1, 1, 2, 3))
-    return [first, *chance.sample(others, min(wanted, len(others)))]
-
-
-def combine(tree: SourceTree, parts: Sequence[Candidate]) -> Candidate | None:
-    """Return one candidate that makes all changes, or None when two of them touch the same place or function."""
-    if len({(p.path, p.scope) for p in parts}) < len(parts):
+    None for fewer than two, when two of them lie in the same function or touch the same lines, when one changes
+    nothing, or when the result is no Python.
+    """
+    ordered = sorted(candidates, key=lambda c: (c.path, c.line, c.scope, c.operator, c.detail))
+    if len(ordered) < 2 or len({(c.path, c.scope) for c in ordered}) < len(ordered):
         return None
-    edits: dict[str, list[Edit]] = {}
-    for part in parts:
-        for path, data in part.changes.items():
-            if data is None:
-                return None
-            edits.setdefault(path, []).extend(line_edits(tree.read(path), data))
-    try:
-        changes: dict[str, bytes | None] = {p: splice(tree.read(p), found) for p, found in sorted(edits.items())}
-    except ValueError:
-        return None
-    folders = {PurePosixPath(p).parent for p in edits}
-    mode = "same-file" if len(edits) == 1 else "same-module" if len(folders) == 1 else "across-files"
-    ordered = sorted(parts, key=lambda p: (p.path, p.line))
+    versions: dict[str, list[bytes | None]] = {}
+    for candidate in ordered:
+        for path, data in candidate.changes.items():
+            versions.setdefault(path, []).append(data)
+    changes: dict[str, bytes | None] = {}
+    for path, found in sorted(versions.items()):
+        try:
+            original: bytes | None = tree.read(path)
+        except FileNotFoundError:
+            original = None
+        data = merged(original, found)
+        if data == original or (data is None and found != [None]):
+            return None
+        if data is not None and len(found) > 1 and path.endswith(".py") and not parses(data):
+            return None
+        changes[path] = data
     return Candidate(
         strategy="combination",
-        operator=f"combine-{mode}",
+        operator=f"combine-{mode_of(changes)}",
         changes=changes,
         path=ordered[0].path,
         line=ordered[0].line,
         scope=ordered[0].scope,
-        detail="; ".join(f"{p.operator} in {p.path}:{p.line} {p.scope}" for p in ordered),
+        detail="; ".join(f"{c.operator} in {c.path}:{c.line} {c.scope}" for c in ordered),
     )
 
 
-def line_edits(old: bytes, new: bytes) -> list[Edit]:
-    """Return the edits, in whole lines, that lead from one text to another."""
-    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
-    head = 0
-    while head < min(len(before), len(after)) and before[head] == after[head]:
-        head += 1
-    tail = 0
-    while tail < min(len(before), len(after)) - head and before[-1 - tail] == after[-1 - tail]:
-        tail += 1
-    starts = [0]
-    for line in before:
-        starts.append(starts[-1] + len(line))
-    middle_old, middle_new = before[head : len(before) - tail], after[head : len(after) - tail]
-    matcher = difflib.SequenceMatcher(None, middle_old, middle_new, autojunk=False)
-    return [
-        Edit(starts[head + i1], starts[head + i2], b"".join(middle_new[j1:j2]))
-        for tag, i1, i2, j1, j2 in matcher.get_opcodes()
-        if tag != "equal"
-    ]
+def mode_of(paths: Collection[str]) -> str:
+    """Return `same-file`, `same-module` (one folder) or `across-files` for the files that change."""
+    if len(paths) < 2:
+        return "same-file"
+    return "same-module" if len({_folder(p) for p in paths}) == 1 else "across-files"
+
+
+def _folder(path: str) -> PurePosixPath:
+    return PurePosixPath(path).parent
+
+
+@dataclass(frozen=True, slots=True)
+class _OneFile:
+    """A tree of which one file may be changed."""
+
+    tree: SourceTree
+    path: str
+
+    def paths(self) -> Sequence[str]:
+        return self.tree.paths()
+
+    def read(self, path: str) -> bytes:
+        return self.tree.read(path)
+
+    def code_paths(self) -> Sequence[str]:
+        return (self.path,)
+
+    @property
+    def origin(self) -> Path | None:
+        return self.tree.origin
+
+
+class _Shelf:
+    """Candidates by file, made when they are asked for; those made before come again when a file has no more."""
+
+    def __init__(self, tree: SourceTree, sources: Sequence[Injector], chance: Random, seed: int) -> None:
+        self.refusal: ProjectError | None = None
+        self._tree, self._sources, self._chance, self._seed = tree, sources, chance, seed
+        self._streams: dict[str, list[Iterator[Candidate]]] = {}
+        self._made: dict[str, list[Candidate]] = {}
+        self._empty: set[str] = set()
+
+    def paths(self) -> list[str]:
+        """Return the files that may have candidates."""
+        return [p for p in self._tree.code_paths() if p not in self._empty]
+
+    def draw(self, path: str) -> Candidate | None:
+        """Return a candidate in a file, a fresh one as long as there are any."""
+        if path not in self._streams:
+            view = _OneFile(self._tree, path)
+            self._streams[path] = [s.candidates(view, seed=self._seed) for s in self._sources]
+        streams = self._streams[path]
+        made = self._made.setdefault(path, [])
+        while streams:
+            stream = self._chance.choice(streams)
+            try:
+                made.append(next(stream))
+            except StopIteration:
+                streams.remove(stream)
+            except ProjectError as error:
+                self.refusal = self.refusal or error
+                streams.remove(stream)
+            else:
+                return made[-1]
+        if not made:
+            self._empty.add(path)
+            return None
+        return self._chance.choice(made)
+
+
+def _draw(shelf: _Shelf, mode: str, chance: Random) -> list[Candidate]:
+    """Draw parts that the mode allows together: two, now and then three or four; fewer when there are no more."""
+    paths = shelf.paths()
+    if not paths:
+        return []
+    wanted = chance.choice(_PARTS)
+    first = chance.choice(paths)
+    if mode == "same-file":
+        chosen = [first] * min(wanted, _MOST_IN_ONE_FILE)
+    else:
+        same = mode == "same-module"
+        others = [p for p in paths if p != first and (_folder(p) == _folder(first)) == same]
+        chosen = [first, *chance.sample(others, min(wanted - 1, len(others)))]
+    parts: list[Candidate] = []
+    for path in chosen:
+        part = _elsewhere(shelf, path, parts)
+        if part is not None:
+            parts.append(part)
+    return parts
+
+
+def _elsewhere(shelf: _Shelf, path: str, parts: Sequence[Candidate]) -> Candidate | None:
+    """Draw a candidate in a function that no part lies in yet; None when a few tries find none."""
+    taken = {(p.path, p.scope) for p in parts}
+    for _ in range(8):
+        part = shelf.draw(path)
+        if part is None or (part.path, part.scope) not in taken:
+            return part
+    return None

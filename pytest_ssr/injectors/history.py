@@ -1,30 +1,62 @@
-"""The injector `history`: past commits' source hunks are reverted where they still apply (arXiv 2512.18552, 2.3).
+"""The injector `history`: what past commits did to the source is undone where it still applies (arXiv 2512.18552, 2.3).
 
-Content comes from the snapshot, which may be dirty; git is asked for past diffs only and never writes.
+Content comes from the snapshot, which may be dirty; git is asked for past diffs only. Candidates come from one commit
+after another in an order drawn from the seed, one of each in turn, so that a large commit is not drawn more often.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from random import Random
 
-from pytest_ssr.errors import ArtifactError, ProjectError
-from pytest_ssr.injectors.equivalence import fingerprint
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.injectors.past_commits import Commit, diff_of, none_applies, past_commits
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
+from pytest_ssr.injectors.python_source import MODULE, Scope, parse, scopes
+from pytest_ssr.injectors.reverting import Effect, effect_of, revert
 from pytest_ssr.patch import ChangeKind, Hunk, Patch
 
-_MOST_COMMITS = 2000
-_ADVICE = "the history strategy needs git history; clone the project with its history, or choose another injector"
+_LONGEST_SUBJECT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Commit:
-    name: str
-    subject: str
+class _Revert:
+    """A change that may become a candidate."""
+
+    operator: str
+    parts: tuple[tuple[str, tuple[Hunk, ...]], ...]
+    """Paths in the tree, each with the hunks to undo there."""
+
+
+@dataclass(slots=True)
+class _Now:
+    """The tree's files as they are now, each looked at once."""
+
+    tree: SourceTree
+    code: tuple[str, ...]
+    effects: dict[str, Effect | None] = field(default_factory=dict)
+    places: dict[str, list[Scope]] = field(default_factory=dict)
+
+    def effect(self, path: str) -> Effect | None:
+        if path not in self.effects:
+            self.effects[path] = effect_of(self.tree.read(path))
+        return self.effects[path]
+
+    def scope(self, path: str, line: int) -> str:
+        if path not in self.places:
+            source = parse(path, self.tree.read(path))
+            self.places[path] = scopes(source) if source is not None else []
+        around = [s for s in self.places[path] if s.line <= line <= s.node.end_point.row + 1]
+        return min(around, key=lambda s: s.end - s.start).qualname if around else MODULE
+
+    def where(self, path: str) -> str | None:
+        """Return today's path of a file of the past: a package that moved below `src` is found again."""
+        if path in self.code:
+            return path
+        moved = [p for p in self.code if p.endswith(f"/{path}") or path.endswith(f"/{p}")]
+        return moved[0] if len(moved) == 1 and PurePosixPath(path).parent.parts else None
 
 
 class HistoryInjector:
@@ -33,107 +65,112 @@ class HistoryInjector:
     name = "history"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield reverts, commits in an order drawn from the seed; raises ProjectError where there is no history."""
+        """Yield reverts, commits in an order drawn from the seed.
+
+        Raises ProjectError where there is no git, no history, or nothing in it that still applies.
+        """
+        chance = Random(f"{self.name}:{seed}")
+        now = _Now(tree, tuple(tree.code_paths()))
+        commits = past_commits(tree.origin)
         origin = tree.origin
-        commits = _commits(origin) if origin is not None else []
-        if origin is None or len(commits) < 2:
-            raise ProjectError(f"{origin} has no commits to revert: {_ADVICE}")
-        Random(f"{self.name}:{seed}").shuffle(commits)
-        code = frozenset(tree.code_paths())
-        seen: set[str] = set()
-        for commit in commits:
-            for candidate in _reverts(tree, code, origin, commit):
-                name = "".join(fingerprint(d) or "" for d in candidate.changes.values() if d is not None)
+        assert origin is not None
+        chance.shuffle(commits)
+        made = 0
+        for candidate in _in_turn([_of_commit(now, origin, c, Random(f"{seed}:{c.name}")) for c in commits]):
+            made += 1
+            yield candidate
+        if not made:
+            raise none_applies(origin, len(commits))
+
+
+def _in_turn(sources: Sequence[Iterator[tuple[str, Candidate]]]) -> Iterator[Candidate]:
+    """Take one candidate of each commit in turn, none with the effect of one before."""
+    seen: set[str] = set()
+    live = list(sources)
+    while live:
+        going: list[Iterator[tuple[str, Candidate]]] = []
+        for source in live:
+            for name, candidate in source:
                 if name not in seen:
                     seen.add(name)
+                    going.append(source)
                     yield candidate
+                    break
+        live = going
 
 
-def _git(origin: Path, *arguments: str) -> bytes:
-    """Run a git command that only reads; returns nothing when git or the repository is absent."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": os.devnull,
-        "LC_ALL": "C",
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_TERMINAL_PROMPT": "0",
-    }
-    settings = ["-c", "safe.directory=*", "-c", "core.quotepath=off", "-c", "diff.external=", "--no-pager"]
+def _of_commit(now: _Now, origin: Path, commit: Commit, chance: Random) -> Iterator[tuple[str, Candidate]]:
+    """Yield what can be undone of one commit, each with a name for its effect."""
+    paths = [p for p in commit.paths if now.where(p) is not None]
+    if not paths:
+        return
     try:
-        done = subprocess.run(
-            ["git", *settings, *arguments], cwd=origin, env=env, capture_output=True, check=False, timeout=120
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return b""
-    return done.stdout if done.returncode == 0 else b""
-
-
-def _commits(origin: Path) -> list[_Commit]:
-    raw = _git(origin, "log", "--first-parent", "--no-merges", f"-{_MOST_COMMITS}", "--format=%H%x00%s", "--", ".")
-    rows = (line.partition(b"\0") for line in raw.splitlines())
-    return [_Commit(name.decode(), subject.decode(errors="replace")) for name, _, subject in rows if name]
-
-
-def _reverts(tree: SourceTree, code: frozenset[str], origin: Path, commit: _Commit) -> Iterator[Candidate]:
-    raw = _git(
-        origin, "show", "--format=", "--relative", "--no-renames", "--no-ext-diff", "--no-textconv", "-U3",
-        commit.name, "--", "*.py",
-    )  # fmt: skip
-    try:
-        patch = Patch.parse(raw)
+        patch = Patch.parse(diff_of(origin, commit, paths))
     except ArtifactError:
         return
-    files = [f for f in patch.files if f.path in code and f.kind is ChangeKind.MODIFIED and f.hunks]
-    whole: dict[str, tuple[bytes, int]] = {}
-    for change in files:
-        data = tree.read(change.path)
-        reverted, line = data, 0
-        for hunk in reversed(change.hunks):
-            alone = _revert(data, hunk)
-            if alone is not None and len(change.hunks) > 1 and _matters(data, alone[0]):
-                yield _candidate("revert-hunk", {change.path: alone[0]}, change.path, alone[1], hunk, commit)
-            together = _revert(reverted, hunk)
-            if together is not None:
-                reverted, line = together
-        if _matters(data, reverted):
-            whole[change.path] = (reverted, line)
-            yield _candidate("revert-file", {change.path: reverted}, change.path, line, change.hunks[0], commit)
+    hunks: dict[str, tuple[Hunk, ...]] = {}
+    for change in patch.files:
+        path = now.where(change.path)
+        if path is not None and path not in hunks and change.kind is ChangeKind.MODIFIED and change.hunks:
+            hunks[path] = change.hunks
+    reverts = _reverts(now, hunks)
+    chance.shuffle(reverts)
+    for wanted in reverts:
+        found = _made(now, wanted, commit)
+        if found is not None:
+            yield found
+
+
+def _reverts(now: _Now, hunks: dict[str, tuple[Hunk, ...]]) -> list[_Revert]:
+    """Return each hunk, each file that applies as a whole, and all such files together."""
+    found: list[_Revert] = []
+    whole: list[tuple[str, tuple[Hunk, ...]]] = []
+    for path, every in sorted(hunks.items()):
+        if len(every) > 1:
+            found += [_Revert("revert-hunk", ((path, (h,)),)) for h in every]
+        if revert(now.tree.read(path), every) is not None:
+            whole.append((path, every))
+            found.append(_Revert("revert-file", ((path, every),)))
     if len(whole) > 1:
-        first = min(whole)
-        yield _candidate(
-            "revert-commit",
-            {p: d for p, (d, _) in whole.items()},
-            first,
-            whole[first][1],
-            files[0].hunks[0],
-            commit,
-        )
+        found.append(_Revert("revert-commit", tuple(whole)))
+    return found
 
 
-def _revert(data: bytes, hunk: Hunk) -> tuple[bytes, int] | None:
-    """Undo one hunk where its lines stand exactly once in the file; None where they do not."""
-    after, before = b"".join(hunk.side(b"+")), b"".join(hunk.side(b"-"))
-    if not after or data.count(after) != 1:
+def _undone(now: _Now, path: str, hunks: tuple[Hunk, ...]) -> tuple[bytes, int, str] | None:
+    """Return the file without the hunks, the line and a name for the effect; None when nothing comes of it.
+
+    Nothing comes of what is no Python, of comments, docstrings and formatting, and of what leaves names behind that
+    are bound nowhere: such a module fails by name wherever it is used.
+    """
+    before = now.effect(path)
+    made = revert(now.tree.read(path), hunks) if before is not None else None
+    after = effect_of(made[0]) if made is not None else None
+    if before is None or made is None or after is None or after.name == before.name or after.unbound - before.unbound:
         return None
-    at = data.index(after)
-    if at and data[at - 1 : at] != b"\n":
+    return made[0], made[1], after.name
+
+
+def _made(now: _Now, wanted: _Revert, commit: Commit) -> tuple[str, Candidate] | None:
+    changes: dict[str, bytes | None] = {}
+    names: list[str] = []
+    lines: list[tuple[str, int]] = []
+    for path, hunks in wanted.parts:
+        undone = _undone(now, path, hunks)
+        if undone is not None:
+            changes[path] = undone[0]
+            lines.append((path, undone[1]))
+            names.append(f"{path} {undone[2]}")
+    if not lines or (len(lines) < 2 and wanted.operator == "revert-commit"):
         return None
-    lead = next((i for i, line in enumerate(hunk.lines) if line[:1] in b"+-"), 0)
-    return data[:at] + before + data[at + len(after) :], data.count(b"\n", 0, at) + 1 + lead
-
-
-def _matters(old: bytes, new: bytes) -> bool:
-    """Tell whether a change parses and does more than move comments."""
-    name = fingerprint(new)
-    return old != new and name is not None and name != fingerprint(old)
-
-
-def _candidate(
-    operator: str, changes: dict[str, bytes], path: str, line: int, hunk: Hunk, commit: _Commit
-) -> Candidate:
-    section = hunk.section.decode(errors="replace").strip()
-    words = section.removeprefix("async ").removeprefix("def ").removeprefix("class ")
-    scope = words.partition("(")[0].partition(":")[0].strip() or "<module>"
-    return Candidate("history", operator, dict(changes), path, line, scope, f"{commit.name[:10]} {commit.subject}")
+    path, line = lines[0]
+    subject = commit.subject
+    short = subject if len(subject) <= _LONGEST_SUBJECT else subject[: _LONGEST_SUBJECT - 3] + "..."
+    return "\n".join(names), Candidate(
+        strategy="history",
+        operator=wanted.operator,
+        changes=changes,
+        path=path,
+        line=line,
+        scope=now.scope(path, line),
+        detail=f"{commit.name[:10]} {short}",
+    )
