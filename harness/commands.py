@@ -6,20 +6,20 @@ import argparse
 import contextlib
 import json
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
-from pytest_ssr.errors import ArtifactError, SettingsError
-from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.execution.interpreter import Interpreter, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
-from pytest_ssr.sandbox import probe_all
+from pytest_ssr.sandbox import probe_all, reap
+from pytest_ssr.sandbox.folders import discard, new_folder
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.validator import Validation
@@ -169,11 +169,18 @@ def _patch(path: Path) -> Patch:
 def doctor(arguments: argparse.Namespace) -> int:
     """Say what works here; 0 when a sandbox that isolates does, else 1."""
     probes = probe_all()
-    interpreter = find_interpreter(Path.cwd(), arguments.python)
+    interpreter: Interpreter | None = None
+    try:
+        interpreter = find_interpreter(Path.cwd(), arguments.python)
+        python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
+    except ProjectError as error:
+        python = str(error)
+    left = reap()
     isolates = any(a.works for name, a in probes.items() if name != "process")
     if arguments.json:
         rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
-        print(json.dumps({"sandboxes": rows, "python": str(interpreter.executable)}, indent=1))
+        path = str(interpreter.executable) if interpreter else None
+        print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": left}, indent=1))
         return DONE if isolates else NO
     terminal = Terminal()
     for name, found in probes.items():
@@ -183,7 +190,11 @@ def doctor(arguments: argparse.Namespace) -> int:
         )
         if found.remedy:
             terminal.say(f"{'':11} {found.remedy}")
-    terminal.say(f"{'python':11} {interpreter.executable} ({interpreter.version})")
+    terminal.say(f"{'python':11} {python}", "valid" if interpreter else "bad")
+    if interpreter and interpreter.note:
+        terminal.say(f"{'':11} {interpreter.note}")
+    if left:
+        terminal.say(f"{'cleaned':11} {left} folders that killed runs had left")
     return DONE if isolates else NO
 
 
@@ -203,7 +214,9 @@ def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
     """Open a workbench whose copy of the project lies in the store, or else in a folder that is removed after."""
     with contextlib.ExitStack() as stack:
         if arguments.store is None:
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ssr-store-")))
+            scratch = new_folder()
+            stack.callback(discard, scratch)
+            folder = scratch / "store"
         else:
             folder = arguments.store
         yield open_workbench(

@@ -43,6 +43,8 @@ def inject(arguments: argparse.Namespace) -> int:
         f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
         f"sandbox {campaign.bench.provider.name}, Python {base.python}"
     )
+    if campaign.bench.interpreter.note:
+        terminal.say(campaign.bench.interpreter.note, "missed")
     if base.note:
         terminal.say(f"not collected: {base.note}", "missed")
     for name, why in list(base.set_aside.items())[:5]:

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +33,31 @@ class Interpreter:
     """Hash of the Python version and of every installed distribution with its version."""
     version: str
     """Python's version, short."""
+    note: str = ""
+    """Why the project's own environment was passed over; empty when it was not."""
 
 
 def find_interpreter(project: Path, python: Path | None) -> Interpreter:
     """Return the interpreter for a project: the one named, else the project's `.venv`, else the current one.
 
-    Raises ProjectError when it cannot be started or has no pytest.
+    A `.venv` that holds no pytest (many hold tox alone) is passed over with a note. Raises ProjectError when the
+    interpreter cannot be started or has no pytest.
     """
-    chosen = python or _own_environment(project) or Path(sys.executable)
+    if python is not None:
+        return _interpreter(python, project)
+    own, current = project / ".venv" / "bin" / "python", Path(sys.executable)
+    if not own.exists():
+        return _interpreter(current, project)
+    try:
+        return _interpreter(own, project)
+    except ProjectError as refusal:
+        try:
+            return replace(_interpreter(current, project), note=f"{own} is not used: it has no pytest, or does not run")
+        except ProjectError:
+            raise refusal from None
+
+
+def _interpreter(chosen: Path, project: Path) -> Interpreter:
     facts = _ask(chosen, project)
     names = {name.lower() for name, _ in facts["dists"]}
     if "pytest" not in names:
@@ -53,11 +70,6 @@ def find_interpreter(project: Path, python: Path | None) -> Interpreter:
         environment_hash=digest[:16],
         version=facts["version"].split()[0],
     )
-
-
-def _own_environment(project: Path) -> Path | None:
-    candidate = project / ".venv" / "bin" / "python"
-    return candidate if candidate.exists() else None
 
 
 def _ask(python: Path, project: Path) -> dict[str, Any]:

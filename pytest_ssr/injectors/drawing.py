@@ -86,7 +86,7 @@ class _Module:
         return None
 
     def _draw(self, place: _Place, used: Counter[str]) -> Change | None:
-        indented = bool(place.scope.node.start_point.column)
+        indented = scope_text(self.source, place.scope)[:1] in (b" ", b"\t", b"\f")
         if place.changes is None:
             place.changes = {}
             for operator, edits in self._enumerate(self.source, place.scope, self._chance):

@@ -123,6 +123,8 @@ class InjectPlugin:
             f"ssr: {len(base.stable)} of {len(base.collected)} tests pass every time, one run takes "
             f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {self.campaign.store.root}"
         )
+        if bench.interpreter.note:
+            terminal.write_line(f"ssr: {bench.interpreter.note}", yellow=True)
         if base.note:
             terminal.write_line(f"ssr: not collected: {base.note}", yellow=True)
         if base.set_aside:

@@ -34,9 +34,11 @@ def choose(
 ) -> SandboxProvider:
     """Return the named sandbox, tried on the spot; `auto` takes the strongest that works.
 
+    What killed runs left on this machine is removed first.
     model_written: what will run was written by a model, so `auto` does not fall back to `process`.
     Raises SandboxUnavailableError, with what to install, when it does not work.
     """
+    reap()
     if name != "auto":
         provider = load_provider(name, extra=extra)
         found = provider.probe()

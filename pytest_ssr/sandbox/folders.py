@@ -25,10 +25,12 @@ _locks: dict[Path, int] = {}
 
 def new_folder() -> Path:
     """Make a folder for one sandbox, locked by this process until `discard`."""
-    folder = Path(tempfile.mkdtemp(prefix=PREFIX)).resolve()
-    lock = os.open(folder / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    made = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}")).resolve()
+    lock = os.open(made / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     os.write(lock, str(os.getpid()).encode())
+    # Only now may `reap` see it: before, it would find a folder that nobody owns.
+    folder = made.rename(made.with_name(made.name.removeprefix("new-")))
     _locks[folder] = lock
     return folder
 

@@ -74,7 +74,7 @@ def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
         head = lines.line(top)
         indent = head[: len(head) - len(head.lstrip())]
         tail = lines.data[lines.span(node)[1] : lines.starts[bottom]].strip()
-        lead = lines.data[lines.starts[top - 1] : _begin(lines, node)]
+        lead = lines.data[lines.starts[top - 1] : begin(lines, node)]
         if lead.strip() or (tail and not tail.startswith(b"#")):
             return None
         while top > 1 and lines.line(top - 1).startswith(indent + b"#"):
@@ -92,7 +92,8 @@ def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
     return edits
 
 
-def _begin(lines: Lines, node: ast.stmt) -> int:
+def begin(lines: Lines, node: ast.stmt) -> int:
+    """Return a statement's first byte, decorators included."""
     decorators = getattr(node, "decorator_list", [])
     if decorators:
         return lines.data.rindex(b"@", 0, lines.span(decorators[0])[0])

@@ -17,6 +17,7 @@ from pytest_ssr.weakening.leftovers import clean_up, names_in
 from pytest_ssr.weakening.text import (
     Definition,
     Lines,
+    begin,
     drop_elements,
     first_line,
     read_lines,
@@ -26,6 +27,7 @@ from pytest_ssr.weakening.text import (
 
 Parameters = Mapping[str, tuple[tuple[str, int], ...]]
 Key = tuple[str, tuple[str, ...]]
+Place = tuple[str, Definition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class _Weakener:
             bad = [n for n in names if n in self.failing]
             if bad and not self._remove(key, names, bad):
                 self.unremovable += bad
+        self._note_heirs()
         changes: dict[str, bytes] = {}
         for path in sorted({*self.gone, *self.edits}):
             new = self._rewritten(path)
@@ -95,7 +98,8 @@ class _Weakener:
             else:
                 elsewhere = frozenset[str]().union(*(words(d) for p, d in self.original.items() if p != path))
                 changes[path] = clean_up(new, self.used.get(path, set()), elsewhere)
-        return Weakening(changes, tuple(sorted(set(self.unremovable))), tuple(sorted(self.removed)))
+        left = set(self.unremovable)
+        return Weakening(changes, tuple(sorted(left)), tuple(sorted(self.removed - left)))
 
     def _remove(self, key: Key, names: list[str], bad: list[str]) -> bool:
         """Mark what has to go for one test function; False when it cannot be found."""
@@ -105,80 +109,98 @@ class _Weakener:
             return False
         holder = find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
         found = definitions_of(holder, chain[-1]) if holder is not None else []
-        if not found and isinstance(holder, ast.ClassDef):
-            return self._remove_inherited(key, holder, bad)
         if not found:
-            return self._remove_imported(key)
+            return self._remove_inherited(key, holder) if len(chain) > 1 else self._remove_imported(key)
         if len(bad) < len(names) and len(found) == 1 and self._drop_parameters(lines, path, found[0], names, bad):
             self.removed.update(bad)
             return True
-        self._mark(path, found)
+        if len(chain) > 1 and len(self._origins(key)) > 1:
+            self._switch_off(lines, path, found)
+        else:
+            self._mark([(path, n) for n in found])
         self.removed.update(names)
         return True
 
-    def _mark(self, path: str, nodes: Sequence[ast.stmt]) -> None:
-        for node in nodes:
+    def _mark(self, places: Sequence[Place]) -> None:
+        for path, node in places:
             if node not in self.gone.setdefault(path, []):
                 self.gone[path].append(node)
                 self.used.setdefault(path, set()).update(names_in(node))
 
-    def _remove_inherited(self, key: Key, holder: ast.ClassDef, bad: list[str]) -> bool:
+    def _switch_off(self, lines: Lines, path: str, found: Sequence[Definition]) -> None:
+        """Put `name = None` in the place of a method whose base class has another, which would come to life."""
+        for node in found:
+            edit = Edit(begin(lines, node), lines.span(node)[1], f"{node.name} = None".encode())
+            self.edits.setdefault(path, []).append(edit)
+            self.used.setdefault(path, set()).update(names_in(node))
+
+    def _remove_inherited(self, key: Key, holder: ast.Module | ast.ClassDef | None) -> bool:
+        """Take a method out of the classes it comes from when it fails in all their heirs, else switch it off here."""
         path, chain = key
-        name = chain[-1]
-        sharing = [n for k, group in self.groups.items() if k[1][-1] == name and len(k[1]) > 1 for n in group]
-        base = self._base_with(path, holder, name, set())
-        if base is not None and all(n in self.failing for n in sharing):
-            self._mark(base[0], base[1])
+        origins = self._origins(key)
+        sharing = [k for k in self.groups if k[1][-1] == chain[-1] and set(self._origins(k)) & set(origins)]
+        if not origins:
+            return False
+        if all(n in self.failing for k in sharing for n in self.groups[k]):
+            self._mark(origins)
+        elif not isinstance(holder, ast.ClassDef):
+            return False
         else:
             lines = self.lines[path]
             last = holder.body[-1]
             assert last.end_lineno is not None
-            head = lines.line(first_line(holder.body[0]))
-            indent = head[: len(head) - len(head.lstrip())]
             if last.end_lineno == holder.lineno:
                 return False
+            head = lines.line(first_line(holder.body[0]))
+            indent = head[: len(head) - len(head.lstrip())]
             at = lines.starts[last.end_lineno]
             newline = b"" if lines.data[:at].endswith(b"\n") else b"\n"
-            edit = Edit(at, at, newline + b"\n" + indent + name.encode() + b" = None\n")
+            edit = Edit(at, at, newline + b"\n" + indent + chain[-1].encode() + b" = None\n")
             self.edits.setdefault(path, []).append(edit)
-        self.removed.update(n for n in self.groups[key])
+        self.removed.update(self.groups[key])
         return True
 
     def _remove_imported(self, key: Key) -> bool:
-        """Take a test that a file imports from another test file out there, if it fails wherever it is collected."""
-        sharing = [n for k, group in self.groups.items() if k[1][-1] == key[1][-1] for n in group]
+        """Take a function that a file imports out of the test file it comes from, if it fails everywhere."""
+        name = key[1][-1]
+        sharing = [n for k, group in self.groups.items() if k[1] == (name,) for n in group]
         if not all(n in self.failing for n in sharing):
             return False
         for where, lines in self.lines.items():
-            holder = find_class(lines.tree, key[1][:-1]) if len(key[1]) > 1 else lines.tree
-            if holder is None:
-                continue
-            base = self._base_with(where, holder, key[1][-1], set()) if isinstance(holder, ast.ClassDef) else None
-            found = definitions_of(holder, key[1][-1])
-            if found or base is not None:
-                self._mark(*(base if not found and base is not None else (where, found)))
+            found = definitions_of(lines.tree, name)
+            if found:
+                self._mark([(where, n) for n in found])
                 self.removed.update(self.groups[key])
                 return True
         return False
 
-    def _base_with(
-        self, path: str, holder: ast.ClassDef, name: str, seen: set[str]
-    ) -> tuple[str, list[Definition]] | None:
-        """Return the file and the definitions of a method in a base class, wherever in the test files that is."""
-        for base in holder.bases:
-            wanted = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
-            for where in [path, *(p for p in self.lines if p != path)]:
-                found = find_class(self.lines[where].tree, (wanted,)) if where in self.lines else None
-                if found is None or f"{where}:{wanted}" in seen:
-                    continue
-                seen.add(f"{where}:{wanted}")
-                methods = definitions_of(found, name)
-                if methods:
-                    return where, methods
-                deeper = self._base_with(where, found, name, seen)
-                if deeper is not None:
-                    return deeper
-        return None
+    def _note_heirs(self) -> None:
+        """Add the tests that vanish because every class they have their method from has lost it."""
+        gone = {(p, n) for p, nodes in self.gone.items() for n in nodes}
+        names = {getattr(n, "name", "") for _, n in gone}
+        for key, ids in self.groups.items():
+            origins = self._origins(key) if len(key[1]) > 1 and key[1][-1] in names else []
+            if origins and all(place in gone for place in origins):
+                self.removed.update(ids)
+
+    def _origins(self, key: Key) -> list[Place]:
+        """Return where a class has a method from, its own definitions first, wherever in the test files they are."""
+        path, chain = key
+        return self._origins_in(path, chain[:-1], chain[-1], set())
+
+    def _origins_in(self, path: str, names: tuple[str, ...], method: str, seen: set[Key]) -> list[Place]:
+        for where in [path, *(p for p in self.lines if p != path)]:
+            holder = find_class(self.lines[where].tree, names) if where in self.lines else None
+            if holder is None or (where, names) in seen:
+                continue
+            seen.add((where, names))
+            places: list[Place] = [(where, n) for n in definitions_of(holder, method)]
+            for base in holder.bases:
+                name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
+                places += self._origins_in(where, (name,), method, seen) if name else []
+            if places:
+                return places
+        return []
 
     def _drop_parameters(self, lines: Lines, path: str, function: Definition, names: list[str], bad: list[str]) -> bool:
         """Take only the failing parameter sets out, when they are all the combinations of some sets of one mark."""

@@ -137,6 +137,12 @@ def test_an_inherited_test_goes_from_the_base_when_it_fails_everywhere() -> None
     assert "class Base:\n    pass\n" in done.changes["t.py"].decode()
 
 
+def test_heirs_of_a_method_that_goes_are_named_as_gone() -> None:
+    source = INHERITED.replace("Base", "TestBase")
+    ids = ["t.py::TestBase::test_a", "t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
+    assert run(source, ids[:1], ids).removed == tuple(ids)
+
+
 @pytest.mark.parametrize(
     "source",
     ["globals()['test_a'] = lambda: None\n", "def test_b(: \n", "# coding: latin-1\ndef test_a(): pass\n"],
