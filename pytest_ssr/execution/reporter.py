@@ -156,6 +156,15 @@ class Reporter:
     def __init__(self):
         """Start with no test running."""
         self.phases = {}
+        self.positions = {}
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_generate_tests(self, metafunc):
+        """Keep each parameter's place in its mark: newer pytest numbers the parameters anew after this."""
+        result = yield
+        for callspec in getattr(metafunc, "_calls", ()):
+            self.positions[id(callspec)] = callspec, sorted(callspec.indices.items())
+        return result
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -164,12 +173,12 @@ class Reporter:
             items[:] = _shuffled(items, _ORDER_SEED)
 
     def pytest_collection_finish(self, session):
-        """Send every id that will run, with the indices of its parameter sets."""
+        """Send every id that will run, with the places of its parameters in their marks."""
         parameters = {}
         for item in session.items:
-            indices = getattr(getattr(item, "callspec", None), "indices", None)
-            if indices:
-                parameters[item.nodeid] = sorted(indices.items())
+            _, places = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
+            if places:
+                parameters[item.nodeid] = places
         _send("collected", ids=[item.nodeid for item in session.items], parameters=parameters)
 
     def pytest_collectreport(self, report):

@@ -67,7 +67,7 @@ def first_line(node: ast.stmt) -> int:
 
 def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
     """Return the edits that take statements out with their comments and spacing; None when one shares its line."""
-    edits = []
+    edits: list[Edit] = []
     for node in nodes:
         assert node.end_lineno is not None
         top, bottom = first_line(node), node.end_lineno
@@ -89,7 +89,15 @@ def take_out(lines: Lines, nodes: Sequence[ast.stmt]) -> list[Edit] | None:
             while top > 1 and not lines.line(top - 1).strip():
                 top -= 1
         edits.append(Edit(lines.starts[top - 1], lines.starts[after], b""))
-    return edits
+    return [_to_the_end(lines, e) for e in _merged(edits)]
+
+
+def _to_the_end(lines: Lines, edit: Edit) -> Edit:
+    """Take the blank lines above as well when nothing follows."""
+    if lines.data[edit.end :].strip():
+        return edit
+    above = lines.data[: edit.start].rstrip()
+    return Edit(min(edit.start, len(above) + 1) if above else 0, edit.end, b"")
 
 
 def begin(lines: Lines, node: ast.stmt) -> int:
@@ -129,7 +137,7 @@ def drop_elements(
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """Join deletions that overlap: an element on lines of its own beside one that is not."""
+    """Join deletions that overlap, such as those of two functions that both take the blank lines between them."""
     merged: list[Edit] = []
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if merged and edit.start < merged[-1].end:

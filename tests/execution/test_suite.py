@@ -48,6 +48,12 @@ def test_named(x):
     pass
 
 
+@pytest.mark.parametrize("x", [True, False])
+@pytest.mark.parametrize("y", [True, False])
+def test_stacked(x, y):
+    pass
+
+
 class TestIn:
     class TestInner:
         def test_deep(self):
@@ -106,6 +112,7 @@ def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path:
     assert ends["test_fails"] is Outcome.FAILED
     assert ends["test_deep"] is Outcome.PASSED
     assert dict(run.parameters["tests/test_odd names.py::test_named[same]"]) == {"x": 1}
+    assert dict(run.parameters["tests/test_odd names.py::test_stacked[False-True]"]) == {"x": 0, "y": 1}
     assert run.sources == ("m.py", "tests/test_odd names.py")
     assert bench.suite(bench.original) == (run, False)
 

@@ -78,6 +78,34 @@ def test_only_the_failing_parameter_set_goes() -> None:
     assert done.removed == ("t.py::test_two[3-4]",)
 
 
+@pytest.mark.parametrize("labels", [["v0", "v1", "v2"], ["a-v0", "a-v1", "a-v2"], ["same0", "same1", "same2"]])
+def test_a_function_goes_when_the_sets_that_stay_would_get_other_ids(labels: list[str]) -> None:
+    source = (
+        'import pytest\n\n\n@pytest.mark.parametrize("v", [[1], [2], [3]])\ndef test_a(v):\n    assert v\n'
+        "\n\ndef test_b():\n    pytest.fail()\n"
+    )
+    ids = [f"t.py::test_a[{label}]" for label in labels]
+    parameters = {name: (("v", i),) for i, name in enumerate(ids)}
+    done = run(source, ids[:1], [*ids, "t.py::test_b"], parameters)
+    assert done.removed == tuple(ids)
+    assert b"test_a" not in done.changes["t.py"]
+
+
+def test_the_last_counted_set_goes_alone() -> None:
+    source = 'import pytest\n\n\n@pytest.mark.parametrize("v", [[1], [2]])\ndef test_a(v):\n    assert v\n'
+    ids = ["t.py::test_a[v0]", "t.py::test_a[v1]"]
+    done = run(source, ids[1:], ids, {name: (("v", i),) for i, name in enumerate(ids)})
+    assert done.removed == (ids[1],)
+    assert b'("v", [[1]])' in done.changes["t.py"]
+
+
+def test_neighbours_at_the_end_of_a_file_go_together() -> None:
+    source = "import os\n\n\ndef test_a():\n    os.stat\n\n\ndef test_b():\n    pass\n\n\ndef test_c():\n    pass\n"
+    ids = ["t.py::test_a", "t.py::test_b", "t.py::test_c"]
+    done = run(source, ids[1:], ids)
+    assert done.changes["t.py"].decode() == "import os\n\n\ndef test_a():\n    os.stat\n"
+
+
 def test_an_emptied_class_goes_and_an_import_loses_one_name() -> None:
     done = run(SOURCE, ALL[-2:], ALL, INDICES)
     text = done.changes["t.py"].decode()
