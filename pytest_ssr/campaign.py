@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
-from pytest_ssr import __version__
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.checks import Check
@@ -23,7 +22,7 @@ from pytest_ssr.injectors.protocol import Candidate, Injector
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, some
 from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.store import Store, key_of
+from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
@@ -141,7 +140,7 @@ class Campaign:
         allowed = _allowed(snapshot, self.baseline, sources)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
         self.key = key_of(
-            __version__,
+            code_hash(),
             snapshot.tree_hash,
             bench.interpreter.environment_hash,
             bench.provider.name,
@@ -196,7 +195,7 @@ class Campaign:
 
 def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> Baseline:
     name = key_of(
-        __version__,
+        code_hash(),
         bench.snapshot.tree_hash,
         bench.interpreter.environment_hash,
         bench.provider.name,

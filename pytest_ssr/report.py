@@ -14,8 +14,13 @@ def attempt_line(attempt: Attempt) -> str:
     tail = {
         AttemptStatus.VALID: f"{attempt.artifact_id}, breaks {attempt.fail_to_pass}",
         AttemptStatus.SURVIVED: "",
-    }.get(attempt.status, f"{attempt.check}: {attempt.reason}")
+    }.get(attempt.status, f"{attempt.check}: {_short(attempt.reason)}")
     return f"{attempt.status!s:9} {place}  {attempt.operator}" + (f"  ({tail})" if tail else "")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 160 else line[:157] + "..."
 
 
 def progress_line(attempts: Sequence[Attempt], count: int, elapsed_s: float) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import hashlib
 import json
 import os
@@ -175,6 +176,16 @@ class Store:
                 errno.ENOTDIR: "a file is in the way; choose another place with --store",
             }.get(error.errno or 0, f"{error.strerror or error}")
             raise StoreError(f"cannot {what}: {advice} (what is finished is kept)") from None
+
+
+@functools.cache
+def code_hash() -> str:
+    """Return a hash of this package's own source: what one version found out is no result of another."""
+    package = Path(__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def key_of(*parts: object) -> str:

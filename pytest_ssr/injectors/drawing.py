@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
-from pytest_ssr.injectors.equivalence import fingerprint, scope_text
+from pytest_ssr.injectors.equivalence import fingerprint, parses, scope_text
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, parse, scopes, splice
 
@@ -73,7 +73,8 @@ class _Module:
         """Return a change at the next place, or None when there is none left."""
         if self._places is None:
             self._source = parse(self.path, self._tree.read(self.path))
-            self._places = [_Place(s) for s in scopes(self._source)] if self._source else []
+            usable = self._source is not None and parses(self._source.data)
+            self._places = [_Place(s) for s in scopes(self.source)] if usable else []
         while self._places:
             if not self._round:
                 self._round = list(self._places)

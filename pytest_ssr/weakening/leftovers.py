@@ -34,7 +34,10 @@ def clean_up(data: bytes, used: set[str], elsewhere: frozenset[str]) -> bytes:
         if lines is None:
             return data
         for edits, mentioned in _removals(lines, used, elsewhere):
-            candidate = splice(data, edits)
+            try:
+                candidate = splice(data, edits)
+            except ValueError:
+                continue
             if read_lines(candidate) is not None:
                 data = candidate
                 used |= mentioned
