@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +17,11 @@ from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+
+_MARKS = (
+    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
+    *("pyproject.toml", "tox.ini", "setup.cfg", "setup.py"),
+)
 
 
 def option(config: pytest.Config, name: str) -> str | None:
@@ -60,12 +66,19 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
 
 
 def project_path(config: pytest.Config) -> Path:
-    """Return the project's directory: pytest's root where an ini file marks it, else where pytest was started.
+    """Return the project's directory: the nearest one with a configuration file above what is to be tested.
 
-    Without an ini file pytest takes the common ancestor of all arguments, and the values of options that it does not
-    know yet are among those.
+    pytest's own root is used when it was given (`--rootdir`, `-c`). Else it is not asked: it takes the values of
+    options that it does not know yet (`--ssr-python PATH`) for tests, and finds the root of another project.
     """
-    return config.rootpath if config.inipath is not None else config.invocation_params.dir
+    if config.getoption("rootdir") or config.getoption("inifilename"):
+        return config.rootpath
+    here = config.invocation_params.dir
+    named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+    places = [p if p.is_dir() else p.parent for p in (here / a.partition("::")[0] for a in named) if p.exists()]
+    start = Path(os.path.commonpath(places or [here])).resolve()
+    marked = (f for f in (start, *start.parents) if any((f / name).is_file() for name in _MARKS))
+    return next(marked, here)
 
 
 def store_path(config: pytest.Config) -> Path:

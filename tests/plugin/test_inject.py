@@ -141,3 +141,17 @@ def test_an_artifacts_parser_is_never_imported(project: Path) -> None:
         assert "imported" not in done.stdout.replace("is not imported", "")
         assert "belongs to a bug artifact and is not imported" in done.stdout
     assert run(project).returncode == 0
+
+
+def test_an_interpreter_of_another_project_does_not_move_the_project(project: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    (other / "bin").mkdir(parents=True)
+    (other / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    (other / "test_other.py").write_text("def test_other():\n    pass\n")
+    python = other / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    python.chmod(0o755)
+    done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-python", str(python))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "7 of 7 tests" in done.stdout
+    assert artifacts(project)
