@@ -25,7 +25,7 @@ from pytest_ssr.errors import (
     SsrError,
     StoreError,
 )
-from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS
+from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, end_like_an_interrupt
 
 DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
 
@@ -34,6 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on standard error."""
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
+    end_like_an_interrupt()
     try:
         return run(arguments)
     except SsrError as error:

@@ -16,7 +16,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
-from pytest_ssr.opening import open_campaign
+from pytest_ssr.opening import end_like_an_interrupt, open_campaign
 from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, progress_line, summary_lines
 from pytest_ssr.validator import step_names
@@ -103,6 +103,8 @@ class InjectPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
+        if not self.worker:
+            end_like_an_interrupt()
         with options.user_errors():
             self.campaign = open_campaign(
                 options.project_path(self.config),

@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from pytest_ssr.sandbox.sampling import kill_marked
+
 PREFIX = "ssr-"
 OPAQUE = "user.overlay.opaque"
 _OWNER = "owner"
@@ -52,7 +54,7 @@ def discard(folder: Path) -> None:
 
 
 def reap() -> int:
-    """Remove the folders of sandboxes whose process was killed; returns how many."""
+    """Remove the folders of sandboxes whose process was killed, and what still runs in them; returns how many."""
     count = 0
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
@@ -63,6 +65,8 @@ def reap() -> int:
             try:
                 # A lock that this very process holds is refused too: it was taken through another opening.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # Where no namespace died with the owner, commands know the folder by their HOME.
+                kill_marked(os.fsencode(folder) + b"/")
                 discard(folder)
                 count += 1
             finally:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,31 @@ def test_reap_removes_only_what_nobody_owns(tmp_path: Path, monkeypatch: pytest.
     assert reap() == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([ours.name, "ssr-link"])
     folders.discard(ours)
+
+
+def test_reap_ends_what_a_killed_owner_left_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import sys, tempfile; tempfile.tempdir = sys.argv[1]\n"
+        "from pathlib import Path\n"
+        "from pytest_ssr.sandbox import load_provider\n"
+        "from pytest_ssr.sandbox.protocol import Limits\n"
+        "box = load_provider('process').open(Path(sys.argv[1], 'p'), mount_at='/w')\n"
+        "box.exec(['sh', '-c', 'echo $$ > pid.new; mv pid.new pid; exec sleep 100'], limits=Limits())\n"
+    )
+    (tmp_path / "p").mkdir()
+    owner = subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], cwd=Path(__file__).parents[2])
+    until = time.monotonic() + 30
+    while not (pids := list(tmp_path.glob("ssr-*/tree/pid"))) and time.monotonic() < until:
+        time.sleep(0.02)
+    left = int(pids[0].read_text())
+    owner.kill()
+    owner.wait()
+    os.kill(left, 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    assert reap() == 1
+    state = Path(f"/proc/{left}/stat")
+    assert not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z"
+    assert not list(tmp_path.glob("ssr-*"))
 
 
 def test_the_fake_answers_by_the_longest_prefix(tmp_path: Path) -> None:
