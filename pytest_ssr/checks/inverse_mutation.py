@@ -14,10 +14,15 @@ NAME = "inverse-mutation"
 
 
 def check(case: Case) -> Finding:
-    """Run the script once for each file or hunk reverted; a run without an end revives nothing."""
+    """Run the script once for each file or hunk reverted, and pytest itself where the script says that a test passes.
+
+    A run without an end revives nothing.
+    """
     for name, state in _without_one(case):
         run = case.script(state, f"buggy without {name}")
         revived = case.fail_to_pass & run.passing
+        if revived:
+            revived &= case.suite(state, f"buggy without {name}").passing
         case.files_control[name] = tuple(sorted(revived))
         if not revived:
             why = f" ({run.fault})" if run.fault else ""

@@ -9,7 +9,7 @@ NAME = "test-weakening"
 
 
 def check(case: Case) -> Finding:
-    """Run the script on the weakened state."""
+    """Run the script on the weakened state; pytest itself must bear it out."""
     if not case.artifact.weaken.files:
         return Finding(False, "test_weaken.diff is empty")
     run = case.script(case.weakened, "weakened")
@@ -28,5 +28,12 @@ def check(case: Case) -> Finding:
         return Finding(False, f"the weakened suite does not pass: {some(list(left))} fails")
     if run.exit_code != 0 and not failed:
         return Finding(False, f"the weakened suite does not pass: the script ended with status {run.exit_code}")
+    evidence = case.suite(case.weakened, "weakened")
+    if evidence.fault:
+        return Finding(False, f"pytest itself on the weakened state: {evidence.fault}")
+    disputed = run.passing - evidence.passing
+    unseen = (set(evidence.results) & case.fail_to_pass) - evidence.passing
+    if disputed or unseen:
+        return Finding(False, f"script and pytest disagree on the weakened state about {some(disputed | unseen)}")
     gone = len(case.fail_to_pass - set(run.statuses))
     return Finding(True, f"{len(hidden)} failures hidden, {gone} of them by removal; {len(run.passing)} tests pass")
