@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from pytest_ssr.checks.case import Case, Finding
 from pytest_ssr.verdict import RunRecord
@@ -35,7 +36,7 @@ def check(case: Case) -> Finding:
 
 
 def _invented(statuses: object, output: bytes) -> str | None:
-    """Return the first id whose function (or whole id) the output holds neither as it is nor as a JSON string.
+    """Return the first id that the output does not hold: neither whole nor its function, as it is or as a JSON string.
 
     The function is enough: a parser may put pytest's id together from what another runner prints.
     """
@@ -43,11 +44,12 @@ def _invented(statuses: object, output: bytes) -> str | None:
     for name in statuses:
         before, bracket, parameters = name.partition("[")
         function = before.rpartition("::")[2] + bracket + parameters
-        forms = (
-            t
-            for text in (name, function)
-            for t in (text.encode("utf-8", "surrogatepass"), json.dumps(text)[1:-1].encode())
-        )
-        if not any(form and form in output for form in forms):
+        if not any(form in output for form in _forms(name)) and not any(
+            re.search(rb"(?<![\w/-])" + re.escape(form) + rb"(?![\w-]|\.py)", output) for form in _forms(function)
+        ):
             return str(name)
     return None
+
+
+def _forms(text: str) -> tuple[bytes, bytes]:
+    return text.encode("utf-8", "surrogatepass"), json.dumps(text)[1:-1].encode()
