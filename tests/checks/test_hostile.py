@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 import time
@@ -24,7 +25,7 @@ for line in sys.stdin:
 print(json.dumps(found))
 """
 BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
-MARK = "ssr-hostile-mark"
+MARK = f"ssr-hostile-{os.getpid()}"  # another worker may be at the same attack
 
 
 @pytest.fixture(params=BOTH)
