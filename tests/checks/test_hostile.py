@@ -168,13 +168,14 @@ def test_a_parser_without_end(sandboxed, weak):
 
 def test_a_daemon_does_not_outlive_its_run(sandboxed, weak, tmp_path):
     late = tmp_path / "late"
-    script = (
-        f"(setsid sh -c 'sleep 2; echo {MARK} > {late}' > /dev/null 2>&1 &) ; "
-        f"python -c 'import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-        f'        os.closerange(0, 50)\n        time.sleep(2)\n        open("{late}", "w")  # {MARK}\'\n'
+    (tmp_path / "daemon.py").write_text(
+        f"import os, time  # {MARK}\nos.setsid()\nif os.fork():\n    os._exit(0)\nos.closerange(0, 50)\n"
+        f"while True:\n    open({str(late)!r}, 'w').close()\n    time.sleep(0.05)\n"
     )
-    judged(sandboxed, weak, attack(script))
-    time.sleep(2.5)
+    program = (tmp_path / "daemon.py").read_text()
+    judged(sandboxed, weak, attack(f"python -c \"$(cat <<'E'\n{program}E\n)\" &"))
+    late.unlink(missing_ok=True)
+    time.sleep(0.5)
     assert not late.exists()
 
 
