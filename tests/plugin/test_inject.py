@@ -14,7 +14,7 @@ import pytest
 
 
 def run(project: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", "--ssr-python", sys.executable, *arguments]
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={sys.executable}", *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
