@@ -20,10 +20,11 @@ from typing import Self
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox import folders
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
+from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.host import etc_files, kernel_mounts, remedy, system_binds, version
 from pytest_ssr.sandbox.layers import OverlayFiles
 from pytest_ssr.sandbox.mounting import launcher, overlay_works
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
+from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
 _SCRATCH = "/scratch"
@@ -73,7 +74,7 @@ class BubblewrapProvider:
             folders.discard(folder)
 
 
-class BubblewrapSandbox:
+class BubblewrapSandbox(FolderBacked):
     """A private view of a tree; between commands nothing runs and nothing is mounted."""
 
     def __init__(
@@ -173,44 +174,10 @@ class BubblewrapSandbox:
             words += ["--ro-bind", str(path), str(path)]
         return [*words, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
 
-    def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
-        """Return a regular file's content; see the protocol."""
-        files, relative = self._place(path)
-        data = files.read(relative, max_bytes)
-        if data is None:
-            raise FileNotFoundError(path)
-        return data
-
-    def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a regular file; see the protocol."""
-        files, relative = self._place(path)
-        files.write(relative, data, executable=executable)
-
-    def remove(self, path: str) -> None:
-        """Remove a file or link; see the protocol."""
-        files, relative = self._place(path)
-        files.remove(relative)
-
     def fork(self) -> Self:
         """Copy what was written, and nothing else."""
         self._require_open()
         return type(self)(self._tree, mount_at=self.root, readable=self._readable, overlay=self._overlay, like=self)
-
-    def close(self) -> None:
-        """Remove the folder; nothing runs between commands."""
-        folders.discard(self._folder)
-
-    def __enter__(self) -> Self:
-        """Return the sandbox itself."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Close it."""
-        self.close()
-
-    def _require_open(self) -> None:
-        if not self._folder.is_dir():
-            raise SandboxError("the sandbox is closed")
 
     def _place(self, path: str) -> tuple[OverlayFiles | PlainFiles, str]:
         self._require_open()

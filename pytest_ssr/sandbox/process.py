@@ -11,7 +11,8 @@ from typing import Self
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox import folders
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
+from pytest_ssr.sandbox.folder_backed import FolderBacked
+from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
 _MARKER = "SSR_SANDBOX_RUN"
@@ -35,7 +36,7 @@ class ProcessProvider:
         return ProcessSandbox(tree)
 
 
-class ProcessSandbox:
+class ProcessSandbox(FolderBacked):
     """A copied tree and a scratch folder beside it."""
 
     def __init__(self, tree: Path, scratch: Path | None = None) -> None:
@@ -76,44 +77,10 @@ class ProcessSandbox:
             marker=f"{_MARKER}={secret}",
         )
 
-    def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
-        """Return a regular file's content; see the protocol."""
-        files, relative = self._place(path)
-        data = files.read(relative, max_bytes)
-        if data is None:
-            raise FileNotFoundError(path)
-        return data
-
-    def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a regular file; see the protocol."""
-        files, relative = self._place(path)
-        files.write(relative, data, executable=executable)
-
-    def remove(self, path: str) -> None:
-        """Remove a file or link; see the protocol."""
-        files, relative = self._place(path)
-        files.remove(relative)
-
     def fork(self) -> Self:
         """Copy tree and scratch as they are now."""
         self._require_open()
         return type(self)(self._tree, self._scratch)
-
-    def close(self) -> None:
-        """Remove the folder; nothing runs between commands."""
-        folders.discard(self._folder)
-
-    def __enter__(self) -> Self:
-        """Return the sandbox itself."""
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Close it."""
-        self.close()
-
-    def _require_open(self) -> None:
-        if not self._folder.is_dir():
-            raise SandboxError("the sandbox is closed")
 
     def _place(self, path: str) -> tuple[PlainFiles, str]:
         self._require_open()
