@@ -15,7 +15,7 @@ from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import open_campaign
-from pytest_ssr.report import attempt_line, missed, progress_line, rejections, summary_lines
+from pytest_ssr.report import attempt_line, missed, progress_line, rejections, shown, summary_lines
 from pytest_ssr.store import Store
 
 _GIVE_UP_AFTER = 60
@@ -60,7 +60,7 @@ def inject(arguments: argparse.Namespace) -> int:
             terminal.say(line, kind)
         if not reached:
             terminal.say("fewer than wanted: try another --seed or --injector", "bad")
-        terminal.say(f"artifacts: {campaign.store.root / 'artifacts'}")
+        terminal.say(f"artifacts: {shown(campaign.store.root / 'artifacts')}")
     return DONE if reached else NO
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from pytest_ssr.attempt import Attempt, AttemptStatus
 
@@ -44,6 +45,12 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
+def shown(path: Path) -> str:
+    """Return a path as a reader finds it: relative to where they are, if it lies there."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
 def rejections(attempts: Sequence[Attempt]) -> list[tuple[str, int]]:
     """Return how many candidates each step rejected, most first."""
     steps = Counter(a.check for a in attempts if a.status in (AttemptStatus.REJECTED, AttemptStatus.TIMED_OUT))
@@ -79,7 +86,8 @@ def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -
     total = sum(map(len, places.values()))
     yield (
         "heading",
-        f"what the tests missed: {total} of {len(attempts)} changes survived, in {len(places)} places",
+        f"what the tests missed: {total} of {len(attempts)} changes survived, in {len(places)} "
+        f"place{'s' if len(places) > 1 else ''}",
     )
     attempted = tried(attempts)
     for (path, scope), survivors in list(places.items())[: None if diffs else most]:

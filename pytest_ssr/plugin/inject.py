@@ -18,7 +18,7 @@ from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.opening import end_like_an_interrupt, open_campaign
 from pytest_ssr.plugin import options
-from pytest_ssr.report import attempt_line, progress_line, summary_lines
+from pytest_ssr.report import attempt_line, progress_line, shown, summary_lines
 from pytest_ssr.validator import step_names
 
 _PER_WANTED = 30
@@ -123,7 +123,7 @@ class InjectPlugin:
         base, bench = self.campaign.baseline, self.campaign.bench
         terminal.write_line(
             f"ssr: {len(base.stable)} of {len(base.collected)} tests pass every time, one run takes "
-            f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {self.campaign.store.root}"
+            f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {shown(self.campaign.store.root)}"
         )
         if bench.interpreter.note:
             terminal.write_line(f"ssr: {bench.interpreter.note}", yellow=True)
@@ -247,7 +247,7 @@ class InjectPlugin:
             terminalreporter.write_line(
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
-        terminalreporter.write_line(f"artifacts: {self.campaign.store.root / 'artifacts'}")
+        terminalreporter.write_line(f"artifacts: {shown(self.campaign.store.root / 'artifacts')}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
