@@ -130,9 +130,9 @@ class InjectPlugin:
         if base.note:
             terminal.write_line(f"ssr: not collected: {base.note}", yellow=True)
         if base.set_aside:
-            shown = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
+            first = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
             more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
-            terminal.write_line(f"ssr: set aside: {', '.join(shown)}{more}")
+            terminal.write_line(f"ssr: set aside: {', '.join(first)}{more}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
