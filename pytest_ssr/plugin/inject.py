@@ -227,6 +227,8 @@ class InjectPlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Exit with 0 exactly when the wanted number was reached."""
+        if self.config.option.collectonly:
+            return
         plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if not self.worker and self.campaign is not None:
             self.campaign.settle(self._counted(), list(self.attempts.values()))
@@ -236,7 +238,7 @@ class InjectPlugin:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
-        if self.campaign is None:
+        if self.campaign is None or self.config.option.collectonly:
             return
         attempts = self._counted()
         terminalreporter.section("ssr")

@@ -155,3 +155,11 @@ def test_an_interpreter_of_another_project_does_not_move_the_project(project: Pa
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 of 7 tests" in done.stdout
     assert artifacts(project)
+
+
+def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
+    done = run(project, "--ssr-inject", "--ssr-count", "1", "--collect-only", "-q")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "::bug-validity" in done.stdout
+    assert "valid artifacts" not in done.stdout
+    assert artifacts(project) == {}
