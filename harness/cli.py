@@ -24,6 +24,7 @@ from pytest_ssr.errors import (
     SettingsError,
     SsrError,
     StoreError,
+    StoreWriteError,
 )
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, end_like_an_interrupt
 
@@ -47,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             SettingsError,
             StoreError,
         )
-        return USAGE if isinstance(error, wrong) and not isinstance(error, SandboxError) else BROKEN
+        broke = isinstance(error, SandboxError | StoreWriteError)
+        return USAGE if isinstance(error, wrong) and not broke else BROKEN
     except KeyboardInterrupt:
         print("ssr: interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
         return BROKEN

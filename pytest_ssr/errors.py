@@ -6,6 +6,7 @@ SsrError
 ├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
 │   └── SandboxUnavailableError
 ├── StoreError          the store cannot be read or written
+│   └── StoreWriteError a full disk, a read-only place; a run can go on once that is mended
 ├── SettingsError       an option has a value that makes no sense
 └── MissingExtraError   an optional package is not installed
 """
@@ -33,6 +34,10 @@ class SandboxUnavailableError(SandboxError):
 
 class StoreError(SsrError):
     """The store cannot be read or written."""
+
+
+class StoreWriteError(StoreError):
+    """The file system refused; what is finished stays, and the same command goes on later."""
 
 
 class SettingsError(SsrError):

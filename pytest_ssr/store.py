@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
-from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.snapshot import STORE_MARK
 from pytest_ssr.verdict import Verdict
 
@@ -175,7 +175,7 @@ class Store:
                 errno.EACCES: "permission is denied; choose another place with --store",
                 errno.ENOTDIR: "a file is in the way; choose another place with --store",
             }.get(error.errno or 0, f"{error.strerror or error}")
-            raise StoreError(f"cannot {what}: {advice} (what is finished is kept)") from None
+            raise StoreWriteError(f"cannot {what}: {advice} (what is finished is kept)") from None
 
 
 @functools.cache

@@ -16,6 +16,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.errors import SsrError
 from pytest_ssr.opening import end_like_an_interrupt, open_campaign
 from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, progress_line, shown, summary_lines
@@ -59,7 +60,12 @@ class CandidateStep(pytest.Item):
         """Make the step; when the candidate ends with it, say how."""
         node = self.parent
         assert isinstance(node, CandidateNode)
-        attempt = node.campaign.known(node.index) or self._made(node.opened())
+        try:
+            attempt = node.campaign.known(node.index) or self._made(node.opened())
+        except SsrError as error:
+            # A full disk, a sandbox that broke: the next candidate would meet the same.
+            self.session.shouldfail = f"ssr: {error}"
+            raise
         if attempt is None:
             return
         self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
@@ -80,6 +86,10 @@ class CandidateStep(pytest.Item):
         result = trial.validation.result(self.name)
         last = step_names()[-1]
         return trial.finish() if not result.passed or self.name == last else None
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
+        """Show our own errors as one line."""
+        return f"ssr: {excinfo.value}" if isinstance(excinfo.value, SsrError) else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the project's directory and the item's id, for reports."""

@@ -67,6 +67,46 @@ def test_the_fixtures_give_a_sandbox_and_each_artifact(project: Path) -> None:
     assert not (project / "new.txt").exists()
 
 
+BREAKING = """\
+from pathlib import Path
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import load_provider
+
+
+class Breaking:
+    name = "breaking"
+
+    def __init__(self):
+        self.inner = load_provider("process")
+
+    def probe(self):
+        return self.inner.probe()
+
+    def open(self, *arguments, **options):
+        if Path(__file__).with_name("broken").exists():
+            raise SandboxError("no room is left for a sandbox")
+        return self.inner.open(*arguments, **options)
+
+
+def pytest_ssr_sandboxes(config):
+    return {"breaking": Breaking()}
+
+
+def pytest_ssr_verdict(config, verdict):
+    Path(__file__).with_name("broken").touch()
+"""
+
+
+def test_a_sandbox_that_breaks_ends_the_run_with_one_message(project: Path) -> None:
+    (project / "conftest.py").write_text(BREAKING)
+    (project / ".gitignore").write_text("broken\n")
+    done = run(project, "--ssr-inject", "--ssr-count", "3", "--ssr-sandbox", "breaking", "-p", "no:cacheprovider")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "ssr: no room is left for a sandbox" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+    assert "1 failed, 1 valid" in done.stdout.splitlines()[-1]
+
+
 def test_each_hook_has_a_section_in_the_docs() -> None:
     page = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
     names = [n for n in vars(hookspecs) if n.startswith("pytest_ssr_")]
