@@ -235,7 +235,7 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(tmp_path: Path) -> None
         "store.put_record('verdicts', 'big', {'a': 'x' * 100000})\n"
     )
     done = subprocess.run([sys.executable, "-c", code, str(store.root)], capture_output=True, text=True, check=False)
-    assert "StoreError: cannot write" in done.stderr
+    assert "StoreWriteError: cannot write" in done.stderr
     assert "(what is finished is kept)" in done.stderr
     assert store.record("verdicts", "done") == {"a": 1}
     assert store.record("verdicts", "big") is None
