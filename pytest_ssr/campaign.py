@@ -35,7 +35,9 @@ class Trial:
         self.candidate = candidate
         self._campaign = campaign
         self._start = time.perf_counter()
-        self._bench = campaign.bench.scoped()
+        # A combination must earn its name: each of its parts has to matter, in the same file as well.
+        per_hunk = campaign.bench.settings.per_hunk or candidate.strategy == "combination"
+        self._bench = campaign.bench.scoped(per_hunk=per_hunk)
         self._state = candidate_state(campaign.snapshot, candidate)
         self.artifact: BugArtifact | None = None
         self.validation: Validation | None = None

@@ -83,9 +83,10 @@ class Workbench:
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
         self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
 
-    def scoped(self) -> Workbench:
+    def scoped(self, *, per_hunk: bool | None = None) -> Workbench:
         """Return a bench for one artifact: it shares the runs on the original and counts its own."""
-        other = Workbench(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
+        settings = self.settings if per_hunk is None else replace(self.settings, per_hunk=per_hunk)
+        other = Workbench(self.snapshot, self.provider, self.interpreter, settings, limits=self.limits)
         other._original_suites = self._original_suites
         other._original_scripts = self._original_scripts
         return other

@@ -137,10 +137,10 @@ def drop_elements(
 
 
 def _merged(edits: Sequence[Edit]) -> list[Edit]:
-    """Join deletions that overlap, such as those of two functions that both take the blank lines between them."""
+    """Join deletions that overlap or touch, such as those of neighbours and of the blank lines between them."""
     merged: list[Edit] = []
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
-        if merged and edit.start < merged[-1].end:
+        if merged and edit.start <= merged[-1].end:
             merged[-1] = Edit(merged[-1].start, max(merged[-1].end, edit.end), b"")
         else:
             merged.append(edit)

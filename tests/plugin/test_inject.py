@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -163,3 +164,11 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
     assert "::bug-validity" in done.stdout
     assert "valid artifacts" not in done.stdout
     assert artifacts(project) == {}
+
+
+def test_each_hunk_of_a_combination_matters(project: Path) -> None:
+    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-injector", "combination")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in (project / ".ssr" / "artifacts").iterdir():
+        verdict = json.loads((name / "artifact.json").read_text())["verdict"]
+        assert all(re.fullmatch(r"calc\.py hunk \d", part) for part in verdict["files_control"])

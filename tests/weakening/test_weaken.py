@@ -99,9 +99,11 @@ def test_the_last_counted_set_goes_alone() -> None:
     assert b'("v", [[1]])' in done.changes["t.py"]
 
 
-def test_neighbours_at_the_end_of_a_file_go_together() -> None:
-    source = "import os\n\n\ndef test_a():\n    os.stat\n\n\ndef test_b():\n    pass\n\n\ndef test_c():\n    pass\n"
-    ids = ["t.py::test_a", "t.py::test_b", "t.py::test_c"]
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_neighbours_at_the_end_of_a_file_go_together(count: int) -> None:
+    source = "import os\n\n\ndef test_a():\n    os.stat\n"
+    source += "".join(f"\n\ndef test_{n}():\n    pass\n" for n in range(count))
+    ids = ["t.py::test_a", *(f"t.py::test_{n}" for n in range(count))]
     done = run(source, ids[1:], ids)
     assert done.changes["t.py"].decode() == "import os\n\n\ndef test_a():\n    os.stat\n"
 

@@ -1,0 +1,250 @@
+"""A small project with a folder beside it, artifacts that attack, and the machine compared before and after each."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.sandbox.protocol import MIB
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+from pytest_ssr.validator import Validation
+from pytest_ssr.verdict import CheckResult, Verdict
+
+ADDING = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"
+TEST_ADD = """\
+from pkg.adding import add, double
+
+
+def test_nothing():
+    assert add(0, 0) == 0
+
+
+def test_double_nothing():
+    assert double(0) == 0
+"""
+TEST_ADD_MORE = """
+
+def test_add():
+    assert add(1, 2) == 3
+
+
+def test_double():
+    assert double(2) == 4
+"""
+FILES = {
+    "pkg/__init__.py": "",
+    "pkg/adding.py": ADDING,
+    "pkg/texts.py": "def shout(text):\n    return text.upper()\n",
+    "tests/test_add.py": TEST_ADD + TEST_ADD_MORE,
+    "tests/test_texts.py": 'from pkg.texts import shout\n\n\ndef test_shout():\n    assert shout("a") == "A"\n',
+    "conftest.py": "",
+    "pytest.ini": "[pytest]\n",
+}
+BUG = {"pkg/adding.py": ADDING.replace("a + b", "a - b")}
+WEAK = {"tests/test_add.py": TEST_ADD}
+TESTS = ("tests/test_add.py", "tests/test_texts.py")
+FAIL_TO_PASS = ("tests/test_add.py::test_add", "tests/test_add.py::test_double")
+PASS_TO_PASS = (
+    "tests/test_add.py::test_double_nothing",
+    "tests/test_add.py::test_nothing",
+    "tests/test_texts.py::test_shout",
+)
+BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
+MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
+PLACES = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
+
+Texts = Mapping[str, str | None]
+
+
+class Arena:
+    """One project in one sandbox with small limits; everything under `folder` must stay as it is."""
+
+    def __init__(self, folder: Path, sandbox: str) -> None:
+        self.folder = folder
+        self.project, self.beside = folder / "project", folder / "beside"
+        for name, text in FILES.items():
+            target = self.project / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text)
+        self.beside.mkdir()
+        (self.beside / "theirs.txt").write_text("theirs\n")
+        (self.project / "outside").symlink_to("../beside")
+        settings = RuleSettings(time_limit_s=6.0)
+        self.bench = open_workbench(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
+        self.bench.limits = replace(
+            self.bench.limits,
+            memory_bytes=768 * MIB,
+            processes=40,
+            output_bytes=2 * MIB,
+            file_bytes=16 * MIB,
+            disk_bytes=32 * MIB,
+        )
+        self.isolates = sandbox == "bubblewrap"
+        self.before = listing(folder)
+
+    def patch(self, changes: Texts, *, on_weakened: bool = False) -> Patch:
+        """Return the diff to these texts from the original, or from the state that a solver sees."""
+        state = self.bench.original
+        if on_weakened:
+            state = state.apply(self.patch(BUG)).apply(self.patch(WEAK))
+        new = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
+        return make_patch({p: (state.entry(p), entry) for p, entry in new.items()})
+
+    def artifact(
+        self,
+        *,
+        first: str = "",
+        script: str | None = None,
+        parser: str | None = None,
+        bug: Texts | Patch = BUG,
+        weaken: Texts | Patch = WEAK,
+        files: tuple[str, ...] = TESTS,
+    ) -> BugArtifact:
+        """Return an honest artifact but for what is given; `first` is done before the script's honest work."""
+        honest = own_script(TESTS, options=()).decode()
+        # The export marks all processes of the attack.
+        text = script if script is not None else honest
+        marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
+        return BugArtifact(
+            script=marked.encode(),
+            test_files=files,
+            parser=own_parser() if parser is None else parser.encode(),
+            bug=bug if isinstance(bug, Patch) else self.patch(bug),
+            weaken=weaken if isinstance(weaken, Patch) else self.patch(weaken),
+        )
+
+    def judge(self, **parts: object) -> Verdict:
+        """Judge the artifact made of these parts by the whole rule."""
+        return Validation(self.artifact(**parts), self.bench.scoped()).verdict()  # type: ignore[arg-type]
+
+    def step(self, name: str, **parts: object) -> CheckResult:
+        """Judge up to one step, and return that."""
+        return Validation(self.artifact(**parts), self.bench.scoped()).result(name)  # type: ignore[arg-type]
+
+    def printed(self, script: str) -> bytes:
+        """Return what a script prints on the original."""
+        run, _ = self.bench.scoped().script(self.bench.original, self.artifact(script=script))
+        return run.output
+
+    def grade(self, patch: Texts | Patch) -> Grade:
+        """Grade a solver's patch of the honest artifact."""
+        chosen = patch if isinstance(patch, Patch) else self.patch(patch, on_weakened=True)
+        return grade_patch(
+            self.bench.scoped(),
+            self.artifact(),
+            chosen,
+            fail_to_pass=FAIL_TO_PASS,
+            pass_to_pass=PASS_TO_PASS,
+            like_s=0.5,
+        )
+
+
+def listing(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return mode and content hash (or link target) of everything below a folder."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        info = path.lstat()
+        if path.is_symlink():
+            content = os.readlink(path)
+        else:
+            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        found[str(path.relative_to(folder))] = (info.st_mode, content)
+    return found
+
+
+def marked_processes() -> list[str]:
+    """Return what runs with the marker among its words or variables."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        for name in ("cmdline", "environ"):
+            try:
+                text = (path / name).read_bytes()
+            except OSError:
+                continue
+            if MARKER.encode() in text:
+                found.append(f"{path.name}: {text[:200]!r}")
+    return found
+
+
+@pytest.fixture(scope="session")
+def open_arena(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Arena]:
+    """Open one arena for each sandbox; its runs on the original are shared."""
+    opened: dict[str, Arena] = {}
+
+    def get(sandbox: str) -> Arena:
+        if sandbox not in opened:
+            opened[sandbox] = Arena(tmp_path_factory.mktemp("arena"), sandbox)
+        return opened[sandbox]
+
+    return get
+
+
+@pytest.fixture
+def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Give sandboxes a folder of their own; after the test it is empty, nothing runs on, no name has the marker."""
+    own = tmp_path / "tmp"
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    yield
+    assert [p.name for p in own.iterdir()] == [], "folders of sandboxes are left"
+    until = time.monotonic() + 2
+    while (left := marked_processes()) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left == [], "processes of the attack are left"
+    planted = [str(p) for place in PLACES if place.is_dir() for p in place.glob(f"*{MARKER}*")]
+    assert planted == [], "files of the attack are left"
+
+
+def _guarded(arena: Arena) -> Iterator[Arena]:
+    yield arena
+    assert listing(arena.folder) == arena.before, "the project, its neighbour or the store was changed"
+
+
+@pytest.fixture(params=BOTH)
+def arena(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+    """Each sandbox."""
+    yield from _guarded(open_arena(request.param))
+
+
+@pytest.fixture
+def isolated(clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+    """The sandbox that isolates."""
+    yield from _guarded(open_arena("bubblewrap"))
+
+
+@pytest.fixture
+def copied(clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+    """The sandbox that copies and limits; enough where the attack is not about the machine."""
+    yield from _guarded(open_arena("process"))
+
+
+@pytest.fixture(scope="session")
+def marker() -> str:
+    """A text by which what an attack leaves is known."""
+    return MARKER
+
+
+@pytest.fixture(scope="session")
+def texts() -> dict[str, str]:
+    """The project's files by path."""
+    return dict(FILES)
+
+
+@pytest.fixture(scope="session")
+def weak() -> dict[str, str]:
+    """The honest weakening."""
+    return dict(WEAK)
