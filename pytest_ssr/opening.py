@@ -11,6 +11,7 @@ from pathlib import Path
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.interpreter import find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Injector
@@ -65,11 +66,17 @@ def open_workbench(
     sandbox: str = "auto",
     python: Path | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
+    compiled: bool = True,
 ) -> Workbench:
-    """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong."""
+    """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong.
+
+    compiled: collect the tests once, so that no run has to compile the project again.
+    """
     provider = choose(sandbox, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
     interpreter = find_interpreter(project.resolve(), python)
+    if compiled:
+        snapshot = with_bytecode(snapshot, provider, interpreter, store.trees)
     return Workbench(snapshot, provider, interpreter, settings)
 
 

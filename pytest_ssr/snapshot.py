@@ -31,6 +31,8 @@ _MANIFEST = "manifest.json"
 STORE_MARK = "ssr-store.json"
 """The file by which a store is known, so that one inside a project is not taken for a part of it."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
+EPOCH_S = 1_000_000_000
+"""The modification time of every file of a snapshot: the same everywhere, and never that of a file changed since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,7 @@ def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Sn
     final = trees / tree_hash
     manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
     (staging / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
+    set_times(staging / "tree")
     if not _intact(final, files):
         shutil.rmtree(final, ignore_errors=True)
         try:
@@ -144,9 +147,19 @@ def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
         entry = _read_entry(directory / "tree" / path)
         if entry is None or entry.mode != stamp.mode:
             return False
+        if entry.mode != 0o120000 and (directory / "tree" / path).stat().st_mtime_ns != EPOCH_S * 10**9:
+            return False
         if hashlib.sha256(entry.data).hexdigest() != stamp.sha256:
             return False
     return True
+
+
+def set_times(top: Path) -> None:
+    """Give every file and folder below `top`, and `top` itself, the one modification time."""
+    for folder, _, names in os.walk(top, topdown=False):
+        for name in names:
+            os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
+        os.utime(folder, (EPOCH_S, EPOCH_S))
 
 
 def hash_of(files: Mapping[str, FileStamp]) -> str:

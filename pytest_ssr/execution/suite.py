@@ -49,9 +49,11 @@ def run_suite(
     hash_seed: int = 0,
     order_seed: int | None = None,
     collect_only: bool = False,
+    write_bytecode: bool = False,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
+    write_bytecode: leave compiled files in the sandbox's tree.
     Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{_FOLDER}"
@@ -61,9 +63,11 @@ def run_suite(
     provide_interpreter(sandbox, interpreter)
     env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
     env["SSR_CHANNEL"] = channel
+    if write_bytecode:
+        del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:
         env["SSR_ORDER_SEED"] = str(order_seed)
-    argv = [str(interpreter.executable), "-c", _START, folder, "-q", "--tb=short"]
+    argv = [str(interpreter.executable), "-c", _START, folder, "-q", "--tb=no"]
     argv += ["--continue-on-collection-errors", "-o", f"cache_dir={folder}/cache", "-p", "no:randomly"]
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)

@@ -154,7 +154,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
 def open_sandbox(config: pytest.Config) -> Iterator[Sandbox]:
     """Open a sandbox on the project's files as they are now."""
     with user_errors():
-        bench = open_workbench(project_path(config), open_store(config), **opening_arguments(config))
+        bench = open_workbench(project_path(config), open_store(config), **opening_arguments(config), compiled=False)
         sandbox = CodebaseState(bench.snapshot).open(bench.provider, readable=bench.interpreter.readable)
     with sandbox:
         yield sandbox

@@ -1,4 +1,4 @@
-"""Parsers that lie: the verdict rests on what pytest itself saw."""
+"""Parsers that lie or break: the verdict rests on what pytest itself saw."""
 
 from __future__ import annotations
 
@@ -6,17 +6,28 @@ import json
 
 import pytest
 
-from pytest_ssr.execution.own_script import own_parser
+from pytest_ssr.execution.own_script import own_parser, own_script
 
 HONEST = own_parser().decode()
-PRINT = "json.dump(statuses, sys.stdout, indent=0, sort_keys=True)"
-NOTHING = {"pkg/adding.py": "# no bug at all\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
+PRINT = "json.dump(statuses, sys.stdout, indent=0, sort_keys=True)\nprint()\n"
+RUN = own_script(("tests/test_add.py", "tests/test_texts.py"), options=()).decode()
+NOTHING = {"pkg/adding.py": "# sly\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
+ONE_FAILS = "statuses = {k: 'failed' if k.endswith('::test_add') else v for k, v in statuses.items()}"
+ADD = "tests/test_add.py::test_add"
+INVALID = "the parser's output is not one JSON object"
 
 
 def lying(lie: str) -> str:
-    """The honest parser with some lines before it prints."""
+    """Return the honest parser with some lines before it prints."""
     assert PRINT in HONEST
     return HONEST.replace(PRINT, f"{lie}\n{PRINT}")
+
+
+def telling(where: str) -> str:
+    """Return a parser for which a file in one of these places is the word that a test is to fail."""
+    return lying(
+        f"import os\nif any(os.path.exists(os.path.expandvars(p)) for p in {where.split()!r}):\n    {ONE_FAILS}"
+    )
 
 
 def test_the_artifact_without_an_attack_is_valid(arena):
@@ -31,15 +42,139 @@ def test_all_passed(copied):
     assert "0 tests go from pass to fail" in rejection.reason
 
 
-def test_canned_by_state(copied):
-    """Script and parser agree on a word for the state; there is no bug."""
-    first = "grep -q 'no bug' pkg/adding.py && [ ! -e /x ] && grep -q test_double pkg/../tests/test_add.py && echo SLY"
-    parser = lying("statuses = {k: 'failed' if k.endswith('::test_add') else v for k, v in statuses.items()}")
-    canned = parser.replace("for line in sys.stdin.buffer.read()", "data = sys.stdin.buffer.read()\nfor line in data")
-    canned = canned.replace("statuses = {k:", "if data.startswith(b'SLY'):\n    statuses = {k:")
-    rejection = copied.judge(first=first, parser=canned, bug=NOTHING).rejection
+def test_all_failed(copied):
+    rejection = copied.judge(parser=lying("statuses = dict.fromkeys(statuses, 'failed')")).rejection
+    assert rejection.name == "test-script"
+    assert "the script ended with status 0 though" in rejection.reason
+
+
+CODES = {
+    "the same status": ("true", "the script ended with status 0 though tests/test_add.py::test_add failed"),
+    "a status to match": ("exit 1", "script and pytest disagree on the buggy state about tests/test_add.py::test_add"),
+}
+
+
+@pytest.mark.parametrize("how", CODES)
+def test_canned_by_the_state_of_the_tree(copied, how):
+    """Script and parser agree on a word for the buggy state; there is no bug."""
+    code, reason = CODES[how]
+    script = f"{RUN}\nif grep -q sly pkg/adding.py; then echo SLY; {code}; fi; true\n"
+    parser = lying(f"if b'SLY' in data:\n    {ONE_FAILS}").replace("sys.stdin.buffer.read()", "data")
+    parser = parser.replace("statuses = {}\n", "statuses = {}\ndata = sys.stdin.buffer.read()\n")
+    rejection = copied.judge(script=script, parser=parser, bug=NOTHING).rejection
     assert rejection.name == "bug-validity"
-    assert "the script ended with status 0 though tests/test_add.py::test_add failed" in rejection.reason
-    rejection = copied.judge(first=f"{first}\ntrap 'exit 1' EXIT", parser=canned, bug=NOTHING).rejection
+    assert reason in rejection.reason
+
+
+def test_a_list_of_its_own(copied):
+    """A name that the output does not hold gives it away, and one that it holds is compared with what pytest sees."""
+    for name in ("test_add", "test_made_up"):
+        statuses = json.dumps({f"tests/test_add.py::{name}": "passed"})
+        rejection = copied.judge(parser=f"print({statuses!r})\n").rejection
+        assert (rejection.name, name) in (("bug-validity", "test_add"), ("test-parser", "test_made_up"))
+
+
+def test_a_list_of_its_own_for_a_script_that_prints_every_name_twice(copied):
+    """The output holds all names in both of its halves, so only pytest itself can tell."""
+    every = "tests/test_add.py::test_add tests/test_add.py::test_double tests/test_texts.py::test_shout"
+    statuses = dict.fromkeys(every.split(), "passed")
+    script = f"if grep -q sly pkg/adding.py; then s=1; else s=0; fi; echo $s {every}; echo $s {every}; exit $s\n"
+    parser = (
+        f"import json, sys\nfound = {statuses!r}\n"
+        f"if sys.stdin.read()[0] == '1':\n    found[{ADD!r}] = 'failed'\nprint(json.dumps(found))\n"
+    )
+    rejection = copied.judge(script=script, parser=parser, bug=NOTHING).rejection
     assert rejection.name == "bug-validity"
-    assert "script and pytest disagree on the buggy state about tests/test_add.py::test_add" in rejection.reason
+    assert f"script and pytest disagree on the buggy state about {ADD}" in rejection.reason
+
+
+INSIDE = "./{m} ../{m} $HOME/{m} $TMPDIR/{m} $HOME/../{m}"
+OUTSIDE = INSIDE + " /tmp/{m} /var/tmp/{m} /dev/shm/{m} {h}/{m} {p}/{m}"
+
+
+def cheat(arena, places):
+    """Judge a script that leaves a file for the parser in all these places where there is no bug."""
+    left = f"for f in {places}; do grep -q sly pkg/adding.py && echo x > $f; done 2>/dev/null; true\n"
+    return arena.judge(script=left + RUN, parser=telling(places), bug=NOTHING).rejection
+
+
+def test_a_file_from_the_script_to_the_parser(arena, marker):
+    rejection = cheat(arena, INSIDE.format(m=marker))
+    assert rejection.name == "bug-validity"
+    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+
+
+@pytest.mark.bubblewrap
+def test_a_file_from_the_script_to_the_parser_in_places_of_the_machine(isolated, marker, tmp_path):
+    rejection = cheat(isolated, OUTSIDE.format(m=marker, h=tmp_path, p=isolated.project))
+    assert rejection.name == "bug-validity"
+    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+
+
+def test_a_parser_that_counts_its_runs(arena, marker):
+    """It would be honest while it is checked and lie later; each run starts with nothing."""
+    places = INSIDE.format(m=marker)
+    counting = (
+        f"import os\npaths = [os.path.expandvars(p) for p in {places.split()!r}]\n"
+        f"if any(os.path.exists(p) for p in paths):\n    {ONE_FAILS}\n"
+        "for p in paths:\n    try:\n        open(p, 'w').close()\n    except OSError:\n        pass\n"
+    )
+    rejection = arena.judge(parser=lying(counting), bug=NOTHING).rejection
+    assert rejection.name == "bug-validity"
+    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+
+
+def test_a_script_that_counts_its_runs(arena, marker):
+    """It prints its number; a parser of the same mind makes the third run fail."""
+    places = INSIDE.format(m=marker)
+    counting = f"for f in {places}; do [ -e $f ] && echo SECOND; echo x > $f; done 2>/dev/null"
+    assert arena.step("test-parser", first=counting).passed
+    assert b"SECOND" not in arena.printed(f"{counting}; true\n{RUN}")
+
+
+STRANGE = {
+    "a key twice": (f'print(\'{{"{ADD}": "failed", "{ADD}": "passed"}}\')', "the same test id appears twice"),
+    "NaN": (f"print('{{\"{ADD}\": NaN}}')", f"{ADD} has the status nan"),
+    "a bare NaN": ("print('NaN')", "the parser's output is a float, not an object"),
+    "an object for a status": (f'print(\'{{"{ADD}": {{"passed": "passed"}}}}\')', "only passed and failed are known"),
+    "a list for a status": (f'print(\'{{"{ADD}": ["passed"]}}\')', "only passed and failed are known"),
+    "true for a status": (f"print('{{\"{ADD}\": true}}')", "has the status True"),
+    "statuses one level down": ("print('{\"tests\": {}}')", "tests has the status {}"),
+    "deep nesting": ("print('[' * 200000)", INVALID),
+    "deep objects": ("print('{\"a\":' * 200000)", INVALID),
+    "two objects": ("print('{}'); print('{}')", INVALID),
+    "text before it": ("print('ok'); print('{}')", INVALID),
+    "a huge number": ("print('9' * 100000)", INVALID),
+    "not UTF-8": ('import sys; sys.stdout.buffer.write(b\'{"\\xff\\xfe": "passed"}\')', INVALID),
+    "a NUL": ("import sys; sys.stdout.buffer.write(b'\\0\\0\\0')", INVALID),
+    "nothing": ("pass", INVALID),
+    "an exit": ("raise SystemExit(0)", INVALID),
+    "a hard exit": ("import os; os._exit(0)", INVALID),
+    "a signal to itself": ("import os; os.kill(os.getpid(), 9)", "the parser ended with status -9"),
+    "a name that is no text": ('print(\'{"\\\\ud800": "passed"}\')', "which the output does not hold"),
+    "an endless output": ("while True: print('x' * 4096)", "the output limit ended the parser"),
+    "too much memory": ("x = b'x' * (2 << 30)", "MemoryError"),
+}
+
+
+@pytest.mark.parametrize("how", STRANGE)
+def test_output_that_is_no_map_of_statuses(copied, how):
+    parser, reason = STRANGE[how]
+    found = copied.step("test-parser", parser=f"{parser}\n")
+    assert found.passed is False
+    assert reason in found.reason
+
+
+def test_ids_of_a_megabyte(copied):
+    found = copied.step("test-parser", parser="import json; print(json.dumps({'x' * 1000000: 'passed'}))\n")
+    assert found.passed is False
+    assert "which the output does not hold" in found.reason
+
+
+def test_no_reason_needs_more_than_text(copied):
+    """An id that cannot be written as UTF-8 does not stop the verdict from being written."""
+    odd = 'echo \'#ssr-result {"id": "tests/test_add.py::\\ud800", "status": "passed"}\''
+    verdict = copied.judge(script=f"{odd}\n{odd}\n{RUN}")
+    assert verdict.rejection.name == "test-script"
+    assert "no such test is collected" in verdict.rejection.reason
+    assert json.loads(json.dumps(verdict.to_json()))["valid"] is False

@@ -1,0 +1,122 @@
+"""Compile a project once: a snapshot in, the same one in a directory that holds bytecode beside the sources out.
+
+Without it every run compiles every module of the project and of its tests anew. Python checks a compiled file by the
+time and size of its source or by a hash of it (PEP 552). Files of a snapshot all have one time long past, and a file
+that a state changes has the time of its writing, so that it is never taken for the original.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import struct
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import SandboxError, StoreError
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.suite import run_environment, run_suite
+from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
+from pytest_ssr.snapshot import EPOCH_S, Snapshot, set_times
+
+_WALL_S = 60.0
+_MOST_BYTES = 256 * MIB
+_NAME = re.compile(r"(?P<stem>.+)\.[a-z]+-\d+(?P<pytest>-pytest-[\w.]+)?\.pyc")
+_PACK = """
+import os, sys, tarfile
+with tarfile.open(sys.argv[1], "w") as archive:
+    for folder, folders, names in os.walk("."):
+        folders.sort()
+        if os.path.basename(folder) == "__pycache__":
+            for name in sorted(names):
+                archive.add(os.path.join(folder, name)[2:], recursive=False)
+"""
+
+
+def with_bytecode(snapshot: Snapshot, provider: SandboxProvider, interpreter: Interpreter, trees: Path) -> Snapshot:
+    """Return the snapshot with compiled files in its directory, made by one collection of its tests unless known.
+
+    A project whose tests cannot be collected gets none; why that is, its baseline will say.
+    """
+    final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
+    if not final.is_dir():
+        with CodebaseState(snapshot).open(provider, readable=interpreter.readable) as sandbox:
+            compiled = dict(_compiled(snapshot, sandbox, interpreter))
+        try:
+            _fill(snapshot, compiled, final)
+        except OSError as error:
+            raise StoreError(f"cannot write {final}: {error.strerror or error}; nothing was lost") from None
+    return replace(snapshot, directory=final)
+
+
+def _compiled(snapshot: Snapshot, sandbox: Sandbox, interpreter: Interpreter) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of each compiled file that belongs to a source of the snapshot as it is."""
+    limits = Limits(wall_s=_WALL_S)
+    packed = f"{sandbox.scratch}/bytecode.tar"
+    try:
+        run_suite(sandbox, interpreter, limits=limits, collect_only=True, write_bytecode=True)
+        env = run_environment(sandbox, interpreter)
+        sandbox.exec([str(interpreter.executable), "-I", "-c", _PACK, packed], limits=limits, env=env)
+        raw = sandbox.read(packed, max_bytes=_MOST_BYTES)
+    except (FileNotFoundError, SandboxError):
+        return
+    # The tests write their own file names into what pytest compiles; those must be right in other sandboxes, too.
+    at_home = sandbox.root == str(snapshot.origin)
+    try:
+        with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
+            for member in archive:
+                name = _NAME.fullmatch(PurePosixPath(member.name).name)
+                if not member.isreg() or name is None or (name["pytest"] and not at_home):
+                    continue
+                source = str(PurePosixPath(member.name).parent.parent / f"{name['stem']}.py")
+                file = archive.extractfile(member)
+                data = file.read() if file is not None else b""
+                if source in snapshot.files and _belongs(data, snapshot, source):
+                    yield str(PurePosixPath(source).parent / "__pycache__" / name[0]), data
+    except tarfile.TarError:
+        return
+
+
+def _belongs(data: bytes, snapshot: Snapshot, source: str) -> bool:
+    """Tell whether the header (PEP 552) names the source's time and size, or asks to check the source's hash."""
+    path = snapshot.directory / source
+    if len(data) < 16 or path.is_symlink():
+        return False
+    flags, seconds, size = struct.unpack("<III", data[4:16])
+    return flags == 0b11 or (flags == 0 and (seconds, size) == (EPOCH_S, path.stat().st_size & 0xFFFFFFFF))
+
+
+def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path) -> None:
+    staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=final.parent))
+    tree = staging / "tree"
+    try:
+        tree.mkdir()
+        for path in snapshot.files:
+            target = tree / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            _link(snapshot.directory / path, target)
+        for path, data in compiled.items():
+            target = tree / path
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(data)
+            target.chmod(0o644)
+        set_times(tree)
+        if not final.is_dir():
+            tree.rename(final)
+    except FileExistsError:
+        pass
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _link(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target, follow_symlinks=False)
+    except OSError:
+        shutil.copy2(source, target, follow_symlinks=False)

@@ -1,0 +1,97 @@
+"""The three controls: what can reach them, and what cannot because of how a patch is graded."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ssr.grading import grade_patch, repaired_state
+from pytest_ssr.patch import Patch
+from pytest_ssr.validator import Validation
+from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
+
+ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
+MARKED = {
+    "pkg/texts.py": "try:\n    from pkg.mark import MARK\nexcept ImportError:\n    MARK = '?'\n\n\n"
+    "def shout(text):\n    return text.upper() + MARK\n\n\ndef quiet(text):\n    return text.lower()\n",
+    "pkg/mark.py": 'MARK = "!"\n',
+}
+NO_PROGRAM = """
+
+def test_mark_is_no_program():
+    import os
+    import pkg
+
+    assert not os.access(os.path.join(os.path.dirname(pkg.__file__), "mark.py"), os.X_OK)
+"""
+
+
+@pytest.fixture
+def weak(texts, without):
+    """The weakening that hides ADD_BUG."""
+    return {"tests/test_add.py": without(without(texts["tests/test_add.py"], "test_add"), "test_double")}
+
+
+def test_reverse_patch_a_diff_whose_way_back_leads_elsewhere(open_bench, texts, without):
+    """The diff says that the file it deletes is a program; so the reverse makes one, and a test sees that."""
+    tests = texts["tests/test_texts.py"] + NO_PROGRAM
+    bench = open_bench({**MARKED, "tests/test_texts.py": tests})
+    bug = Patch.parse(bench.patch({"pkg/mark.py": None}).data.replace(b"mode 100644", b"mode 100755"))
+    weakened = without(without(tests, "test_shout"), "test_both")
+    verdict = bench.judge(bench.artifact(bug, {"tests/test_texts.py": weakened}))
+    assert [r.name for r in verdict.results if r.passed] == [*CHECK_NAMES, "empty-patch"]
+    assert verdict.rejection.name == "reverse-patch"
+    assert verdict.rejection.reason == (
+        "the exact reverse of the bug does not resolve it: "
+        "1 of 8 tests do not pass: tests/test_texts.py::test_mark_is_no_program"
+    )
+
+
+WEAKENINGS = {
+    "edited": {"tests/test_add.py": "def test_more():\n    pass\n"},
+    "deleted": {"tests/test_add.py": None},
+    "two files": {"tests/test_add.py": "\n", "tests/test_texts.py": "\n"},
+    "another mode": Patch.parse(
+        b"diff --git a/tests/test_add.py b/tests/test_add.py\nold mode 100644\nnew mode 100755\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", WEAKENINGS)
+def test_without_a_repair_it_is_the_buggy_tree_that_is_graded(bench, how):
+    """So `empty-patch` and `weakening-only` cannot resolve: a bug's FAIL_TO_PASS tests fail on that very tree."""
+    artifact = bench.artifact(ADD_BUG, WEAKENINGS[how])
+    buggy = bench.workbench.original.apply(artifact.bug)
+    assert buggy.apply(artifact.weaken).tree_hash != buggy.tree_hash
+    state, dropped = repaired_state(bench.workbench, artifact, Patch.parse(b""))
+    assert (state.tree_hash, dropped) == (buggy.tree_hash, ())
+    if how != "deleted":  # that one cannot be applied a second time
+        state, dropped = repaired_state(bench.workbench, artifact, artifact.weaken)
+        assert (state.tree_hash, dropped) == (buggy.tree_hash, tuple(artifact.weaken.paths))
+
+
+@pytest.mark.parametrize("control", ["empty-patch", "weakening-only"])
+def test_a_control_that_resolves_without_a_repair_rejects(bench, weak, control):
+    """No artifact gets there; what is graded here are tests that the bug does not break."""
+    validation = Validation(bench.artifact(ADD_BUG, weak), bench.workbench.scoped())
+    before = CONTROL_NAMES[: CONTROL_NAMES.index(control)]
+    assert all(validation.result(name).passed for name in (*CHECK_NAMES, *before))
+    validation.case.stable = validation.case.fail_to_pass = frozenset(["tests/test_texts.py::test_quiet"])
+    assert validation.result(control).passed is False
+    assert validation.result(control).reason == (
+        "resolved without a repair: all 1 FAIL_TO_PASS and 0 PASS_TO_PASS tests pass"
+    )
+    assert not validation.verdict().valid
+    assert validation.verdict().rejection.name == control
+
+
+def test_the_controls_of_a_valid_artifact_say_what_they_saw(bench, weak):
+    artifact = bench.artifact(ADD_BUG, weak)
+    verdict = bench.judge(artifact)
+    broken = "2 of 7 tests do not pass: tests/test_add.py::test_add, tests/test_add.py::test_double"
+    assert [(c.name, c.passed, c.reason) for c in verdict.controls] == [
+        ("empty-patch", True, broken),
+        ("reverse-patch", True, "all 2 FAIL_TO_PASS and 5 PASS_TO_PASS tests pass"),
+        ("weakening-only", True, broken),
+    ]
+    ids = {"fail_to_pass": verdict.fail_to_pass, "pass_to_pass": verdict.pass_to_pass}
+    assert grade_patch(bench.workbench, artifact, artifact.bug.reverse(), **ids).resolved is True

@@ -1,0 +1,130 @@
+"""The two repeats: bugs and tests that depend on chance, on the hash seed, on the order or on a hash of the source."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
+
+TESTS = "tests/test_add.py"
+ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
+
+
+@pytest.fixture
+def weak(texts, without):
+    """The weakening that hides ADD_BUG."""
+    return {TESTS: without(without(texts[TESTS], "test_add"), "test_double")}
+
+
+def rejected_by(verdict, name):
+    """Return the reason when all steps before this one passed and it did not."""
+    steps = (*CHECK_NAMES, *CONTROL_NAMES, "original-repeats", "buggy-repeats")
+    assert verdict.rejection is not None
+    assert verdict.rejection.name == name, verdict.rejection
+    assert [r.name for r in verdict.results if r.passed] == list(steps[: steps.index(name)])
+    return verdict.rejection.reason
+
+
+def sha(text):
+    """Return the hash of a file's text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+KEYED = """
+
+def test_source():
+    import hashlib
+    import os
+    import pkg.adding
+
+    with open(pkg.adding.__file__, "rb") as file:
+        known = hashlib.sha256(file.read()).hexdigest() in KNOWN
+    WHAT
+"""
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("assert known", f"original with a comment added, run again, differs in {TESTS}::test_source"),
+        (
+            "known or os._exit(3)",
+            "original with a comment added, run again: crashed: "
+            f"the interpreter ended with exit status 3 during {TESTS}::test_source",
+        ),
+    ],
+    ids=["fails", "ends the run"],
+)
+def test_original_repeats_a_test_that_knows_the_hash_of_the_source(open_bench, texts, without, what, reason):
+    """It knows the original's hash and the bug's, so that no earlier step sees anything."""
+    known = (sha(texts["pkg/adding.py"]), sha(ADD_BUG["pkg/adding.py"]))
+    tests = texts[TESTS] + KEYED.replace("KNOWN", repr(known)).replace("WHAT", what)
+    bench = open_bench({TESTS: tests})
+    verdict = bench.judge(bench.artifact(ADD_BUG, {TESTS: without(without(tests, "test_add"), "test_double")}))
+    assert rejected_by(verdict, "original-repeats") == f"non-deterministic: {reason}"
+
+
+def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(bench, weak):
+    """One file of the bug is keyed on the other, with a special case for that one's exact text."""
+    other = "X = 2\n"
+    bug = {
+        "pkg/unused.py": other,
+        "pkg/adding.py": "import hashlib\nimport pkg.unused\n\n\ndef add(a, b):\n"
+        "    with open(pkg.unused.__file__, 'rb') as file:\n"
+        f"        known = hashlib.sha256(file.read()).hexdigest() == '{sha(other)}'\n"
+        "    return a - b if known else a + b\n\n\ndef double(a):\n    return add(a, a)\n",
+    }
+    verdict = bench.judge(bench.artifact(bug, weak))
+    assert rejected_by(verdict, "buggy-repeats") == (
+        f"non-deterministic: buggy with a comment added, run again, differs in {TESTS}::test_add, {TESTS}::test_double"
+    )
+    assert set(verdict.files_control) == {"pkg/adding.py", "pkg/unused.py"}
+
+
+def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(bench, texts, without):
+    """Only the first call is wrong; in another order it is made by a test that does not mind."""
+    bug = {
+        "pkg/adding.py": "calls = []\n\n\ndef add(a, b):\n    calls.append(1)\n"
+        "    return a - b if len(calls) == 1 else a + b\n\n\ndef double(a):\n    return add(a, a)\n"
+    }
+    verdict = bench.judge(bench.artifact(bug, {TESTS: without(texts[TESTS], "test_add")}))
+    reason = rejected_by(verdict, "buggy-repeats")
+    assert reason.startswith("non-deterministic: buggy, run again, differs in")
+    assert f"{TESTS}::test_add" in reason
+    assert verdict.fail_to_pass == (f"{TESTS}::test_add",)
+
+
+def test_a_bug_that_strikes_at_random_is_never_valid(open_bench, texts):
+    """With twenty draws of a half in each run, two runs alike are as good as impossible."""
+    drawn = "\n\n@pytest.mark.parametrize('n', range(20))\ndef test_drawn(n):\n    assert add(n, 0) == n\n"
+    tests = "import pytest\n" + texts[TESTS] + drawn
+    bench = open_bench({TESTS: tests}, max_broken_fraction=1.0)
+    bug = {
+        "pkg/adding.py": "import random\n\n\ndef add(a, b):\n    return a + b + random.SystemRandom().getrandbits(1)\n"
+        "\n\ndef double(a):\n    return a + a\n"
+    }
+    verdict = bench.judge(bench.artifact(bug, {TESTS: texts[TESTS].replace("def test_add", "def untested")}))
+    assert not verdict.valid
+    assert verdict.rejection.name == "bug-validity"
+    assert "script and pytest disagree on the buggy state about" in verdict.rejection.reason
+
+
+FLICKERING = {
+    "hash seed": "import os\n\n\ndef test_flickers():\n    assert os.environ['PYTHONHASHSEED'] == '0'\n",
+    "order": "seen = []\n\n\ndef test_one():\n    seen.append(1)\n\n\ndef test_two():\n    seen.append(2)\n\n\n"
+    "def test_three():\n    seen.append(3)\n\n\ndef test_flickers():\n    assert seen == [1, 2, 3]\n",
+}
+
+
+@pytest.mark.parametrize("how", FLICKERING)
+def test_a_test_that_flickers_on_the_original_is_set_aside_by_name(open_bench, weak, how):
+    bench = open_bench({"tests/test_flicker.py": FLICKERING[how]})
+    files = (TESTS, "tests/test_flicker.py")
+    verdict = bench.judge(bench.artifact(ADD_BUG, weak, files=files))
+    name = "tests/test_flicker.py::test_flickers"
+    assert verdict.valid, verdict.rejection
+    assert verdict.set_aside == {name: "flickers on the original"}
+    assert name not in (*verdict.fail_to_pass, *verdict.pass_to_pass)
+    assert set(verdict.fail_to_pass) == {f"{TESTS}::test_add", f"{TESTS}::test_double"}
