@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.checks import SEVEN, Case, Finding
 from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.opening import open_workbench
@@ -25,26 +26,11 @@ from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CheckResult, Verdict
 
 ADDING = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"
-TEST_ADD = """\
-from pkg.adding import add, double
-
-
-def test_nothing():
-    assert add(0, 0) == 0
-
-
-def test_double_nothing():
-    assert double(0) == 0
-"""
-TEST_ADD_MORE = """
-
-def test_add():
-    assert add(1, 2) == 3
-
-
-def test_double():
-    assert double(2) == 4
-"""
+TEST_ADD = (
+    "from pkg.adding import add, double\n\n\ndef test_nothing():\n    assert add(0, 0) == 0\n\n\n"
+    "def test_double_nothing():\n    assert double(0) == 0\n"
+)
+TEST_ADD_MORE = "\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_double():\n    assert double(2) == 4\n"
 FILES = {
     "pkg/__init__.py": "",
     "pkg/adding.py": ADDING,
@@ -64,6 +50,7 @@ PASS_TO_PASS = (
     "tests/test_texts.py::test_shout",
 )
 BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
+TIME_LIMIT_S = 6.0
 MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
 PLACES = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
 
@@ -83,7 +70,7 @@ class Arena:
         self.beside.mkdir()
         (self.beside / "theirs.txt").write_text("theirs\n")
         (self.project / "outside").symlink_to("../beside")
-        settings = RuleSettings(time_limit_s=6.0)
+        settings = RuleSettings(time_limit_s=TIME_LIMIT_S)
         self.bench = open_workbench(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
         self.bench.limits = replace(
             self.bench.limits,
@@ -116,7 +103,6 @@ class Arena:
     ) -> BugArtifact:
         """Return an honest artifact but for what is given; `first` is done before the script's honest work."""
         honest = own_script(TESTS, options=()).decode()
-        # The export marks all processes of the attack.
         text = script if script is not None else honest
         marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
         return BugArtifact(
@@ -131,9 +117,15 @@ class Arena:
         """Judge the artifact made of these parts by the whole rule."""
         return Validation(self.artifact(**parts), self.bench.scoped()).verdict()  # type: ignore[arg-type]
 
-    def step(self, name: str, **parts: object) -> CheckResult:
+    def step(self, name: str, *, time_limit_s: float = TIME_LIMIT_S, **parts: object) -> CheckResult:
         """Judge up to one step, and return that."""
-        return Validation(self.artifact(**parts), self.bench.scoped()).result(name)  # type: ignore[arg-type]
+        bench = self.bench.scoped()
+        bench.settings = RuleSettings(time_limit_s=time_limit_s)
+        return Validation(self.artifact(**parts), bench).result(name)  # type: ignore[arg-type]
+
+    def check(self, name: str, **parts: object) -> Finding:
+        """Make one check alone; of those that need no run."""
+        return dict(SEVEN)[name](Case(self.artifact(**parts), self.bench.scoped()))  # type: ignore[arg-type]
 
     def printed(self, script: str) -> bytes:
         """Return what a script prints on the original."""
