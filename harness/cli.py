@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 the answer is no, 2 wrong usage, 3 something broke.
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import sys
@@ -33,6 +34,11 @@ DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; a user's mistake is one line on standard error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - it was closed by whoever started this
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - likewise
     arguments = _parser().parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     end_like_an_interrupt()
@@ -53,8 +59,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("ssr: interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
         return BROKEN
-    except BrokenPipeError:
+    except OSError as error:
+        # Standard output is gone or full: nobody reads on, or the disk behind it has no room.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            print(f"ssr: {error.strerror or error}: {error.filename or 'standard output'}", file=sys.stderr)
         return BROKEN
 
 
@@ -96,7 +105,7 @@ def _command(
 
 def _environment(name: str, default: str | None = None) -> str | None:
     """The default of an option: its `SSR_*` variable, else the given one."""
-    return os.environ.get(f"SSR_{name.upper()}", default)
+    return os.environ.get(f"SSR_{name.upper()}") or default
 
 
 def _add_running(parser: argparse.ArgumentParser) -> None:

@@ -6,13 +6,13 @@ import argparse
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
 from pytest_ssr.execution.interpreter import Interpreter, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import grade_patch
@@ -71,32 +71,45 @@ def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
 def list_store(arguments: argparse.Namespace) -> int:
     """List a store's artifacts."""
     store = _existing(arguments.store)
-    rows = [{"id": i, **_facts(store.artifact(i))} for i in store.artifact_ids()]
+    rows, damaged = [], []
+    for artifact_id in store.artifact_ids():
+        try:
+            rows.append({"id": artifact_id, **_facts(store.artifact(artifact_id))})
+        except ArtifactError as error:
+            damaged.append({"id": artifact_id, "error": str(error)})
     if arguments.json:
-        print(json.dumps({"artifacts": rows}, indent=1))
-        return DONE
+        print(json.dumps({"artifacts": rows, "damaged": damaged}, indent=1))
+        return NO if damaged else DONE
     terminal = Terminal()
+    for bad in damaged:
+        terminal.say(f"{bad['id']}  damaged: {bad['error']}", "bad")
     for row in rows:
         terminal.say(
             f"{row['id']}  {row['strategy']:11} {row['operator']:22} {row['files']} files  "
             f"+{row['lines_added']} -{row['lines_removed']}  F2P {row['fail_to_pass']}  {row['place']}"
         )
     terminal.say(f"{len(rows)} artifacts")
-    return DONE
+    return NO if damaged else DONE
 
 
 def _facts(artifact: BugArtifact) -> dict[str, Any]:
     info = artifact.info
-    injector = info.get("injector") or {}
+    injector = _claim(info, "injector", dict)
+    path = artifact.bug.paths[0] if artifact.bug.paths else "?"
     return {
-        "strategy": injector.get("strategy", "?"),
-        "operator": injector.get("operator", "?"),
-        "place": f"{injector.get('path', artifact.bug.paths[0])}:{injector.get('line', '?')} "
-        f"{injector.get('scope', '')}",
-        "fail_to_pass": len(info.get("FAIL_TO_PASS", ())),
-        "pass_to_pass": len(info.get("PASS_TO_PASS", ())),
+        "strategy": str(injector.get("strategy", "?")),
+        "operator": str(injector.get("operator", "?")),
+        "place": f"{injector.get('path', path)}:{injector.get('line', '?')} {injector.get('scope', '')}",
+        "fail_to_pass": len(_claim(info, "FAIL_TO_PASS", list)),
+        "pass_to_pass": len(_claim(info, "PASS_TO_PASS", list)),
         **artifact.sizes(),
     }
+
+
+def _claim(info: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+    """Return what an artifact says of itself, or nothing where that is not of the kind it should be."""
+    value = info.get(key)
+    return value if isinstance(value, kind) else kind()
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -112,11 +125,13 @@ def show(arguments: argparse.Namespace) -> int:
     terminal.say(str(directory), "heading")
     for key, value in _facts(artifact).items():
         terminal.say(f"{key.replace('_', ' '):15} {value}")
-    for name in artifact.info.get("FAIL_TO_PASS", ())[:20]:
+    for name in _claim(artifact.info, "FAIL_TO_PASS", list)[:20]:
         terminal.say(f"FAIL_TO_PASS    {name}")
-    verdict = artifact.info.get("verdict")
-    for result in (*verdict["checks"], *verdict["controls"], *verdict["repeats"]) if verdict else ():
-        terminal.say(f"{result['name']:17} {'passed' if result['passed'] else 'failed'}  {result['reason']}")
+    verdict = None
+    with contextlib.suppress(StoreError):
+        verdict = Verdict.from_json(_claim(artifact.info, "verdict", dict))
+    for result in verdict.results if verdict else ():
+        terminal.say(f"{result.name:17} {'passed' if result.passed else 'failed'}  {result.reason}")
     for name in ("bug_inject.diff", "test_weaken.diff"):
         terminal.say("")
         for line in contents[name].splitlines():

@@ -16,6 +16,7 @@ from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.report import attempt_line, missed, progress_line, rejections, shown, summary_lines
+from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store
 
 _GIVE_UP_AFTER = 60
@@ -25,6 +26,7 @@ def inject(arguments: argparse.Namespace) -> int:
     """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
     if arguments.count < 1 or arguments.jobs < 1:
         raise SettingsError(f"--count and --jobs must be at least 1, not {arguments.count} and {arguments.jobs}")
+    require_directory(arguments.repo)
     terminal = Terminal(quiet=arguments.json)
     terminal.status("copying the project and measuring its tests (three runs)")
     campaign = open_campaign(

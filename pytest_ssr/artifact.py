@@ -100,6 +100,8 @@ def read_artifact(directory: Path) -> BugArtifact:
         entries = sorted(os.listdir(directory))
     except OSError as error:
         raise ArtifactError(f"{directory}: cannot be listed: {error.strerror}") from None
+    if not any(OTHER_NAMES.get(e, e) in FIVE_FILES for e in entries):
+        raise ArtifactError(f"{directory} is no artifact: none of {', '.join(FIVE_FILES)} is in it")
     data: dict[str, bytes] = {}
     for entry in entries:
         name = OTHER_NAMES.get(entry, entry)

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import islice
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.checks import Check
-from pytest_ssr.errors import ArtifactError, ProjectError
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline, measure_baseline
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, some
+from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation
@@ -140,6 +141,7 @@ class Campaign:
         self.baseline = _baseline(bench, store, self.tests)
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
+        _require_reachable(bench.settings, self.baseline, allowed)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
         self.key = key_of(
             code_hash(),
@@ -227,8 +229,27 @@ def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> 
     wanted = [s.strip("/").removeprefix("./") for s in sources]
     chosen = frozenset(p for p in code if any(w in (".", p) or p.startswith(f"{w}/") for w in wanted))
     if not chosen:
+        if any(f == w or f.startswith(f"{w}/") for f in baseline.files for w in wanted):
+            raise ProjectError(f"{some(sources)}: these are tests; bugs go into code: {some(code)}")
         raise ProjectError(f"{some(sources)}: no code file there that the tests import; files that are: {some(code)}")
     return chosen
+
+
+def _require_reachable(settings: RuleSettings, baseline: Baseline, allowed: Collection[str]) -> None:
+    """Raise SettingsError for a threshold that no candidate can reach, before any is tried."""
+    tests, most = len(baseline.stable), settings.max_broken_fraction
+    for name, wanted, there, what in (
+        ("min_passing_tests", settings.min_passing_tests, tests, f"{tests} tests pass every time"),
+        (
+            "min_failing_tests",
+            settings.min_failing_tests,
+            int(most * tests),
+            f"at most {most:.0%} of {tests} may break",
+        ),
+        ("min_changed_files", settings.min_changed_files, len(allowed), f"bugs may go into {len(allowed)} files"),
+    ):
+        if wanted > there:
+            raise SettingsError(f"{name} is {wanted}, but {what}; nothing could be valid")
 
 
 def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:

@@ -67,7 +67,9 @@ def _weaken(original: CodebaseState, failing: Collection[str], baseline: Baselin
         parameters=baseline.parameters,
     )
     if weakening.unremovable:
-        raise ArtifactError(f"{some(weakening.unremovable)} cannot be taken out of its file: no definition found")
+        raise ArtifactError(
+            f"{some(weakening.unremovable)} cannot be taken out of its file: no definition there that can be edited"
+        )
     return weakening
 
 

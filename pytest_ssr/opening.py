@@ -52,6 +52,8 @@ def end_like_an_interrupt() -> None:
     """Make a request to end (SIGTERM) work as Ctrl-C does: what runs is ended, what is finished stays."""
 
     def interrupt(number: int, frame: object) -> None:
+        # A second one must not break into what the first set going.
+        signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt(signal.Signals(number).name)
 
     if threading.current_thread() is threading.main_thread():

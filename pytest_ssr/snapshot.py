@@ -85,14 +85,21 @@ class Snapshot:
         )
 
 
+def require_directory(project: Path) -> None:
+    """Raise ProjectError unless there is a directory of that name."""
+    if not project.exists():
+        raise ProjectError(f"{project} does not exist; name the project's top directory")
+    if not project.is_dir():
+        raise ProjectError(f"{project} is not a directory; name the project's top directory")
+
+
 def take_snapshot(project: Path, trees: Path) -> Snapshot:
     """Copy a project's files into `trees/<hash>` unless they are there already, and return the snapshot.
 
     Raises ProjectError when the directory is missing or holds no Python file, StoreError when it cannot be written.
     """
     project = project.resolve()
-    if not project.is_dir():
-        raise ProjectError(f"{project} is not a directory; name the project's top directory")
+    require_directory(project)
     try:
         paths = sorted(set(_listed(project)))
     except RecursionError:
@@ -245,8 +252,8 @@ def _walked(top: Path, *, every: bool) -> Iterator[str]:
             for f in folders
             if f not in _LEAVINGS
             and not (f.startswith(".") and f.endswith("_cache"))
-            and not (Path(folder) / f / "pyvenv.cfg").exists()
-            and not (Path(folder) / f / STORE_MARK).exists()
+            and not os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))
+            and not os.path.exists(os.path.join(folder, f, STORE_MARK))
         )
         relative = Path(folder).relative_to(top).as_posix()
         prefix = "" if relative == "." else f"{relative}/"

@@ -43,7 +43,9 @@ class Store:
                 self._write(self.root / ".gitignore", b"*\n")
             if not version.exists():
                 self._write(version, json.dumps({"store_version": STORE_VERSION}).encode() + b"\n")
-        found = self._load(version) or {}
+        found = self._load(version)
+        if found is None:
+            raise StoreError(f'{version} is damaged; it should hold {{"store_version": {STORE_VERSION}}}')
         if found.get("store_version") != STORE_VERSION:
             raise StoreError(
                 f"{self.root} was written by another release (store version {found.get('store_version')}, "
@@ -59,11 +61,13 @@ class Store:
     def put_artifact(self, artifact_id: str, artifact: BugArtifact) -> Path:
         """Write an artifact under its id unless it is there; returns its directory."""
         final = self.root / "artifacts" / artifact_id
-        if final.is_dir():
+        if _whole(final):
             return final
         with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
             write_artifact(staging, artifact)
             _sync_directory(staging)
+            if not _whole(final):
+                shutil.rmtree(final, ignore_errors=True)
             try:
                 staging.rename(final)
             except OSError as error:
@@ -81,8 +85,8 @@ class Store:
         self._move("artifacts", "spare", artifact_id)
 
     def has_artifact(self, artifact_id: str) -> bool:
-        """Tell whether an artifact is there, spare ones included."""
-        return any((self.root / kind / artifact_id).is_dir() for kind in ("artifacts", "spare"))
+        """Tell whether an artifact is there and whole, spare ones included."""
+        return any(_whole(self.root / kind / artifact_id) for kind in ("artifacts", "spare"))
 
     def _move(self, source: str, target: str, artifact_id: str) -> None:
         with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
@@ -107,9 +111,12 @@ class Store:
         self.put_record("verdicts", verdict.artifact_id, verdict.to_json())
 
     def verdict(self, artifact_id: str) -> Verdict | None:
-        """Read a verdict, or None when there is none."""
+        """Read a verdict, or None when there is none that can be read."""
         data = self.record("verdicts", artifact_id)
-        return Verdict.from_json(data) if data is not None else None
+        try:
+            return Verdict.from_json(data) if data is not None else None
+        except StoreError:
+            return None
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
         """Write one JSON record atomically; kind is `verdicts`, `baselines` or `attempts/<campaign>`."""
@@ -128,7 +135,7 @@ class Store:
     def _load(self, path: Path) -> dict[str, Any] | None:
         try:
             data = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError):
+        except (FileNotFoundError, ValueError, RecursionError):
             return None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}") from None
@@ -175,7 +182,8 @@ class Store:
                 errno.EACCES: "permission is denied; choose another place with --store",
                 errno.ENOTDIR: "a file is in the way; choose another place with --store",
             }.get(error.errno or 0, f"{error.strerror or error}")
-            raise StoreWriteError(f"cannot {what}: {advice} (what is finished is kept)") from None
+            kept = "" if what.startswith("open") else " (what is finished is kept)"
+            raise StoreWriteError(f"cannot {what}: {advice}{kept}") from None
 
 
 @functools.cache
@@ -193,6 +201,14 @@ def key_of(*parts: object) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
+def _whole(directory: Path) -> bool:
+    try:
+        read_artifact(directory)
+    except ArtifactError:
+        return False
+    return True
+
+
 def _sync_directory(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -204,10 +220,10 @@ def _sync_directory(path: Path) -> None:
 def resolve_artifact(name: str, store: Store | None) -> Path:
     """Return an artifact's directory from a path or from an id (or its unique beginning) in a store."""
     path = Path(name)
-    if path.is_dir():
+    if name and path.is_dir():
         return path
     if store is not None:
-        found = [i for i in store.artifact_ids() if i.startswith(name)]
+        found = [i for i in store.artifact_ids() if name and i.startswith(name)]
         if len(found) == 1:
             return store.root / "artifacts" / found[0]
         if found:

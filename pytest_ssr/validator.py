@@ -14,7 +14,7 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.checks import SEVEN, Check
 from pytest_ssr.checks.case import COMMENT_HASH_SEED, HASH_SEED, ORDER_SEED, Case, Finding
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import ArtifactError
+from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.outcomes import some
@@ -68,9 +68,9 @@ class Validation:
         for name, check in self._checks:
             yield name, lambda check=check: check(self.case)  # type: ignore[misc]
         artifact = self.case.artifact
-        patches = (Patch.parse(b""), artifact.bug.reverse(), artifact.weaken)
+        patches = (lambda: Patch.parse(b""), artifact.bug.reverse, lambda: artifact.weaken)
         for name, patch, wanted in zip(CONTROL_NAMES, patches, (False, True, False), strict=True):
-            yield name, lambda patch=patch, wanted=wanted: self._control(patch, wanted)  # type: ignore[misc]
+            yield name, lambda patch=patch, wanted=wanted: self._control(patch(), wanted)  # type: ignore[misc]
         yield REPEAT_NAMES[0], lambda: self._repeat(self.case.original, "original", self.case.stable)
         yield REPEAT_NAMES[1], lambda: self._repeat(self.case.buggy, "buggy", self.case.pass_to_pass)
 
@@ -91,6 +91,8 @@ class Validation:
 
     def _control(self, patch: Patch, wanted: bool) -> Finding:
         grade = self.grade(patch)
+        if grade.resolved is None:
+            raise SandboxError(grade.reason)
         if grade.resolved is wanted:
             return Finding(True, grade.reason)
         if wanted:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ssr.checks.case import Case, Finding
-from pytest_ssr.outcomes import some
+from pytest_ssr.outcomes import RunStatus, some
 
 NAME = "test-weakening"
 
@@ -31,6 +31,9 @@ def check(case: Case) -> Finding:
     evidence = case.suite(case.weakened, "weakened")
     if evidence.fault:
         return Finding(False, f"pytest itself on the weakened state: {evidence.fault}")
+    before = case.suite(case.original, "original")
+    if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
+        return Finding(False, f"the weakened suite cannot be collected: {evidence.reason}")
     disputed = run.passing - evidence.passing
     unseen = (set(evidence.results) & case.fail_to_pass) - evidence.passing
     if disputed or unseen:

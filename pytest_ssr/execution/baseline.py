@@ -17,6 +17,11 @@ from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
 SCHEMA_VERSION = 1
 
 
+def is_doctest(node_id: str) -> bool:
+    """Tell whether an id names a doctest: `calc.py::calc.add`; no function's name holds a dot."""
+    return "." in node_id.partition("::")[2].partition("[")[0]
+
+
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """The tests of one tree in one environment."""
@@ -44,8 +49,8 @@ class Baseline:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that hold tests, in order of collection."""
-        return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected))
+        """The files that hold tests, in order of collection; a code file with a doctest is none."""
+        return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if not is_doctest(i)))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -92,6 +97,8 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
             set_aside[name] = str(result.outcome) if result else "did not run"
         elif not all(passes):
             set_aside[name] = "flickers with the order of tests or the hash seed"
+        elif is_doctest(name):
+            set_aside[name] = "is a doctest, which cannot be taken out as a test can"
     stable = frozenset(first.collected) - set(set_aside)
     if not stable:
         raise ProjectError(

@@ -19,6 +19,7 @@ from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
 _REPORTER = Path(__file__).with_name("reporter.py")
 _FOLDER = "ssr-run"
+_MOST_BYTES = 256 * MIB
 
 
 def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: int = 0) -> dict[str, str]:
@@ -72,9 +73,14 @@ def run_suite(
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)
     try:
-        raw = sandbox.read(channel, max_bytes=256 * MIB)
+        raw = sandbox.read(channel, max_bytes=_MOST_BYTES)
     except FileNotFoundError:
         raw = b""
+    except SandboxError as error:
+        # The tests share the channel with the reporter: what they make of it is no fault of the sandbox.
+        return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
+    if done.exit_code in (126, 127) and not raw:
+        _require_start(sandbox, interpreter, env)
     return read_channel(raw, done)
 
 
@@ -100,12 +106,12 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
                 _merge(results, record)
                 started = ""
             elif kind == "start":
-                started = record["id"]
+                started = str(record["id"])
             elif kind == "collect-error":
-                errors[record["id"]] = record["reason"]
-            else:
+                errors[str(record["id"])] = str(record["reason"])
+            elif kind in _SHAPES and all(_is_shaped(record[k], shape) for k, shape in _SHAPES[kind].items()):
                 facts[kind] = record
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
     run = SuiteRun(
         status=RunStatus.COMPLETED,
@@ -118,8 +124,37 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
     return replace(run, status=status, reason=reason)
 
 
+def _require_start(sandbox: Sandbox, interpreter: Interpreter, env: Mapping[str, str]) -> None:
+    """Raise SandboxError when the interpreter cannot be started at all: no tests can be blamed for that."""
+    done = sandbox.exec([str(interpreter.executable), "-I", "-S", "-c", ""], limits=Limits(wall_s=30), env=env)
+    if done.exit_code != 0:
+        raise SandboxError(f"the interpreter did not start: {_tail(done.stderr)}")
+
+
+_SHAPES: Mapping[str, Mapping[str, str]] = {
+    "begin": {"addopts": "texts"},
+    "collected": {"ids": "texts", "parameters": "parameters"},
+    "end": {"exit": "number", "sources": "texts", "foreign": "texts"},
+}
+
+
+def _is_shaped(value: object, shape: str) -> bool:
+    """Tell whether a field is what the reporter writes; the tests could have written the line."""
+    if shape == "number":
+        return isinstance(value, int)
+    if shape == "texts":
+        return isinstance(value, list) and all(isinstance(x, str) for x in value)
+    return isinstance(value, dict) and all(
+        isinstance(pairs, list)
+        and all(isinstance(p, list) and len(p) == 2 and isinstance(p[0], str) and isinstance(p[1], int) for p in pairs)
+        for pairs in value.values()
+    )
+
+
 def _merge(results: dict[str, CaseResult], record: Mapping[str, Any]) -> None:
     """Keep the worse of two results under one id: pytest can collect the same id twice."""
+    if not isinstance(record["id"], str):
+        raise TypeError(record["id"])
     new = CaseResult(Outcome(record["outcome"]), float(record["duration"]))
     old = results.get(record["id"])
     if old is None or old.outcome.is_pass:
@@ -147,8 +182,6 @@ def _status(
         return RunStatus.TIMED_OUT, f"no end after {done.seconds:.0f} s{where}"
     if done.limit is not None:
         return RunStatus.LIMIT_EXCEEDED, f"the {done.limit} limit was passed{where}"
-    if done.exit_code in (126, 127) and "begin" not in facts:
-        raise SandboxError(f"the interpreter did not start: {_tail(done.stderr)}")
     end = facts.get("end")
     if end is None or end["exit"] != done.exit_code:
         if done.exit_code == 4:

@@ -43,7 +43,7 @@ _DIFF = (
     "--inter-hunk-context=0",
     "-U1",
 )
-_ADVICE = "the history strategy needs git history; clone the project with its history, or use --ssr-injector mutation"
+_ADVICE = "the history strategy needs git history; clone the project with its history, or choose the injector mutation"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def none_applies(origin: Path | None, count: int) -> ProjectError:
     """Return the error for a history of which nothing can be reverted."""
     return ProjectError(
         f"none of the {count} past commits of {origin} can be reverted any more; "
-        "clone the project with more of its history, or use --ssr-injector mutation"
+        "clone the project with more of its history, or choose the injector mutation"
     )
 
 

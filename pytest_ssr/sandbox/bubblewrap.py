@@ -92,9 +92,11 @@ class BubblewrapSandbox(FolderBacked):
         self._lock = threading.Lock()
         try:
             self._fill(like)
-        except (OSError, shutil.Error) as error:
+        except BaseException as error:
             folders.discard(self._folder)
-            raise SandboxError(f"the sandbox's folder cannot be made: {error}") from None
+            if isinstance(error, OSError | shutil.Error):
+                raise SandboxError(f"the sandbox's folder cannot be made: {error}") from None
+            raise
         self._copied = 0 if overlay else folders.disk_bytes(self._upper)
 
     def _fill(self, like: Self | None) -> None:

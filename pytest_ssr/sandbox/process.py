@@ -49,9 +49,11 @@ class ProcessSandbox(FolderBacked):
             if scratch is not None:
                 folders.copy_tree(scratch, self._scratch)
             folders.prepare_scratch(self._scratch)
-        except (OSError, shutil.Error) as error:
+        except BaseException as error:
             folders.discard(self._folder)
-            raise SandboxError(f"the tree cannot be copied for the sandbox: {error}") from None
+            if isinstance(error, OSError | shutil.Error):
+                raise SandboxError(f"the tree cannot be copied for the sandbox: {error}") from None
+            raise
         self._copied = folders.disk_bytes(tree_copy, self._scratch)
 
     def exec(

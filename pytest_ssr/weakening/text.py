@@ -41,7 +41,7 @@ class Lines:
 
 def read_lines(data: bytes) -> Lines | None:
     """Return a file's lines and tree; None for what is no UTF-8 Python or has unusual line ends."""
-    if data.startswith(b"\xef\xbb\xbf") or re.search(rb"\r(?!\n)|\f", data):
+    if re.search(rb"\r(?!\n)", data):
         return None
     try:
         data.decode("utf-8")
@@ -52,7 +52,9 @@ def read_lines(data: bytes) -> Lines | None:
         return None
     if re.search(rb"coding[:=]\s*(?!utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):
         return None
-    starts = [0, *(m.end() for m in re.finditer(rb"\n", data))]
+    # Columns of the first line do not count a byte order mark.
+    first = 3 if data.startswith(b"\xef\xbb\xbf") else 0
+    starts = [first, *(m.end() for m in re.finditer(rb"\n", data))]
     if starts[-1] != len(data):
         starts.append(len(data))
     return Lines(data, tree, tuple(starts))

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_ssr.patch import Patch
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES
 
@@ -280,3 +281,43 @@ def test_the_reverse_control_fails_when_the_repair_does_not_resolve(bench, weak)
     assert result.passed is False
     assert "the exact reverse of the bug does not resolve it" in result.reason
     assert "tests/test_texts.py::test_skipped" in result.reason
+
+
+def test_a_bug_that_copies_a_file_gets_a_verdict(bench, weak):
+    copy = (
+        b"diff --git a/pkg/texts.py b/pkg/texts2.py\nsimilarity index 100%\n"
+        b"copy from pkg/texts.py\ncopy to pkg/texts2.py\n"
+    )
+    verdict = bench.judge(bench.artifact(Patch.parse(bench.patch(ADD_BUG).data + copy), weak))
+    assert not verdict.valid
+    assert verdict.rejection is not None
+
+
+def test_test_weakening_that_cannot_be_imported_is_none(open_bench, texts):
+    never = texts["tests/test_texts.py"] + "\n\ndef test_never():\n    assert False\n"
+    bench = open_bench({"tests/test_texts.py": never})
+    artifact = bench.artifact(ADD_BUG, {"tests/test_add.py": "import nowhere\n"})
+    rejected(bench, artifact, "test-weakening", "the weakened suite cannot be collected: tests/test_add.py")
+
+
+def test_test_weakening_whose_script_hides_a_broken_import(bench):
+    script = (
+        "python -m pytest -rA -p no:cacheprovider --continue-on-collection-errors tests/test_add.py "
+        "tests/test_texts.py > out.txt; cat out.txt; ! grep -q ^FAILED out.txt\n"
+    )
+    parser = PARSER.replace(', ("ERROR ", "failed")', "")
+    artifact = bench.artifact(ADD_BUG, {"tests/test_add.py": "import nowhere\n"}, script=script, parser=parser)
+    rejected(bench, artifact, "test-weakening", "the weakened suite cannot be collected")
+
+
+def test_test_parser_with_a_huge_id(bench, weak):
+    parser = PARSER.replace("found = {}", "found = {'x' * 2_000_000: 'passed'}")
+    verdict = rejected(bench, bench.artifact(ADD_BUG, weak, script=REPORT, parser=parser), "test-parser")
+    assert len(verdict.rejection.reason) < 500
+
+
+def test_test_parser_with_very_many_ids_is_judged_soon(bench, weak):
+    script = REPORT + "for i in $(seq 30000); do echo t$i; done\n"
+    parser = PARSER.replace("print(", "found.update({f'x::t{i}': 'passed' for i in range(1, 30001)})\nprint(")
+    artifact = bench.artifact(ADD_BUG, weak, script=script, parser=parser)
+    rejected(bench, artifact, "test-parser", "from half of the output the parser reports")

@@ -160,5 +160,36 @@ def test_a_read_only_project_needs_another_store(made: tuple[Path, dict[str, Any
     blocked = tmp_path / "file"
     blocked.write_text("")
     done = ssr("inject", made[0], "--store", blocked / "s", *SANDBOX)
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert "choose another place with --store" in done.stderr
+
+
+def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
+    done = ssr("inject", tmp_path / "nowhere", *SANDBOX)
+    assert done.returncode == 2
+    assert "does not exist" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_one_damaged_artifact_does_not_hide_the_others(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    shutil.copytree(made[0] / ".ssr", store)
+    (store / "artifacts" / "junk").mkdir()
+    done = ssr("list", store, "--json")
+    assert done.returncode == 1
+    found = json.loads(done.stdout)
+    assert len(found["artifacts"]) == len(made[1]["valid"])
+    assert [d["id"] for d in found["damaged"]] == ["junk"]
+
+
+@pytest.mark.parametrize("info", ['{"schema_version": 1, "injector": 3, "verdict": 7, "FAIL_TO_PASS": 5}'])
+def test_what_an_artifact_says_of_itself_may_be_nonsense(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path, info: str
+) -> None:
+    source = made[0] / ".ssr" / "artifacts" / made[1]["valid"][0]
+    shutil.copytree(source, tmp_path / "a")
+    (tmp_path / "a" / "artifact.json").write_text(info)
+    (tmp_path / "a" / "bug_inject.diff").write_text("")
+    done = ssr("show", tmp_path / "a")
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr

@@ -11,9 +11,11 @@ import pytest
 
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline, measure_baseline
+from pytest_ssr.execution.suite import read_channel
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.outcomes import Outcome, RunStatus
+from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
@@ -191,3 +193,48 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
 def test_a_suite_of_no_use_is_one_clear_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(ProjectError, match=message):
         measure_baseline(bench_of(tmp_path, files, time_limit_s=3))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "end"}',
+        '{"kind": "end", "exit": 0, "sources": 3, "foreign": []}',
+        '{"kind": "begin", "addopts": 7}',
+        '{"kind": "collected", "ids": [[1]], "parameters": {"a": 3}}',
+        '{"kind": "done", "id": [1], "outcome": "passed", "duration": 1}',
+        '{"kind": "start", "id": {}}',
+        "[" * 200_000,
+        "7",
+    ],
+)
+def test_lines_that_the_reporter_never_writes_are_no_reports(line: str) -> None:
+    run = read_channel(line.encode() + b"\n", ExecResult(0, b"", b"", 1.0))
+    assert run.status in (RunStatus.SILENT, RunStatus.CRASHED)
+    assert dict(run.results) == {}
+    assert run.collected == ()
+
+
+@pytest.mark.parametrize("what", ["os.truncate(p, 300 << 20)", "os.truncate(p, 0); os._exit(127)"])
+def test_tests_that_spoil_the_channel_are_no_fault_of_the_sandbox(tmp_path: Path, what: str) -> None:
+    body = (
+        "import glob, os\n\ndef test_a():\n"
+        "    for fd in glob.glob('/proc/self/fd/*'):\n        p = os.path.realpath(fd)\n"
+        f"        if p.endswith('/channel'):\n            {what}\n"
+    )
+    bench = bench_of(tmp_path, {"t/test_a.py": body})
+    run, _ = bench.suite(bench.original)
+    assert run.status in (RunStatus.CRASHED, RunStatus.SILENT)
+
+
+def test_doctests_are_set_aside_and_their_files_stay_code(tmp_path: Path) -> None:
+    module = 'def two():\n    """Two.\n\n    >>> two()\n    2\n    """\n    return 2\n'
+    files = {
+        "m.py": module,
+        "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
+        "t/test_m.py": "import m\n\ndef test_two():\n    assert m.two() == 2\n",
+    }
+    baseline = measure_baseline(bench_of(tmp_path, files))
+    assert baseline.stable == {"t/test_m.py::test_two"}
+    assert baseline.set_aside == {"m.py::m.two": "is a doctest, which cannot be taken out as a test can"}
+    assert baseline.files == ("t/test_m.py",)

@@ -234,7 +234,7 @@ def test_the_order_depends_on_the_seed_and_not_on_the_hash_seed(tmp_path: Path) 
 
 
 def test_a_project_without_history_is_told_what_to_do(tmp_path: Path) -> None:
-    advice = "needs git history; clone the project with its history, or use --ssr-injector mutation"
+    advice = "needs git history; clone the project with its history, or choose the injector mutation"
     (tmp_path / "plain").mkdir()
     with pytest.raises(ProjectError, match=f"plain is no git checkout .*: the history strategy {advice}"):
         found_in(tmp_path / "plain", {"m.py": FIRST})

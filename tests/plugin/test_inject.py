@@ -118,6 +118,8 @@ def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
         (["--ssr-inject", "--ssr-count", "0"], "--ssr-count must be at least 1, not 0"),
         (["--ssr-inject", "--ssr-injector", "nonsense"], "there is no injector 'nonsense'; choose among"),
         (["--ssr-inject", "--ssr-sandbox", "nonsense"], "there is no sandbox 'nonsense'; choose among auto"),
+        (["--ssr-inject", "--ssr-min-passing-tests", "100"], "min_passing_tests is 100, but 7 tests pass every time"),
+        (["--ssr-inject", "--ssr-source", "tests"], "tests: these are tests; bugs go into code: calc.py"),
         (["--ssr-inject", "--ssr-python", "/nowhere/python"], "there is no interpreter at /nowhere/python"),
         (["--ssr-inject", "--ssr-source", "nowhere"], "nowhere: no code file there that the tests import"),
         (["--ssr-inject", "--ssr-injector", "history"], "the history strategy needs git history"),

@@ -243,7 +243,7 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(tmp_path: Path) -> None
 
 
 def test_projects_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ProjectError, match="is not a directory"):
+    with pytest.raises(ProjectError, match="absent does not exist"):
         take_snapshot(tmp_path / "absent", tmp_path / "t")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ProjectError, match="holds no Python file"):

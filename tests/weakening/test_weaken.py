@@ -99,6 +99,19 @@ def test_the_last_counted_set_goes_alone() -> None:
     assert b'("v", [[1]])' in done.changes["t.py"]
 
 
+@pytest.mark.parametrize("mark", ["\ufeff", "\f"])
+def test_byte_order_marks_and_form_feeds_are_no_hindrance(mark: str) -> None:
+    first = mark if mark == "\ufeff" else ""
+    feed = mark if mark == "\f" else ""
+    source = f"{first}def test_a():\n    pass\n{feed}\n\ndef test_b():\n    pass\n"
+    ids = ["t.py::test_a", "t.py::test_b"]
+    for gone, left in ((ids[0], "test_b"), (ids[1], "test_a")):
+        new = run(source, [gone], ids).changes["t.py"].decode()
+        assert new.startswith(first)
+        assert f"def {left}():\n    pass\n" in new
+        assert new.count("def ") == 1
+
+
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_neighbours_at_the_end_of_a_file_go_together(count: int) -> None:
     source = "import os\n\n\ndef test_a():\n    os.stat\n"
