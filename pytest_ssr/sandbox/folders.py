@@ -90,8 +90,8 @@ def reap() -> int:
             try:
                 # A lock that this very process holds is refused too: it was taken through another opening.
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                # Where no namespace died with the owner, commands know the folder by their HOME.
-                kill_marked(os.fsencode(folder) + b"/")
+                # Where they did not die with the owner, commands know the folder by their HOME, launchers by name.
+                kill_marked(os.fsencode(folder))
                 discard(folder)
                 count += 1
             finally:

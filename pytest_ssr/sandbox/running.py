@@ -7,6 +7,7 @@ together are sampled, since no user may be assumed to own a control group. Sampl
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import selectors
 import subprocess
@@ -40,6 +41,19 @@ def limited(argv: Sequence[str], limits: Limits, cwd: str) -> list[str]:
     return ["/bin/sh", "-c", script, "sh", cwd, *argv]
 
 
+@functools.cache
+def dying_with_us() -> tuple[str, ...]:
+    """Return the words before a command that end it when this process is killed (prctl(2), PR_SET_PDEATHSIG).
+
+    None where util-linux has no such program; what is left running then, `reap` ends.
+    """
+    words = ("setpriv", "--pdeathsig", "KILL")
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        if subprocess.run([*words, "true"], capture_output=True, check=False, timeout=30).returncode == 0:
+            return words
+    return ()
+
+
 def run(
     command: Sequence[str],
     *,
@@ -59,7 +73,7 @@ def run(
     begin = time.monotonic()
     try:
         process = subprocess.Popen(
-            command,
+            [*dying_with_us(), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -82,7 +82,7 @@ class Descendants:
 
 
 def kill_marked(marker: bytes) -> None:
-    """Kill every process, but this one and those it comes from, whose environment holds a text."""
+    """Kill every process, but this one and those it comes from, whose environment or command line holds a text."""
     mine, pid = set[int](), os.getpid()
     while pid > 0 and pid not in mine and (entry := _entry(pid)) is not None:
         mine.add(pid)
@@ -93,7 +93,7 @@ def kill_marked(marker: bytes) -> None:
             if not name.isdigit() or int(name) in mine or _entry(int(name)) is None:
                 continue
             with contextlib.suppress(OSError):
-                if marker in Path(f"/proc/{name}/environ").read_bytes():
+                if any(marker in Path(f"/proc/{name}/{what}").read_bytes() for what in ("environ", "cmdline")):
                     os.kill(int(name), signal.SIGKILL)
                     found += 1
         if not found:
