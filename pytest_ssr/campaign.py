@@ -87,7 +87,7 @@ class Trial:
             verdict,
             self.candidate,
             seed=campaign.seed,
-            repository=campaign.snapshot.origin.name,
+            repository=campaign.snapshot.project_name,
         )
         artifact = BugArtifact(
             self.artifact.script,
@@ -138,6 +138,7 @@ class Campaign:
         self.seed = seed
         self.extra_checks = tuple(extra_checks)
         self.tests = tuple(tests)
+        _require_known(bench.snapshot, self.tests)
         self.baseline = _baseline(bench, store, self.tests)
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
@@ -233,6 +234,13 @@ def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> 
             raise ProjectError(f"{some(sources)}: these are tests; bugs go into code: {some(code)}")
         raise ProjectError(f"{some(sources)}: no code file there that the tests import; files that are: {some(code)}")
     return chosen
+
+
+def _require_known(snapshot: Snapshot, tests: Sequence[str]) -> None:
+    for name in tests:
+        path = name.partition("::")[0].strip("/").removeprefix("./") or "."
+        if path not in (".", *snapshot.files) and not any(p.startswith(f"{path}/") for p in snapshot.files):
+            raise SettingsError(f"{name}: {snapshot.origin} has no such file or folder of tests")
 
 
 def _require_reachable(settings: RuleSettings, baseline: Baseline, allowed: Collection[str]) -> None:

@@ -14,6 +14,7 @@ import shutil
 import stat
 import subprocess
 import tempfile
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -75,6 +76,15 @@ class Snapshot:
         mode = self.files[path].mode
         full = self.directory / path
         return FileEntry(os.readlink(full).encode() if mode == 0o120000 else full.read_bytes(), mode)
+
+    @property
+    def project_name(self) -> str:
+        """The name in `pyproject.toml`, else that of the directory."""
+        try:
+            name = tomllib.loads(self.read("pyproject.toml").decode())["project"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
+            name = None
+        return name if isinstance(name, str) and name else self.origin.name
 
     def code_paths(self) -> Sequence[str]:
         """The Python files that bugs may go into, sorted."""

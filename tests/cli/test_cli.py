@@ -193,3 +193,9 @@ def test_what_an_artifact_says_of_itself_may_be_nonsense(
     done = ssr("show", tmp_path / "a")
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_tests_that_are_not_there_are_named(made: tuple[Path, dict[str, Any]]) -> None:
+    done = ssr("inject", made[0], "--tests", "nowhere", *SANDBOX)
+    assert done.returncode == 2
+    assert f"nowhere: {made[0]} has no such file or folder of tests" in done.stderr

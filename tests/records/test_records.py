@@ -175,6 +175,18 @@ def test_a_snapshot_holds_what_belongs_to_the_project(tmp_path: Path, layout: st
     assert mended.read("run") == b"run"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [('[project]\nname = "calc"\n', "calc"), ("[project\n", "here"), ("[project]\nname = 3\n", "here"), (None, "here")],
+)
+def test_a_project_is_named_by_itself_or_by_its_folder(tmp_path: Path, text: str | None, name: str) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here" / "m.py").write_text("")
+    if text is not None:
+        (tmp_path / "here" / "pyproject.toml").write_text(text)
+    assert take_snapshot(tmp_path / "here", tmp_path / "t").project_name == name
+
+
 def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "calc.py").write_bytes(b"a = 1\n")
