@@ -16,21 +16,14 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-PROJECTS = {
-    "itsdangerous": ("itsdangerous==2.2.0", ["freezegun"]),
-    "toolz": ("toolz==1.2.0", []),
-    "sqlparse": ("sqlparse==0.6.1", []),
-    "boltons": ("boltons==26.2.0", []),
-    "attrs": ("attrs==26.1.0", ["hypothesis", "cloudpickle"]),
-    "click": ("click==8.5.1", []),
-}
+from projects import PROJECTS, fetch
+
 HEAD = (
     "project",
     "tests",
@@ -65,20 +58,7 @@ def main() -> None:
 
 
 def measure(name: str, folder: Path, count: int, jobs: int) -> list[str]:
-    requirement, extra = PROJECTS[name]
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run(
-        [*pip, "download", "--no-deps", "--no-binary", ":all:", "-d", str(folder), requirement],
-        check=True,
-        stderr=subprocess.DEVNULL,
-    )
-    with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-        archive.extractall(folder / "source", filter="data")
-    project = next((folder / "source").iterdir())
-    subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
-    python = folder / "venv" / "bin" / "python"
-    pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check", "pytest", *extra]
-    subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
+    project, python = fetch(name, folder)
     store = folder / "store"
     command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--json", "--store", str(store)]
     command += ["--python", str(python), "--count", str(count), "--jobs", str(jobs)]

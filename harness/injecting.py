@@ -53,7 +53,10 @@ def inject(arguments: argparse.Namespace) -> int:
         terminal.say(f"set aside: {name} ({why})")
     if len(base.set_aside) > 5:
         terminal.say(f"set aside: {len(base.set_aside) - 5} more")
-    attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
+    try:
+        attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
+    finally:
+        campaign.close()
     reached = sum(a.status is AttemptStatus.VALID for a in attempts) >= arguments.count
     if arguments.json:
         print(json.dumps(_inject_json(campaign, attempts, arguments.count), indent=1))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 class AttemptStatus(StrEnum):
@@ -48,6 +48,10 @@ class Attempt:
     """Wall time spent on it."""
     runs: int = 0
     """Test runs made for it."""
+    tier: str = ""
+    """How it was screened: none (no test reaches it), swap, import (forks of warm processes) or fresh."""
+    disagreement: str = ""
+    """Tests about which the screening in a warm process was wrong; it was screened again in a fresh one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

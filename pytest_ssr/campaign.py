@@ -16,16 +16,18 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
-from pytest_ssr.execution.baseline import Baseline, measure_baseline
+from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
+from pytest_ssr.execution.screening import FRESH, Screened, Screening
+from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
-from pytest_ssr.outcomes import RunStatus, some
+from pytest_ssr.outcomes import RunStatus, SuiteRun, some
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
-from pytest_ssr.validator import Validation
-from pytest_ssr.verdict import Verdict
+from pytest_ssr.validator import Validation, step_names
+from pytest_ssr.verdict import CheckResult, Verdict
 
 
 class Trial:
@@ -43,21 +45,28 @@ class Trial:
         self.artifact: BugArtifact | None = None
         self.validation: Validation | None = None
         self.attempt: Attempt | None = None
+        self.screened = Screened(SuiteRun(RunStatus.SILENT), frozenset(), FRESH, 0)
+        self.disagreement = ""
 
     def screen(self) -> Attempt | None:
-        """Run the whole suite once on the buggy state; an Attempt means that it ends here."""
+        """Run the tests that the change can touch on the buggy state; an Attempt means that it ends here."""
+        campaign = self._campaign
+        most = int(campaign.bench.settings.max_broken_fraction * len(campaign.baseline.stable))
+        return self._judge(campaign.screening.run(self._state, bench=self._bench, stop_after=most + 1))
+
+    def _judge(self, screened: Screened) -> Attempt | None:
         campaign, baseline = self._campaign, self._campaign.baseline
-        run, _ = self._bench.suite(self._state, campaign.tests, like_s=baseline.seconds)
+        self.screened, run, failing = screened, screened.run, screened.failing
         if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
             return self._end(AttemptStatus.TIMED_OUT, "screening", run.reason)
         if run.fault:
             return self._end(AttemptStatus.REJECTED, "screening", run.fault)
-        failing = baseline.stable - run.passing
         if not failing:
-            return self._end(AttemptStatus.SURVIVED, "screening", "no test notices it")
-        share = len(failing) / len(baseline.stable)
-        if share > campaign.bench.settings.max_broken_fraction:
-            return self._end(AttemptStatus.REJECTED, "screening", f"{share:.0%} of all tests break")
+            why = "no test notices it" if screened.selected else "no test reaches it"
+            return self._end(AttemptStatus.SURVIVED, "screening", why)
+        most = campaign.bench.settings.max_broken_fraction
+        if len(failing) > most * len(baseline.stable):
+            return self._end(AttemptStatus.REJECTED, "screening", f"more than {most:.0%} of all tests break")
         try:
             self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
         except ArtifactError as error:
@@ -65,9 +74,33 @@ class Trial:
         self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
         return None
 
+    def result(self, name: str) -> CheckResult | None:
+        """Return the result of one step of the validation; None when the candidate ended before it.
+
+        Where the artifact's own script finds other tests failing than the screening in a warm process did, the
+        screening was wrong: that is recorded, and the candidate is screened again in a fresh process.
+        """
+        assert self.validation is not None
+        result = self.validation.result(name)
+        case = self.validation.case
+        if not case.fail_to_pass or self.screened.tier == FRESH:
+            return result
+        wrong = case.fail_to_pass ^ (self.screened.failing & case.stable)
+        if not wrong:
+            return result
+        self.disagreement = some(wrong)
+        self._campaign.disagreements += 1
+        if self._judge(self._campaign.screening.fresh(self._state, bench=self._bench)) is not None:
+            return None
+        return self.validation.result(name)
+
     def finish(self) -> Attempt:
         """Make what is left to be made, write the attempt (and the artifact, if valid), and return it."""
         if self.attempt is None and self.screen() is None:
+            for name in step_names(self._campaign.extra_checks):
+                if self.result(name) is None:
+                    break
+        if self.attempt is None:
             assert self.validation is not None
             verdict = self.validation.verdict()
             if verdict.valid:
@@ -112,6 +145,8 @@ class Trial:
             fail_to_pass=len(verdict.fail_to_pass) if verdict else 0,
             seconds=round(time.perf_counter() - self._start, 3),
             runs=self._bench.runs_made,
+            tier=self.screened.tier,
+            disagreement=self.disagreement,
             **as_attempt_fields(self.candidate),
         )
         self._campaign.store.put_record(self._campaign.folder, f"{self.index:05d}", self.attempt.to_json())
@@ -139,7 +174,10 @@ class Campaign:
         self.extra_checks = tuple(extra_checks)
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
-        self.baseline = _baseline(bench, store, self.tests)
+        self.baseline, bench.warm = _baseline(bench, store, self.tests)
+        bench.known = self.baseline.on_files
+        self.screening = Screening(bench, self.baseline, tests=self.tests)
+        self.disagreements = 0
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         _require_reachable(bench.settings, self.baseline, allowed)
@@ -189,6 +227,11 @@ class Campaign:
             if attempt.status is AttemptStatus.VALID and attempt.artifact_id not in ids:
                 self.store.make_spare(attempt.artifact_id)
 
+    def close(self) -> None:
+        """End the warm processes."""
+        if self.bench.warm is not None:
+            self.bench.warm.close()
+
     def attempt(self, index: int) -> Attempt | None:
         """Return the attempt at a place of the order, making it unless it is known; None past the last."""
         known = self.known(index)
@@ -198,7 +241,7 @@ class Campaign:
         return Trial(self, index, candidate).finish() if candidate is not None else None
 
 
-def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> Baseline:
+def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm]:
     name = key_of(
         code_hash(),
         bench.snapshot.tree_hash,
@@ -210,10 +253,12 @@ def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> Baseline:
     data = store.record("baselines", name)
     known = Baseline.from_json(data) if data is not None else None
     if known is not None:
-        return known
+        return known, warm_processes(bench, known, tests)
     baseline = measure_baseline(bench, tests)
+    warm = warm_processes(bench, baseline, tests)
+    baseline = tried_warm(baseline, warm)
     store.put_record("baselines", name, baseline.to_json())
-    return baseline
+    return baseline, warm
 
 
 def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:

@@ -70,6 +70,8 @@ class SuiteRun:
     """Node id to (argument name, index of its parameter set), for parametrized tests."""
     addopts: tuple[str, ...] = ()
     """The project's own pytest options that are kept in runs."""
+    modules: tuple[str, ...] = ()
+    """What was imported from outside of the tree when the tests had been collected, in order."""
 
     @property
     def passing(self) -> frozenset[str]:

@@ -1,20 +1,27 @@
-"""What a project's own tests do on the original, measured once and kept.
+"""What a project's own tests do on the original, and which statement each of them reaches; measured once and kept.
 
 Three runs: as it is; with another hash seed and another order; with a third hash seed. Tests that do not pass in all
-of them are set aside by name, before any bug is looked at.
+of them are set aside by name, before any bug is looked at. The second and third run also record what each test
+reaches; where a test does otherwise in them, a plain run with the same seeds decides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
+from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
+from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+_SEEDS: tuple[tuple[int, int | None], ...] = ((1, 1), (2, None))
+_MOST_UNLIKE = 0.05
 
 
 def is_doctest(node_id: str) -> bool:
@@ -46,15 +53,41 @@ class Baseline:
     """What the user should know: files that cannot be collected."""
     python: str = field(default="")
     """The version of the interpreter."""
+    reach: Reach | None = None
+    """Which statements each test reaches; None where that could not be recorded."""
+    modules: tuple[str, ...] = ()
+    """What the tests import from outside of the tree, in order."""
+    unlike: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """By mode of warm process that can be used here, the tests that do otherwise in it on the unchanged tree."""
+    cold: Mapping[str, str] = field(default_factory=dict)
+    """By mode of warm process that cannot be used here, why."""
 
     @property
     def files(self) -> tuple[str, ...]:
         """The files that hold tests, in order of collection; a code file with a doctest is none."""
         return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if not is_doctest(i)))
 
+    def on_files(self, files: Sequence[str], hash_seed: int, order_seed: int | None) -> SuiteRun | None:
+        """Return what the whole runs show of these files; None for seeds they were not made with."""
+        wanted = tuple(i for i in self.collected if i.split("::", 1)[0] in files)
+        if (hash_seed, order_seed) not in ((0, None), *_SEEDS) or len({i.split("::", 1)[0] for i in wanted}) < len(
+            files
+        ):
+            return None
+        results = {
+            i: CaseResult(Outcome.PASSED if i in self.stable else Outcome.FAILED, self.durations.get(i, 0.0))
+            for i in wanted
+        }
+        seconds = sum(r.duration_s for r in results.values())
+        return SuiteRun(RunStatus.COMPLETED, results=results, collected=wanted, seconds=seconds, exit_code=0)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "stable": sorted(self.stable)}
+        plain = asdict(replace(self, reach=None))
+        unlike = {mode: sorted(names) for mode, names in self.unlike.items()}
+        reach = self.reach.to_json() if self.reach is not None else None
+        own = {"stable": sorted(self.stable), "unlike": unlike, "reach": reach}
+        return {"schema_version": SCHEMA_VERSION, **plain, **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Baseline | None:
@@ -72,6 +105,10 @@ class Baseline:
             seconds=data["seconds"],
             note=data["note"],
             python=data["python"],
+            reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
+            modules=tuple(data["modules"]),
+            unlike={mode: frozenset(names) for mode, names in data["unlike"].items()},
+            cold=dict(data["cold"]),
         )
 
 
@@ -82,13 +119,18 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
     """
     first, _ = bench.suite(bench.original, tests)
     _require_use(first, bench)
-    others = [
-        bench.suite(bench.original, tests, hash_seed=1, order_seed=1)[0],
-        bench.suite(bench.original, tests, hash_seed=2)[0],
-    ]
-    for run in others:
+    code = [p for p in bench.snapshot.code_paths() if p in first.sources]
+    with ThreadPoolExecutor(len(_SEEDS)) as pool:
+        probes = list(pool.map(lambda seeds: bench.probe(code, tests, *seeds), _SEEDS))
+    others, always = [], frozenset[str]()
+    for (hash_seed, order_seed), (run, raw) in zip(_SEEDS, probes, strict=True):
+        if run.passing != first.passing or raw is None:
+            plain, _ = bench.suite(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
+            always |= plain.passing - run.passing
+            run = plain
         if run.fault:
             raise ProjectError(f"the tests do not run twice alike: the second run ended with {run.fault}")
+        others.append(run)
     set_aside: dict[str, str] = {}
     for name in first.collected:
         passes = [name in run.passing for run in (first, *others)]
@@ -116,7 +158,49 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
         seconds=first.seconds,
         note=first.reason,
         python=bench.interpreter.version,
+        reach=_reach(first.collected, [raw for _, raw in probes], always),
+        modules=first.modules,
     )
+
+
+def _reach(tests: Sequence[str], raws: Sequence[Mapping[str, Any] | None], always: frozenset[str]) -> Reach | None:
+    runs = [raw for raw in raws if raw is not None]
+    if len(runs) < len(raws):
+        return None
+    reach = Reach.measured(tests, runs)
+    reach.add_always(always)
+    return reach
+
+
+def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Warm:
+    """Return servers on the tree of a baseline; modes that cannot be used there are refused."""
+    targets = tests or ()
+    warm = Warm(bench.snapshot, bench.provider, bench.interpreter, bench.limits, baseline.modules, targets)
+    for mode, reason in baseline.cold.items():
+        warm.refuse(mode, reason)
+    return warm
+
+
+def tried_warm(baseline: Baseline, warm: Warm) -> Baseline:
+    """Return the baseline with what a run of everything on the unchanged tree shows of each mode of warm process."""
+    unlike, cold = {}, {}
+    for mode in ("import", "swap"):
+        wall_s = FLOOR_S + FACTOR * baseline.seconds
+        wanted = Wanted(CodebaseState(warm.snapshot), functions={} if mode == "swap" else None, wall_s=wall_s)
+        try:
+            run = warm.run(wanted)
+        except UnfitError as error:
+            cold[mode] = str(error)
+            continue
+        others = baseline.stable - run.passing
+        if run.fault or len(others) > _MOST_UNLIKE * len(baseline.stable):
+            cold[mode] = (
+                run.fault or f"{len(others)} tests do otherwise in a fork on the unchanged tree: {some(others)}"
+            )
+            warm.refuse(mode, cold[mode])
+        else:
+            unlike[mode] = others
+    return replace(baseline, unlike=unlike, cold=cold)
 
 
 def _require_use(run: SuiteRun, bench: Workbench) -> None:

@@ -3,7 +3,7 @@
 It is not imported here: its text is copied into the sandbox as `ssr_reporter.py` and loaded there as a plugin, by
 whatever interpreter runs the project's tests; so it needs the standard library and pytest only, and Python 3.8.
 
-In: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (shuffle files, then classes and functions in each).
+In: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, then classes and functions in each).
 Out: one JSON object a line: begin, collected, collect-error, start, done, end.
 """
 
@@ -18,6 +18,7 @@ import pytest
 _FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
 _PID = os.getpid()
+_BRIEF = False
 _WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
 _DROPPED_WITH_VALUE = [
     "-n",
@@ -132,22 +133,38 @@ def pytest_load_initial_conftests(early_config, parser, args):
 
 
 def _shuffled(items, seed):
-    """Shuffle files, and in each file its classes and functions, keeping what shares a fixture scope together."""
+    """Reorder files, and in each file its classes and functions, keeping what shares a fixture scope together.
+
+    Seed 1 turns them round, so that of any two the other comes first: no dependence of one on the other goes unseen.
+    """
     chance = random.Random(seed)
+    shuffle = list.reverse if seed == "1" else chance.shuffle
     files = {}
     for item in items:
         parts = item.nodeid.split("::")
         block = "::".join(parts[:2]) if len(parts) > 2 and "[" not in parts[1] else item.nodeid
         files.setdefault(parts[0], {}).setdefault(block, []).append(item)
-    order = sorted(files)
-    chance.shuffle(order)
+    order = list(files)
+    shuffle(order)
     result = []
     for name in order:
         blocks = list(files[name].values())
-        chance.shuffle(blocks)
+        shuffle(blocks)
         for block in blocks:
             result.extend(block)
     return result
+
+
+def begin_child(channel, order_seed):
+    """In a fork of a warm process: report to another channel, and without what the first process has told."""
+    global _FD, _PID, _ORDER_SEED, _BRIEF
+    _FD, _PID, _BRIEF = channel, os.getpid(), True
+    _ORDER_SEED = "" if order_seed is None else str(order_seed)
+
+
+def ordered(items):
+    """Return the items in the order that was asked for."""
+    return _shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
 
 
 class Reporter:
@@ -169,8 +186,7 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
         """Shuffle when asked to."""
-        if _ORDER_SEED:
-            items[:] = _shuffled(items, _ORDER_SEED)
+        items[:] = ordered(items)
 
     def pytest_collection_finish(self, session):
         """Send every id that will run, with the places of its parameters in their marks."""
@@ -179,7 +195,8 @@ class Reporter:
             _, places = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
             if places:
                 parameters[item.nodeid] = places
-        _send("collected", ids=[item.nodeid for item in session.items], parameters=parameters)
+        modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
+        _send("collected", ids=[item.nodeid for item in session.items], parameters=parameters, modules=modules)
 
     def pytest_collectreport(self, report):
         """Send what could not be collected."""
@@ -217,9 +234,18 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
-        root = str(session.config.invocation_params.dir)
-        sources, foreign = _imported(root)
+        sources, foreign = ([], []) if _BRIEF else _imported(str(session.config.invocation_params.dir))
         _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, time=time.time())
+        _without_summary(session.config.hook.pytest_terminal_summary)
+
+
+def _without_summary(hook):
+    """Spare the summaries, which nobody reads: one plugin imports its whole library for its own, at each run's end."""
+    try:
+        for implementation in list(hook.get_hookimpls()):
+            hook._remove_plugin(implementation.plugin)
+    except (AttributeError, ValueError):
+        pass
 
 
 def _imported(root):
@@ -240,6 +266,19 @@ def _imported(root):
                     if os.path.exists(prefix + base + name + tail):
                         foreign.add(f"{name} ({path})")
     return sorted(sources), sorted(foreign)
+
+
+def _modules(root):
+    """List what is imported from outside of the tree and by no hook of pytest's, in the order of import."""
+    prefix = root.rstrip("/") + "/"
+    found = []
+    for name, module in list(sys.modules.items()):
+        facts = getattr(module, "__dict__", {})
+        path, loader = facts.get("__file__"), facts.get("__loader__")
+        inside = isinstance(path, str) and path.startswith(prefix) and "/site-packages/" not in path
+        if isinstance(name, str) and path and not inside and type(loader).__name__ != "AssertionRewritingHook":
+            found.append(name)
+    return [name for name in found if name != "__main__" and not name.startswith("ssr_")]
 
 
 def pytest_configure(config):

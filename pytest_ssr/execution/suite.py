@@ -17,8 +17,10 @@ from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
-_REPORTER = Path(__file__).with_name("reporter.py")
-_FOLDER = "ssr-run"
+REPORTER = Path(__file__).with_name("reporter.py")
+_PROBE = Path(__file__).with_name("reach_probe.py")
+FOLDER = "ssr-run"
+REACH = "reach.json"
 _MOST_BYTES = 256 * MIB
 
 
@@ -51,15 +53,17 @@ def run_suite(
     order_seed: int | None = None,
     collect_only: bool = False,
     write_bytecode: bool = False,
+    probed: Sequence[str] | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
-    write_bytecode: leave compiled files in the sandbox's tree.
+    write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
+    probe records in the file `REACH` of the scratch directory's `FOLDER`.
     Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
-    folder = f"{sandbox.scratch}/{_FOLDER}"
+    folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/channel"
-    sandbox.write(f"{folder}/ssr_reporter.py", _REPORTER.read_bytes())
+    sandbox.write(f"{folder}/ssr_reporter.py", REPORTER.read_bytes())
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
     env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
@@ -68,8 +72,13 @@ def run_suite(
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:
         env["SSR_ORDER_SEED"] = str(order_seed)
-    argv = [str(interpreter.executable), "-c", _START, folder, "-q", "--tb=no"]
-    argv += ["--continue-on-collection-errors", "-o", f"cache_dir={folder}/cache", "-p", "no:randomly"]
+    plugins = ["ssr_reporter"]
+    if probed is not None:
+        sandbox.write(f"{folder}/ssr_reach.py", _PROBE.read_bytes())
+        sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
+        env |= {"SSR_REACH": f"{folder}/{REACH}", "SSR_REACH_FILES": f"{folder}/files"}
+        plugins.append("ssr_reach")
+    argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins), *pytest_arguments(sandbox)]
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)
     try:
@@ -84,11 +93,17 @@ def run_suite(
     return read_channel(raw, done)
 
 
-# As `python -m pytest` does it: the tree's root is first on the path; the reporter is handed over as an object.
+def pytest_arguments(sandbox: Sandbox) -> list[str]:
+    """Return the options that every run of ours gives to pytest."""
+    options = ["-q", "--tb=no", "--continue-on-collection-errors"]
+    return [*options, "-o", f"cache_dir={sandbox.scratch}/{FOLDER}/cache", "-p", "no:randomly"]
+
+
+# As `python -m pytest` does it: the tree's root is first on the path; the plugins are handed over as objects.
 _START = (
-    "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
-    "import ssr_reporter; sys.path.remove(d); "
-    "import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=[ssr_reporter]))"
+    "import sys, os; d, p = sys.argv[1:3]; del sys.argv[1:3]; sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
+    "p = [__import__(n) for n in p.split(',')]; sys.path.remove(d); "
+    "import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=p))"
 )
 
 
@@ -133,7 +148,7 @@ def _require_start(sandbox: Sandbox, interpreter: Interpreter, env: Mapping[str,
 
 _SHAPES: Mapping[str, Mapping[str, str]] = {
     "begin": {"addopts": "texts"},
-    "collected": {"ids": "texts", "parameters": "parameters"},
+    "collected": {"ids": "texts", "parameters": "parameters", "modules": "texts"},
     "end": {"exit": "number", "sources": "texts", "foreign": "texts"},
 }
 
@@ -171,6 +186,7 @@ def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
         "sources": tuple(end.get("sources", ())),
         "foreign": tuple(end.get("foreign", ())),
         "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
+        "modules": tuple(collected.get("modules", ())),
     }
 
 

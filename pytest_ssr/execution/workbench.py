@@ -7,23 +7,29 @@ the next.
 from __future__ import annotations
 
 import hashlib
+import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
-from pytest_ssr.execution.suite import run_suite
+from pytest_ssr.execution.suite import FOLDER, REACH, run_suite
+from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
-from pytest_ssr.sandbox.protocol import Limits, SandboxProvider
+from pytest_ssr.sandbox.protocol import MIB, Limits, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 
 FLOOR_S = 5.0
 FACTOR = 5.0
+_MOST_BYTES = 512 * MIB
+Known = Callable[[Sequence[str], int, int | None], SuiteRun | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +84,8 @@ class Workbench:
         self.settings = settings
         self.limits = limits or Limits()
         self.runs_made = 0
+        self.warm: Warm | None = None
+        self.known: Known | None = None
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
         self._scripts: dict[tuple[object, ...], StatusRun] = {}
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -89,6 +97,7 @@ class Workbench:
         other = Workbench(self.snapshot, self.provider, self.interpreter, settings, limits=self.limits)
         other._original_suites = self._original_suites
         other._original_scripts = self._original_scripts
+        other.warm, other.known = self.warm, self.known
         return other
 
     @property
@@ -109,15 +118,26 @@ class Workbench:
         hash_seed: int = 0,
         order_seed: int | None = None,
         like_s: float | None = None,
+        fresh: bool = False,
     ) -> tuple[SuiteRun, bool]:
         """Run pytest with our own reporter; the second item tells whether the run was made just now.
 
-        like_s: seconds the same run takes on the original, from which the time limit follows.
+        like_s: seconds the same run takes on the original, from which the time limit follows. fresh: in a fresh
+        process, also where a fork of a warm one would do.
         """
         key = (state.tree_hash, tuple(files), hash_seed, order_seed)
         kept = self._suites if state.changes else self._original_suites
         if key in kept:
             return kept[key], False
+        if not fresh:
+            known = self.known(files, hash_seed, order_seed) if self.known is not None and not state.changes else None
+            if known is not None:
+                return known, False
+            forked = self._forked(state, files, hash_seed, order_seed, like_s)
+            if forked is not None:
+                self.runs_made += 1
+                kept[key] = forked
+                return forked, True
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
             run = run_suite(
                 sandbox,
@@ -130,6 +150,50 @@ class Workbench:
         self.runs_made += 1
         kept[key] = run
         return run, True
+
+    def _forked(
+        self,
+        state: CodebaseState,
+        files: Sequence[str],
+        hash_seed: int,
+        order_seed: int | None,
+        like_s: float | None,
+    ) -> SuiteRun | None:
+        """Make the run in a fork of a warm process that has not imported the project; None where that cannot be."""
+        if self.warm is None or not files:
+            return None
+        wanted = Wanted(
+            state,
+            targets=files,
+            hash_seed=hash_seed,
+            order_seed=order_seed,
+            wall_s=self._limits(like_s).wall_s,
+        )
+        try:
+            return self.warm.run(wanted)
+        except UnfitError:
+            return None
+
+    def probe(
+        self, code: Sequence[str], files: Sequence[str], hash_seed: int, order_seed: int | None
+    ) -> tuple[SuiteRun, dict[str, Any] | None]:
+        """Run pytest on the original and record which statements of `code` each test reaches; None if that fails."""
+        with self.original.open(self.provider, readable=self.interpreter.readable) as sandbox:
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                limits=self._limits(None),
+                hash_seed=hash_seed,
+                order_seed=order_seed,
+                probed=code,
+            )
+            self.runs_made += 1
+            try:
+                raw = json.loads(sandbox.read(f"{sandbox.scratch}/{FOLDER}/{REACH}", max_bytes=_MOST_BYTES))
+            except (FileNotFoundError, SandboxError, ValueError):
+                raw = None
+        return run, raw
 
     def script(
         self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None

@@ -82,10 +82,10 @@ class CandidateStep(pytest.Item):
             return trial.attempt
         if self.name == _SCREENING:
             return None
-        assert trial.validation is not None
-        result = trial.validation.result(self.name)
-        last = step_names()[-1]
-        return trial.finish() if not result.passed or self.name == last else None
+        result = trial.result(self.name)
+        if result is None or not result.passed or self.name == step_names()[-1]:
+            return trial.finish()
+        return None
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
         """Show our own errors as one line."""
@@ -237,6 +237,8 @@ class InjectPlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
         """Exit with 0 exactly when the wanted number was reached."""
+        if self.campaign is not None:
+            self.campaign.close()
         if self.config.option.collectonly:
             return
         plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)

@@ -19,6 +19,7 @@ from typing import Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.host import etc_files, kernel_mounts, remedy, system_binds, version
@@ -28,6 +29,7 @@ from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
 _SCRATCH = "/scratch"
+_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
 _OURS = ("/", "/proc", "/dev", "/etc", "/usr", _SCRATCH)
 
 
@@ -136,15 +138,11 @@ class BubblewrapSandbox(FolderBacked):
             # Two mounts of one upper directory at a time are undefined.
             with self._lock:
                 result = run(
-                    [
-                        *launcher(self._folder, overlay=self._overlay),
-                        *self._bwrap({**folders.environment(_SCRATCH), **(env or {})}, telling),
-                        *inner,
-                    ],
-                    env={"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"},
+                    self._command(inner, env, telling),
+                    env=_ENV,
                     stdin=stdin,
                     limits=limits,
-                    written=lambda: folders.disk_bytes(self._upper, self._scratch) - self._copied,
+                    written=self._written,
                     pass_fds=(telling,),
                 )
             os.close(telling)
@@ -160,9 +158,31 @@ class BubblewrapSandbox(FolderBacked):
             raise SandboxError(f"the sandbox does not start: {_last(result.stderr)}")
         return replace(result, exit_code=code)
 
-    def _bwrap(self, variables: Mapping[str, str], telling: int) -> list[str]:
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
+        """Start a command that stays; see Conversing."""
+        inner = limited(argv, limits, self.root)
+        self._require_open()
+        folders.prepare_scratch(self._scratch)
+        self._lock.acquire()
+        return Conversation(
+            self._command(inner, env, None),
+            env=_ENV,
+            limits=limits,
+            written=self._written,
+            ended=self._lock.release,
+        )
+
+    def _written(self) -> int:
+        return folders.disk_bytes(self._upper, self._scratch) - self._copied
+
+    def _command(self, inner: Sequence[str], env: Mapping[str, str] | None, telling: int | None) -> list[str]:
+        variables = {**folders.environment(_SCRATCH), **(env or {})}
+        return [*launcher(self._folder, overlay=self._overlay), *self._bwrap(variables, telling), *inner]
+
+    def _bwrap(self, variables: Mapping[str, str], telling: int | None) -> list[str]:
         words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]
-        words += ["--uid", "1000", "--gid", "1000", "--json-status-fd", str(telling), "--clearenv"]
+        words += ["--uid", "1000", "--gid", "1000", "--clearenv"]
+        words += ["--json-status-fd", str(telling)] if telling is not None else []
         for name, value in variables.items():
             words += ["--setenv", name, value]
         words += [*kernel_mounts(), *system_binds(self._folder / "etc")]

@@ -10,6 +10,7 @@ from typing import Self
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
@@ -66,18 +67,30 @@ class ProcessSandbox(FolderBacked):
         cwd: str | None = None,
     ) -> ExecResult:
         """Run a command; see the protocol."""
-        self._require_open()
-        folders.prepare_scratch(self._scratch)
-        secret = secrets.token_hex(8)
-        variables = {**folders.environment(self.scratch), **(env or {}), _MARKER: secret}
+        variables, marker = self._variables(env)
         return run(
             limited(argv, limits, place(self.root, cwd)),
             env=variables,
             stdin=stdin,
             limits=limits,
-            written=lambda: folders.disk_bytes(self._tree, self._scratch) - self._copied,
-            marker=f"{_MARKER}={secret}",
+            written=self._written,
+            marker=marker,
         )
+
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
+        """Start a command that stays; see Conversing."""
+        variables, marker = self._variables(env)
+        command = limited(argv, limits, self.root)
+        return Conversation(command, env=variables, limits=limits, written=self._written, marker=marker)
+
+    def _variables(self, env: Mapping[str, str] | None) -> tuple[dict[str, str], str]:
+        self._require_open()
+        folders.prepare_scratch(self._scratch)
+        secret = secrets.token_hex(8)
+        return {**folders.environment(self.scratch), **(env or {}), _MARKER: secret}, f"{_MARKER}={secret}"
+
+    def _written(self) -> int:
+        return folders.disk_bytes(self._tree, self._scratch) - self._copied
 
     def fork(self) -> Self:
         """Copy tree and scratch as they are now."""

@@ -1,0 +1,176 @@
+"""Which tests reach which statements of a project, and so which tests a change can touch.
+
+Measured by `reach_probe` while the tests run, twice and in two orders: what one test leaves in a cache, another finds
+there, and then which test reaches the statement depends on the order. When in doubt, a test is selected: what runs at import concerns every test, as does what no statement
+tells: tests that start processes, tests that leave threads, tests that read the changed file.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.change import ChangedFunction, Spot, changed_functions
+
+_UNSEEN = ("__del__",)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a change can touch."""
+
+    tests: frozenset[str] | None
+    """The tests to run; None: all."""
+    functions: Mapping[str, tuple[ChangedFunction, ...]] | None
+    """By path the functions that differ; None where the change acts at import, or may do so."""
+
+
+@dataclass(slots=True)
+class Reach:
+    """Statements by the tests that reach them."""
+
+    tests: tuple[str, ...]
+    """Every test, in order; a set of tests is the bits of a number, the first test the lowest."""
+    spots: dict[str, dict[Spot, int]] = field(default_factory=dict)
+    """Path, then line and column of a statement, to the tests that reach it."""
+    at_import: dict[str, set[Spot]] = field(default_factory=dict)
+    """Path to the statements that are reached while modules are imported."""
+    always: int = 0
+    """Tests that start processes."""
+    opens: dict[str, int] = field(default_factory=dict)
+    """Path of a file of the tree to the tests that read it."""
+
+    @property
+    def everything(self) -> int:
+        """All tests."""
+        return (1 << len(self.tests)) - 1
+
+    @classmethod
+    def measured(cls, tests: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> Reach:
+        """Make it from what the probe wrote in some runs, each with another order of the tests.
+
+        A statement that other tests reach in another order is reached by whoever comes first, and what it leaves is
+        found by the others: it concerns every test.
+        """
+        reach = cls(tuple(tests))
+        number = {name: 1 << place for place, name in enumerate(tests)}
+        found: dict[tuple[str, Spot], set[int]] = {}
+        for raw in runs:
+            for key, bits in reach._take(raw, number).items():
+                found.setdefault(key, set()).add(bits)
+        for (path, spot), sets in found.items():
+            reach.spots.setdefault(path, {})[spot] = sets.pop() if len(sets) == 1 else reach.everything
+        return reach
+
+    def _take(self, raw: Mapping[str, Any], number: Mapping[str, int]) -> dict[tuple[str, Spot], int]:
+        """Take in one run; returns its statements with the tests that reached them."""
+        spots = [(str(path), (int(line), int(column))) for path, line, column in raw["spots"]]
+        result = dict.fromkeys(spots, 0)
+        for holder, places in raw["found"].items():
+            if holder == "import":
+                for place in places:
+                    path, spot = spots[place]
+                    self.at_import.setdefault(path, set()).add(spot)
+                continue
+            bits = self._bits(holder, number)
+            for place in places:
+                result[spots[place]] |= bits
+        for holder in raw["starts_processes"]:
+            self.always |= self._bits(holder, number)
+        for path, holders in raw["opens"].items():
+            for holder in holders:
+                self.opens[path] = self.opens.get(path, 0) | self._bits(holder, number)
+        return result
+
+    def add_always(self, names: Collection[str]) -> None:
+        """Select these tests for every change."""
+        self.always |= sum(1 << place for place, name in enumerate(self.tests) if name in names)
+
+    def _bits(self, holder: str, number: Mapping[str, int]) -> int:
+        if holder.startswith("file "):
+            prefix = f"{holder.removeprefix('file ')}::"
+            return sum(bit for name, bit in number.items() if name.startswith(prefix))
+        return number.get(holder, self.everything)
+
+    def touched_by(self, state: CodebaseState) -> Touched:
+        """Return what the changes of a state can touch."""
+        bits = self.always
+        functions: dict[str, tuple[ChangedFunction, ...]] | None = {}
+        for path, entry in state.changes.items():
+            found = self._functions(state, path, entry.data if entry is not None else None)
+            if found is None:
+                return Touched(None, None)
+            bits |= self.opens.get(path, 0)
+            at_import = self.at_import.get(path, set())
+            for function in found:
+                if function.spots & at_import or function.name in _UNSEEN:
+                    return Touched(None, None)
+                if function.inside & at_import:
+                    functions = None
+                for spot in function.spots:
+                    bits |= self.spots[path][spot]
+            if functions is not None:
+                functions[path] = found
+        return Touched(self.names(bits), functions)
+
+    def _functions(self, state: CodebaseState, path: str, new: bytes | None) -> tuple[ChangedFunction, ...] | None:
+        known = self.spots.get(path)
+        old = state.snapshot.entry(path) if path in state.snapshot.files else None
+        if known is None or old is None or new is None:
+            return None
+        found = changed_functions(old.data, new)
+        if found is None or any(spot not in known for function in found for spot in function.spots):
+            return None
+        return found
+
+    def names(self, bits: int) -> frozenset[str]:
+        """Return a set of tests by their ids."""
+        found = []
+        while bits:
+            lowest = bits & -bits
+            found.append(self.tests[lowest.bit_length() - 1])
+            bits ^= lowest
+        return frozenset(found)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON; what is large is packed."""
+        sets: dict[int, int] = {}
+        table = {
+            path: [[line, column, sets.setdefault(bits, len(sets))] for (line, column), bits in spots.items()]
+            for path, spots in self.spots.items()
+        }
+        return {
+            "tests": list(self.tests),
+            "spots": _pack([table, [f"{bits:x}" for bits in sets]]),
+            "at_import": {path: sorted(spots) for path, spots in sorted(self.at_import.items())},
+            "always": f"{self.always:x}",
+            "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Reach:
+        """Read plain data back."""
+        table, texts = _unpack(data["spots"])
+        sets = [int(text, 16) for text in texts]
+        return cls(
+            tests=tuple(data["tests"]),
+            spots={
+                path: {(line, column): sets[place] for line, column, place in spots} for path, spots in table.items()
+            },
+            at_import={path: {(line, column) for line, column in spots} for path, spots in data["at_import"].items()},
+            always=int(data["always"], 16),
+            opens={path: int(bits, 16) for path, bits in data["opens"].items()},
+        )
+
+
+def _pack(data: object) -> str:
+    return base64.b85encode(zlib.compress(json.dumps(data).encode(), 6)).decode()
+
+
+def _unpack(text: str) -> Any:
+    return json.loads(zlib.decompress(base64.b85decode(text)))

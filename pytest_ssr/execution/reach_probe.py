@@ -1,0 +1,229 @@
+"""A pytest plugin that records which statements of the project each test reaches.
+
+Like the reporter it is copied into the sandbox as text (`ssr_reach.py`) and needs the standard library and pytest only,
+and Python 3.8. Modules of the project are compiled with one extra store before each statement inside a function or
+class, `__ssr_hits__[k] = 1`; that costs a small share of what a trace function does and sees threads as well.
+
+What no statement tells is recorded too: which statements run while modules are imported (they concern every test),
+tests that start processes or leave threads running, and tests that open files of the tree.
+
+In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file with one relative path of a module a line).
+"""
+
+import ast
+import builtins
+import importlib.machinery
+import json
+import os
+import sys
+import threading
+
+import pytest
+
+_OUT = os.environ.pop("SSR_REACH")
+_ROOT = os.getcwd().rstrip("/") + "/"
+_PID = os.getpid()
+with open(os.environ.pop("SSR_REACH_FILES"), encoding="utf-8", errors="surrogateescape") as _file:
+    _TARGETS = frozenset(_ROOT + line for line in _file.read().split("\0") if line)
+
+_hits = bytearray()
+_spots = []
+_IMPORT, _ALL = "import", "all"
+_found = {}
+_starts_processes = set()
+_opens = {}
+_holder = [_IMPORT]
+_BLOCKS = ("body", "orelse", "finalbody")
+
+
+def _mark(tree, path):
+    """Put a store before each statement of each block but those of the module itself."""
+    for node in list(ast.walk(tree)):
+        if isinstance(node, ast.Module):
+            continue
+        for name in _BLOCKS:
+            block = getattr(node, name, None)
+            if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
+                setattr(node, name, _marked(block, path, _has_docstring(node, name, block)))
+    return tree
+
+
+def _has_docstring(node, name, block):
+    return (
+        name == "body"
+        and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+        and isinstance(block[0], ast.Expr)
+        and isinstance(block[0].value, ast.Constant)
+        and isinstance(block[0].value.value, str)
+    )
+
+
+def _marked(block, path, docstring):
+    result = [block[0]] if docstring else []
+    for statement in block[1:] if docstring else block:
+        place = ast.copy_location(ast.Constant(len(_spots)), statement)
+        _spots.append((path, statement.lineno, statement.col_offset))
+        name = ast.copy_location(ast.Name("__ssr_hits__", ast.Load()), statement)
+        target = ast.copy_location(ast.Subscript(name, _index(place), ast.Store()), statement)
+        one = ast.copy_location(ast.Constant(1), statement)
+        result.append(ast.copy_location(ast.Assign([target], one, lineno=statement.lineno), statement))
+        result.append(statement)
+    return result
+
+
+def _index(constant):
+    return constant if sys.version_info >= (3, 9) else ast.copy_location(ast.Index(constant), constant)
+
+
+def _take():
+    """Give what was reached since the last time to whoever holds it now."""
+    place = _hits.find(1)
+    if place < 0:
+        return
+    holders = [_found.setdefault(_holder[-1], set())]
+    if _holder[-1] != _IMPORT and threading.active_count() > _threads[0]:
+        holders.append(_found.setdefault(_ALL, set()))
+    while place >= 0:
+        for found in holders:
+            found.add(place)
+        place = _hits.find(1, place + 1)
+    _hits[:] = bytes(len(_hits))
+
+
+_threads = [1 << 30]
+_loader = importlib.machinery.SourceFileLoader
+_get_code = _loader.get_code
+
+
+def _instrumented(self, fullname):
+    path = self.path
+    if path not in _TARGETS:
+        return _get_code(self, fullname)
+    tree = ast.parse(self.get_data(path), path)
+    tree = _mark(tree, path[len(_ROOT) :])
+    code = compile(tree, path, "exec", dont_inherit=True)
+    _hits.extend(bytes(len(_spots) - len(_hits)))
+    return code
+
+
+_loader.get_code = _instrumented
+
+
+def _while_importing(kind):
+    """Count what a module runs when it is executed as reached at import, whoever imports it."""
+    execute = kind.exec_module
+
+    def exec_module(self, module):
+        _take()
+        _holder.append(_IMPORT)
+        try:
+            return execute(self, module)
+        finally:
+            _take()
+            _holder.pop()
+
+    kind.exec_module = exec_module
+
+
+_while_importing(_loader)
+try:
+    from _pytest.assertion.rewrite import AssertionRewritingHook
+
+    _while_importing(AssertionRewritingHook)
+except ImportError:
+    pass
+
+_PROCESSES = frozenset(
+    ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn")
+)
+
+
+def _audit(event, arguments):
+    if event == "open":
+        path = arguments[0]
+        if isinstance(path, bytes):
+            path = os.fsdecode(path)
+        if isinstance(path, str):
+            path = os.path.abspath(path)
+            # The import system reads code; whoever else reads a file of the tree sees what changes in it.
+            imports = _holder[-1] == _IMPORT and path.endswith((".py", ".pyc"))
+            if path.startswith(_ROOT) and not imports:
+                _opens.setdefault(path[len(_ROOT) :], set()).add(_holder[-1])
+    elif event in _PROCESSES:
+        _starts_processes.add(_holder[-1])
+
+
+sys.addaudithook(_audit)
+try:
+    # multiprocessing starts its helpers by this, past every audit event.
+    import _posixsubprocess
+
+    _fork_exec = _posixsubprocess.fork_exec
+
+    def _forking(*arguments):
+        _starts_processes.add(_holder[-1])
+        return _fork_exec(*arguments)
+
+    _posixsubprocess.fork_exec = _forking
+except ImportError:
+    pass
+
+builtins.__ssr_hits__ = _hits
+
+
+class Probe:
+    """Tells whose the statements are that were reached."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self):
+        """End the time in which everything counts as import."""
+        _take()
+        _holder[-1] = _ALL
+        _threads[0] = threading.active_count()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        """Give one test what it reaches."""
+        _take()
+        _holder.append(item.nodeid)
+        try:
+            return (yield)
+        finally:
+            _take()
+            _holder.pop()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_fixture_setup(self, fixturedef, request):
+        """Give what a fixture of a wider scope reaches to every test of that scope."""
+        if fixturedef.scope == "function":
+            return (yield)
+        _take()
+        file = request.node.nodeid.partition("::")[0]
+        _holder.append("file " + file if fixturedef.scope in ("class", "module") and file else _ALL)
+        try:
+            return (yield)
+        finally:
+            _take()
+            _holder.pop()
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self):
+        """Write it all."""
+        if os.getpid() != _PID:
+            return
+        _take()
+        with open(_OUT, "w", encoding="utf-8", errors="surrogatepass") as file:
+            json.dump(
+                {
+                    "spots": _spots,
+                    "found": {name: sorted(places) for name, places in _found.items()},
+                    "starts_processes": sorted(_starts_processes),
+                    "opens": {path: sorted(holders) for path, holders in _opens.items()},
+                },
+                file,
+            )
+
+
+def pytest_configure(config):
+    """Register the probe proper."""
+    config.pluginmanager.register(Probe(), "ssr-reach")

@@ -1,0 +1,271 @@
+"""Runs in forks of warm processes: the servers, who may use which, and what stands against it.
+
+Two modes, each used only where it is exact. `swap`: a session is collected already, and the code objects of the
+changed functions are exchanged. `import`: pytest and what the tests import from elsewhere are loaded, the project is
+imported in the fork. Where neither can be had, UnfitError says why, and the caller makes the run in a fresh process.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import threading
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.change import ChangedFunction
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.suite import (
+    FOLDER,
+    REPORTER,
+    provide_interpreter,
+    pytest_arguments,
+    read_channel,
+    run_environment,
+)
+from pytest_ssr.outcomes import RunStatus, SuiteRun
+from pytest_ssr.sandbox.conversation import Conversation, Conversing, PassedError
+from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
+from pytest_ssr.snapshot import Snapshot
+
+_SERVER = Path(__file__).with_name("warm_server.py")
+_ROOM_SHARE = 4
+_START_S, _GRACE_S = 120.0, 15.0
+_MOST_CULPRITS, _MOST_LOSSES = 8, 3
+_START = (
+    "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
+    "import ssr_warm; sys.path.remove(d); ssr_warm.serve(os.path.join(d, 'warm.json'), sys.argv[1:])"
+)
+
+
+class UnfitError(Exception):
+    """Says why a run cannot be made in a fork of a warm process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """One run to be made in a fork."""
+
+    state: CodebaseState
+    """What is run."""
+    tests: Collection[str] | None = None
+    """The tests, None for all that are collected."""
+    targets: Sequence[str] = ()
+    """Mode `import`: what pytest is given to collect, relative to the root; none: what the configuration says."""
+    functions: Mapping[str, Sequence[ChangedFunction]] | None = None
+    """Mode `swap`: by path the functions that differ from the original, which must be all that differs."""
+    hash_seed: int = 0
+    """PYTHONHASHSEED of the process."""
+    order_seed: int | None = None
+    """Another order of the tests."""
+    stop_after: int = 0
+    """End after so many failures; 0: never."""
+    wall_s: float = 60.0
+    """Seconds."""
+
+    @property
+    def mode(self) -> str:
+        """Which kind of server makes it."""
+        return "import" if self.functions is None else "swap"
+
+
+class _Server:
+    def __init__(self, sandbox: Sandbox, conversation: Conversation, collected: Sequence[str]) -> None:
+        self.sandbox, self.conversation, self.collected = sandbox, conversation, frozenset(collected)
+
+    def close(self) -> None:
+        self.conversation.close()
+        self.sandbox.close()
+
+
+class Warm:
+    """Servers on one tree, started when they are needed; a run has one for itself while it lasts."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        provider: SandboxProvider,
+        interpreter: Interpreter,
+        limits: Limits,
+        modules: Sequence[str] = (),
+        targets: Sequence[str] = (),
+    ) -> None:
+        """modules: what may be imported before the project. targets: what a session for `swap` collects."""
+        self.snapshot, self._provider, self._interpreter, self._limits = snapshot, provider, interpreter, limits
+        self._modules, self._targets = tuple(modules), tuple(targets)
+        self._lock = threading.Lock()
+        self._idle: dict[tuple[str, int], list[_Server]] = {}
+        self._refusals: dict[str, str] = {}
+        self._skipped: set[str] = set()
+        self._losses: Counter[str] = Counter()
+        self.made: Counter[str] = Counter()
+        self.unfit: Counter[str] = Counter()
+
+    def run(self, wanted: Wanted) -> SuiteRun:
+        """Make a run; raises UnfitError where it has to be made in a fresh process, and counts why."""
+        try:
+            run = self._run(wanted)
+        except UnfitError as error:
+            with self._lock:
+                self.unfit[str(error)] += 1
+            raise
+        with self._lock:
+            self.made[wanted.mode] += 1
+        return run
+
+    def refuse(self, mode: str, reason: str) -> None:
+        """Make no more runs in this mode."""
+        with self._lock:
+            self._refusals.setdefault(mode, reason)
+
+    def refusal(self, mode: str) -> str:
+        """Return why no run is made in a mode, or an empty text."""
+        return self._refusals.get(mode, "")
+
+    def close(self) -> None:
+        """End all servers that make no run just now."""
+        with self._lock:
+            servers = [s for idle in self._idle.values() for s in idle]
+            self._idle.clear()
+        for server in servers:
+            server.close()
+
+    def _run(self, wanted: Wanted) -> SuiteRun:
+        with self._server(wanted.mode, wanted.hash_seed) as server:
+            if wanted.tests is not None and wanted.mode == "swap":
+                unknown = frozenset(wanted.tests) - server.collected
+                if unknown:
+                    raise UnfitError("a test is not among those that are collected")
+            try:
+                server.conversation.tell(_request(wanted))
+                answer, raw = server.conversation.answer(wall_s=wanted.wall_s + _GRACE_S)
+            except PassedError as error:
+                return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error))
+            except SandboxError as error:
+                with self._lock:
+                    self._losses[wanted.mode] += 1
+                    if self._losses[wanted.mode] >= _MOST_LOSSES:
+                        self._refusals.setdefault(wanted.mode, f"servers are lost: {error}")
+                raise UnfitError(f"the server is lost: {error}") from None
+        limit = Limit.WALL_TIME if answer.get("timed_out") else None
+        code = None if limit else int(answer["exit"])
+        _require_fit(raw)
+        return read_channel(raw, ExecResult(code, b"", b"", float(answer["seconds"]), limit))
+
+    @contextlib.contextmanager
+    def _server(self, mode: str, hash_seed: int) -> Iterator[_Server]:
+        key = (mode, hash_seed)
+        with self._lock:
+            idle = self._idle.setdefault(key, [])
+            server = idle.pop() if idle else None
+            if mode in self._refusals:
+                raise UnfitError(self._refusals[mode])
+        if server is None:
+            server = self._started(mode, hash_seed)
+        try:
+            yield server
+        except BaseException as error:
+            if not isinstance(error, UnfitError):
+                server.close()
+            raise
+        finally:
+            if server.conversation.is_open:
+                with self._lock:
+                    self._idle[key].append(server)
+            else:
+                server.close()
+
+    def _started(self, mode: str, hash_seed: int) -> _Server:
+        reason = ""
+        for _ in range(_MOST_CULPRITS):
+            try:
+                found = self._start(mode, hash_seed)
+            except (SandboxError, PassedError) as error:
+                reason = f"the server does not start: {error}"
+                break
+            if isinstance(found, _Server):
+                return found
+            reason, culprit = str(found.get("reason")), found.get("culprit")
+            if not isinstance(culprit, str) or culprit == "pytest" or culprit in self._skipped:
+                break
+            self._skipped.add(culprit)
+        self.refuse(mode, reason)
+        raise UnfitError(reason)
+
+    def _start(self, mode: str, hash_seed: int) -> _Server | dict[str, Any]:
+        sandbox = CodebaseState(self.snapshot).open(self._provider, readable=self._interpreter.readable)
+        try:
+            if not isinstance(sandbox, Conversing):
+                raise UnfitError(f"the sandbox {self._provider.name} holds no process between runs")
+            folder = f"{sandbox.scratch}/{FOLDER}"
+            settings = {
+                "mode": mode,
+                "scratch": sandbox.scratch,
+                "room": self._limits.disk_bytes // _ROOM_SHARE,
+                "modules": self._modules,
+                "skipped": sorted(self._skipped),
+                "targets": self._targets,
+            }
+            sandbox.write(f"{folder}/ssr_reporter.py", REPORTER.read_bytes())
+            sandbox.write(f"{folder}/ssr_warm.py", _SERVER.read_bytes())
+            sandbox.write(f"{folder}/warm.json", json.dumps(settings).encode())
+            provide_interpreter(sandbox, self._interpreter)
+            env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
+            env["SSR_CHANNEL"] = "/dev/null"
+            argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(sandbox)]
+            conversation = sandbox.converse(argv, limits=self._limits, env=env)
+            ready, _ = conversation.answer(wall_s=_START_S)
+            if not ready.get("ready"):
+                conversation.close()
+                sandbox.close()
+                return ready
+            return _Server(sandbox, conversation, ready.get("collected", ()))
+        except BaseException:
+            sandbox.close()
+            raise
+
+
+def _request(wanted: Wanted) -> dict[str, Any]:
+    changes = {
+        path: None if entry is None else [entry.mode, base64.b64encode(entry.data).decode()]
+        for path, entry in wanted.state.changes.items()
+    }
+    functions = {
+        path: [
+            {
+                "name": f.name,
+                "classes": f.classes,
+                "old_line": f.old_line,
+                "new_line": f.new_line,
+                "old_source": f.old_source,
+                "new_source": f.new_source,
+                "imports": f.imports,
+            }
+            for f in found
+        ]
+        for path, found in (wanted.functions or {}).items()
+    }
+    return {
+        "changes": changes,
+        "swap": functions,
+        "tests": None if wanted.tests is None else sorted(wanted.tests),
+        "targets": list(wanted.targets),
+        "order_seed": wanted.order_seed,
+        "stop_after": wanted.stop_after,
+        "wall_s": wanted.wall_s,
+    }
+
+
+def _require_fit(raw: bytes) -> None:
+    for line in raw.splitlines():
+        if b'"unfit"' in line:
+            with contextlib.suppress(ValueError, TypeError, AttributeError):
+                record = json.loads(line)
+                if record.get("kind") == "unfit":
+                    raise UnfitError(str(record.get("reason")))

@@ -1,0 +1,554 @@
+"""A server that forks a child for each test run, so that a run pays for no start, import or collection twice.
+
+Like the reporter it is copied into the sandbox as text (`ssr_warm.py`) and needs the standard library and pytest only,
+and Python 3.8. It speaks over its standard input, a socket: a length, a JSON object, a length, bytes; both ways.
+
+In mode `import` it holds pytest and what the tests import from outside of the tree; the child imports the project. In
+mode `swap` it holds a collected session; the child gets the code objects of the changed functions exchanged. A child
+has mounts of its own, over the tree and over the scratch directory, so that nothing it writes is seen by another.
+"""
+
+import atexit
+import base64
+import ctypes
+import gc
+import importlib
+import json
+import os
+import random
+import signal
+import stat
+import struct
+import sys
+import threading
+import time
+import types
+
+import ssr_reporter
+
+_ROOT = os.getcwd()
+_RANDOM = random.getstate()
+_NEWNS, _NEWUSER = 0x00020000, 0x10000000
+_NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_SUBREAPER, _PDEATHSIG = 36, 1
+_FUTURE = 0x1FF0000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class UnfitError(Exception):
+    """Says why a run cannot be made this way."""
+
+
+class Connection:
+    """Frames over a socket."""
+
+    def __init__(self):
+        """Take the socket away from standard input and output, so that no test can read or write it by accident."""
+        self.fd = os.dup(0)
+        null = os.open(os.devnull, os.O_RDWR)
+        for number in (0, 1, 2):
+            os.dup2(null, number)
+        os.close(null)
+
+    def receive(self):
+        """Return the next request, or None at the end."""
+        head = self._exactly(8)
+        if head is None:
+            return None
+        text, raw = struct.unpack("!II", head)
+        body = self._exactly(text + raw)
+        return None if body is None else json.loads(body[:text].decode("utf-8", "surrogatepass"))
+
+    def send(self, record, raw=b""):
+        """Send a record and some bytes."""
+        text = json.dumps(record).encode()
+        data = memoryview(struct.pack("!II", len(text), len(raw)) + text + raw)
+        while data:
+            data = data[os.write(self.fd, data) :]
+
+    def _exactly(self, count):
+        parts = []
+        while count:
+            part = os.read(self.fd, min(count, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+def _called(result, what):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise UnfitError(f"{what}: {os.strerror(number)}")
+
+
+def _mount(source, target, kind, flags, options):
+    encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
+    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), os.fsencode(options))
+    _called(result, f"mount of {target}")
+
+
+def _mounts_below(place):
+    """List the mounts inside of a directory, outer ones first."""
+    found = []
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            path = line.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+            path = path.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
+            if path.startswith(place.rstrip("/") + "/"):
+                found.append(path)
+    return sorted(set(found), key=len)
+
+
+def own_view(scratch, room):
+    """Give this process, which must have one thread, its own copy-on-write view of the tree and of `scratch`."""
+    uid, gid = os.getuid(), os.getgid()
+    places = [_ROOT, scratch]
+    below = [(p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below(_ROOT)]
+    _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (uid, uid)), ("gid_map", "%d %d 1" % (gid, gid))):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    _mount("none", "/", None, _REC | _PRIVATE, "")
+    view = scratch + "/ssr-view"
+    _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, "size=%d,mode=700" % room)
+    os.chdir(view)
+    for number, place in enumerate(places):
+        # A link's target needs no escapes in the options of a mount.
+        os.symlink(place, "lower%d" % number)
+        os.mkdir("upper%d" % number, stat.S_IMODE(os.stat(place).st_mode) | 0o700)
+        os.mkdir("work%d" % number)
+        options = f"lowerdir=lower{number},upperdir=upper{number},workdir=work{number},userxattr"
+        _mount("overlay", place, "overlay", _NOSUID | _NODEV, options)
+    for path, fd in below:
+        _mount("/proc/self/fd/%d" % fd, path, None, _BIND | _REC, "")
+        os.close(fd)
+    os.chdir(_ROOT)
+    # What it could do as the owner of its mounts, it must not be able to do as a test.
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def write_changes(changes):
+    """Write the files of a state into the view; None: no such file."""
+    for path, entry in changes.items():
+        if os.path.lexists(path):
+            os.unlink(path)
+        if entry is not None:
+            mode, data = entry
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(base64.b64decode(data))
+            os.chmod(path, mode & 0o777)
+
+
+def live_functions():
+    """Return by file the code objects of all functions there are, each with its functions."""
+    found = {}
+    prefix = _ROOT.rstrip("/") + "/"
+    for thing in gc.get_objects():
+        if type(thing) is types.FunctionType and thing.__code__.co_filename.startswith(prefix):
+            codes = found.setdefault(thing.__code__.co_filename, {})
+            codes.setdefault(thing.__code__, []).append(thing)
+    return found
+
+
+def _compiled(source, path, line, classes, name, imports, flags):
+    """Compile one function in place: inside of classes of the same names, its first line the one it has in the file."""
+    indent = len(source) - len(source.lstrip(" \t"))
+    head = ["import " + ", ".join(imports)] if imports else []
+    for depth, outer in enumerate(classes):
+        head.append(" " * depth + f"class {outer}:")
+    if len(head) >= line or (classes and indent < len(classes)):
+        raise UnfitError("%s:%d has no room for its classes" % (path, line))
+    if not classes and indent:
+        head.append("if 1:")
+    words = "\n".join(head) + "\n" * (line - max(1, len(head)))
+    code = compile(words + source, path, "exec", flags=flags, dont_inherit=True)
+    for outer in (*classes, name):
+        inner = [c for c in code.co_consts if type(c) is types.CodeType and c.co_name == outer]
+        if len(inner) != 1:
+            raise UnfitError("%s:%d is not one function" % (path, line))
+        code = inner[0]
+    return code
+
+
+def _pairs(old, new):
+    """Yield the code objects that take each other's place, the outer ones first."""
+    yield old, new
+    olds = [c for c in old.co_consts if type(c) is types.CodeType]
+    news = [c for c in new.co_consts if type(c) is types.CodeType]
+    if [c.co_name for c in olds] == [c.co_name for c in news]:
+        for a, b in zip(olds, news):
+            yield from _pairs(a, b)
+    else:
+        for a in olds:
+            yield a, None
+
+
+def swap(path, functions, live):
+    """Exchange the code of the functions that differ; raises UnfitError where that would not be the whole change."""
+    full = os.path.join(_ROOT, path)
+    codes = live.get(full, {})
+    if not codes:
+        if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
+            raise UnfitError(f"{path} is loaded, but no function of it is found")
+        return
+    flags = next(iter(codes)).co_flags & _FUTURE
+    for each in functions:
+        where = (each["classes"], each["name"], each["imports"], flags)
+        old = _compiled(each["old_source"], full, each["old_line"], *where)
+        new = _compiled(each["new_source"], full, each["new_line"], *where)
+        if old not in codes:
+            raise UnfitError("%s:%d %s is not alive as it is written" % (path, each["old_line"], each["name"]))
+        lookalikes = [
+            c for c in codes if (c.co_name, c.co_firstlineno) == (old.co_name, old.co_firstlineno) and c != old
+        ]
+        if lookalikes:
+            raise UnfitError("%s:%d %s lives in two forms" % (path, each["old_line"], each["name"]))
+        pairs = list(_pairs(old, new))
+        for before, after in pairs:
+            for function in codes.get(before, ()):
+                if before == after:
+                    continue
+                twins = [b for a, b in pairs if a == before and b != after]
+                if after is None or twins or before.co_freevars != after.co_freevars:
+                    raise UnfitError("%s:%d %s has other parts" % (path, each["old_line"], each["name"]))
+                function.__code__ = after
+
+
+class Server:
+    """Forks children and watches them."""
+
+    def __init__(self, settings):
+        """Take over the connection."""
+        self.settings = settings
+        self.connection = Connection()
+        self.mask = None
+        self.fresh_random = True
+
+    def refuse(self, reason, **more):
+        """Say that this server is of no use, and end."""
+        self.connection.send(dict(more, ready=False, reason=reason))
+        os._exit(0)
+
+    def start(self, **facts):
+        """Say that it is ready."""
+        if len(os.listdir("/proc/self/task")) > 1:
+            self.refuse("threads are running once everything is imported")
+        _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
+        os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
+        self._try_view()
+        self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        self.fresh_random = random.getstate() == _RANDOM
+        self.shared = {place: set(os.listdir(place)) for place in ("/tmp", "/dev/shm") if os.path.isdir(place)}
+        gc.collect()
+        gc.freeze()
+        self.connection.send(dict(facts, ready=True))
+
+    def _try_view(self):
+        """Refuse to serve where a child cannot have a view of its own."""
+        reading, writing = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                own_view(self.settings["scratch"], self.settings["room"])
+                with open(".ssr-trial", "w") as file:
+                    file.write("seen by nobody else")
+            except BaseException as error:
+                os.write(writing, str(error).encode()[:1000])
+            os._exit(0)
+        os.close(writing)
+        fault = os.read(reading, 1000).decode()
+        os.close(reading)
+        os.waitpid(pid, 0)
+        if fault or os.path.exists(".ssr-trial"):
+            self.refuse("a run cannot have its own view of the tree here: %s" % (fault or "it is seen outside"))
+
+    def next_child(self):
+        """Serve until a child is to be run; returns its request, in the child."""
+        while True:
+            request = self.connection.receive()
+            if request is None:
+                os._exit(0)
+            channel = os.memfd_create("ssr-channel", 0)
+            pid = os.fork()
+            if pid == 0:
+                self._become(channel, request)
+                return request
+            self._watch(pid, channel, request)
+            os.close(channel)
+
+    def _become(self, channel, request):
+        """Turn this fork into a process like a fresh one."""
+        try:
+            os.setsid()
+            _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            os.close(self.connection.fd)
+            signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
+            ssr_reporter.begin_child(channel, request.get("order_seed"))
+            own_view(self.settings["scratch"], self.settings["room"])
+            write_changes(request["changes"])
+            if self.fresh_random:
+                random.seed()
+        except BaseException as error:
+            unfit(error)
+
+    def _watch(self, pid, channel, request):
+        begin = time.monotonic()
+        deadline = begin + request["wall_s"]
+        status, timed_out = None, False
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                break
+            left = deadline - time.monotonic()
+            if left <= 0:
+                timed_out = True
+                os.kill(pid, signal.SIGKILL)
+                _, status = os.waitpid(pid, 0)
+                break
+            signal.sigtimedwait([signal.SIGCHLD], left)
+        seconds = time.monotonic() - begin
+        self._kill_the_rest()
+        for place, before in self.shared.items():
+            for name in set(os.listdir(place)) - before:
+                _remove(os.path.join(place, name))
+        code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+        size = os.lseek(channel, 0, os.SEEK_END)
+        raw = os.pread(channel, min(size, 256 << 20), 0)
+        self.connection.send({"exit": code, "timed_out": timed_out, "seconds": seconds}, raw)
+
+    @staticmethod
+    def _kill_the_rest():
+        """Kill what the child left; orphans are this process's children."""
+        while True:
+            try:
+                done, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if done:
+                continue
+            for name in os.listdir("/proc"):
+                if name.isdigit() and _parent(name) == os.getpid():
+                    try:
+                        os.kill(int(name), signal.SIGKILL)
+                    except ProcessLookupError:
+                        pass
+            time.sleep(0.001)
+
+
+def _parent(pid):
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            raw = file.read()
+        return int(raw[raw.rindex(b")") + 2 :].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _remove(path):
+    import shutil
+
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        try:
+            os.unlink(path)
+        except OSError:
+            pass
+
+
+def unfit(error):
+    """End a child that cannot make its run."""
+    ssr_reporter._send("unfit", reason=f"{type(error).__name__}: {error}")
+    os._exit(0)
+
+
+def leave(code):
+    """End a child as the interpreter ends a process, but for taking every module apart."""
+    try:
+        threading._shutdown()
+    finally:
+        try:
+            atexit._run_exitfuncs()
+        finally:
+            for stream in (sys.stdout, sys.stderr):
+                try:
+                    stream.flush()
+                except Exception:
+                    pass
+            os._exit(int(code))
+
+
+class Blocked(BaseException):
+    """The tree was to be imported before a child has its view of it."""
+
+
+class Blocker:
+    """Keeps the tree's modules out of what every child shares."""
+
+    def __init__(self):
+        """List the names the tree could be imported by."""
+        self.names = set()
+        for folder in (_ROOT, os.path.join(_ROOT, "src")):
+            if os.path.isdir(folder):
+                self.names |= {n.partition(".")[0] for n in os.listdir(folder)}
+        self.names -= set(sys.modules)
+
+    def find_spec(self, name, path=None, target=None):
+        """Refuse them."""
+        if path is None and name in self.names:
+            raise Blocked(name)
+
+
+def _preload(names, skipped, server):
+    blocker = Blocker()
+    sys.meta_path.insert(0, blocker)
+    for name in names:
+        top = name.partition(".")[0]
+        if top in blocker.names or top in skipped or name in sys.modules:
+            continue
+        try:
+            importlib.import_module(name)
+        except Blocked as error:
+            server.refuse(f"{name} imports {error}, which is tested here", culprit=top)
+        except BaseException:
+            continue
+    sys.meta_path.remove(blocker)
+
+
+class Selector:
+    """Keeps the wanted tests of those that are collected."""
+
+    def __init__(self, tests):
+        """None: all."""
+        self.tests = None if tests is None else frozenset(tests)
+
+    def pytest_collection_modifyitems(self, items):
+        """Drop the others."""
+        if self.tests is not None:
+            items[:] = [item for item in items if item.nodeid in self.tests]
+
+
+def serve_imports(settings, arguments):
+    """Mode `import`."""
+    server = Server(settings)
+    _preload(["pytest", *settings["modules"]], settings["skipped"], server)
+    if "pytest" not in sys.modules:
+        server.refuse("pytest cannot be imported before the tree")
+    import pytest
+
+    server.start()
+    request = server.next_child()
+    try:
+        more = ["--maxfail=%d" % request["stop_after"]] if request["stop_after"] else []
+        plugins = [ssr_reporter, Selector(request["tests"])]
+        code = pytest.main([*arguments, *more, *request["targets"]], plugins=plugins)
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+    leave(code)
+
+
+class Holder:
+    """Holds a collected session, and forks from where its tests would run."""
+
+    def __init__(self, settings):
+        """Take over the connection."""
+        self.server = Server(settings)
+        self.files = _open_files()
+
+    def pytest_runtestloop(self, session):
+        """Serve; in a child, go on with the wanted tests."""
+        shared = [n for n in _open_files() - self.files if not _is_capture(n, session.config)]
+        if shared:
+            self.server.refuse("a file, pipe or socket is open once the tests are collected")
+        live = live_functions()
+        self.server.start(collected=[item.nodeid for item in session.items])
+        request = self.server.next_child()
+        try:
+            for path, functions in request["swap"].items():
+                swap(path, functions, live)
+        except BaseException as error:
+            unfit(error)
+        wanted = request["tests"]
+        if wanted is not None:
+            wanted = frozenset(wanted)
+            session.items = [item for item in session.items if item.nodeid in wanted]
+        session.items = ssr_reporter.ordered(session.items)
+        session.testscollected = len(session.items)
+        ids = [item.nodeid for item in session.items]
+        ssr_reporter._send("collected", ids=ids, parameters={}, modules=[])
+        session.config.option.maxfail = request["stop_after"] or 0
+        _empty_captures(session.config)
+
+
+def _open_files():
+    """Return the open descriptors whose position or content forks would share."""
+    found = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            mode = os.fstat(int(name)).st_mode
+        except OSError:
+            continue
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+            found.add(int(name))
+    return found
+
+
+def _captures(config):
+    manager = config.pluginmanager.getplugin("capturemanager")
+    capturing = getattr(manager, "_global_capturing", None)
+    return [c for c in (getattr(capturing, n, None) for n in ("in_", "out", "err")) if c is not None]
+
+
+def _is_capture(number, config):
+    for capture in _captures(config):
+        for name in ("tmpfile", "syscapture"):
+            file = getattr(capture, name, None)
+            file = getattr(file, "tmpfile", file)
+            try:
+                if file is not None and file.fileno() == number:
+                    return True
+            except (OSError, ValueError, AttributeError):
+                pass
+        if number in (getattr(capture, "targetfd_save", None), getattr(capture, "targetfd", None)):
+            return True
+    return False
+
+
+def _empty_captures(config):
+    """Take out what an earlier child left in the files that capture output."""
+    for capture in _captures(config):
+        file = getattr(capture, "tmpfile", None)
+        try:
+            file.seek(0)
+            file.truncate()
+        except (OSError, ValueError, AttributeError):
+            pass
+
+
+def serve_swaps(settings, arguments):
+    """Mode `swap`."""
+    holder = Holder(settings)
+    import pytest
+
+    pytest.hookimpl(tryfirst=True)(Holder.pytest_runtestloop)
+
+    code = 1
+    pid = os.getpid()
+    try:
+        code = pytest.main([*arguments, *settings["targets"]], plugins=[ssr_reporter, holder])
+    except BaseException as error:
+        code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
+    if os.getpid() == pid:
+        holder.server.refuse(f"the tests cannot be collected: pytest ended with {code}")
+    leave(code)
+
+
+def serve(path, arguments):
+    """Serve as the settings in a file say."""
+    with open(path, encoding="utf-8") as file:
+        settings = json.load(file)
+    {"import": serve_imports, "swap": serve_swaps}[settings["mode"]](settings, arguments)
