@@ -207,6 +207,8 @@ class Warm:
             settings = {
                 "mode": mode,
                 "scratch": sandbox.scratch,
+                "lower": sandbox.lower,
+                "private": list(sandbox.private),
                 "room": self._limits.disk_bytes // _ROOM_SHARE,
                 "modules": self._modules,
                 "skipped": sorted(self._skipped),

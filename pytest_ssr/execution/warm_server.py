@@ -89,40 +89,51 @@ def _mount(source, target, kind, flags, options):
     _called(result, f"mount of {target}")
 
 
-def _mounts_below(place):
-    """List the mounts inside of a directory, outer ones first."""
-    found = []
+def _mounts_below(places):
+    """List the mounts inside of some directories, outer ones first."""
+    found = set()
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             path = line.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
             path = path.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
-            if path.startswith(place.rstrip("/") + "/"):
-                found.append(path)
-    return sorted(set(found), key=len)
+            if any(path.startswith(place.rstrip("/") + "/") for place in places):
+                found.add(path)
+    return sorted(found - set(places), key=len)
 
 
-def own_view(scratch, room):
-    """Give this process, which must have one thread, its own copy-on-write view of the tree and of `scratch`."""
+def own_view(settings):
+    """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
+
+    Other places that are private to a sandbox become empty, as they are in a fresh one.
+    """
     uid, gid = os.getuid(), os.getgid()
-    places = [_ROOT, scratch]
-    below = [(p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below(_ROOT)]
     _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", "%d %d 1" % (uid, uid)), ("gid_map", "%d %d 1" % (gid, gid))):
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
     _mount("none", "/", None, _REC | _PRIVATE, "")
-    view = scratch + "/ssr-view"
-    _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, "size=%d,mode=700" % room)
+    below = [(p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below([_ROOT, *settings["private"]]) if p != _ROOT]
+    room = settings["room"]
+    view = settings["scratch"] + "/ssr-view"
+    _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=700")
     os.chdir(view)
-    for number, place in enumerate(places):
-        # A link's target needs no escapes in the options of a mount.
-        os.symlink(place, "lower%d" % number)
-        os.mkdir("upper%d" % number, stat.S_IMODE(os.stat(place).st_mode) | 0o700)
-        os.mkdir("work%d" % number)
+    # Links, because their targets need no escapes in the options of a mount.
+    for number, (lower, place) in enumerate([(settings["lower"], _ROOT), (settings["scratch"],) * 2]):
+        fd = os.open(lower, os.O_PATH)
+        os.symlink(f"/proc/self/fd/{fd}", f"lower{number}")
+        os.mkdir(f"upper{number}")
+        os.chmod(f"upper{number}", stat.S_IMODE(os.stat(lower).st_mode) | 0o700)
+        os.mkdir(f"work{number}")
+        if number == 0:
+            for private in settings["private"]:
+                _mount("tmpfs", private, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=1777")
+            os.makedirs(place, exist_ok=True)
         options = f"lowerdir=lower{number},upperdir=upper{number},workdir=work{number},userxattr"
         _mount("overlay", place, "overlay", _NOSUID | _NODEV, options)
+        os.close(fd)
     for path, fd in below:
-        _mount("/proc/self/fd/%d" % fd, path, None, _BIND | _REC, "")
+        os.makedirs(path, exist_ok=True)
+        _mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, "")
         os.close(fd)
     os.chdir(_ROOT)
     # What it could do as the owner of its mounts, it must not be able to do as a test.
@@ -161,7 +172,7 @@ def _compiled(source, path, line, classes, name, imports, flags):
     for depth, outer in enumerate(classes):
         head.append(" " * depth + f"class {outer}:")
     if len(head) >= line or (classes and indent < len(classes)):
-        raise UnfitError("%s:%d has no room for its classes" % (path, line))
+        raise UnfitError(f"{path}:{line} has no room for its classes")
     if not classes and indent:
         head.append("if 1:")
     words = "\n".join(head) + "\n" * (line - max(1, len(head)))
@@ -169,7 +180,7 @@ def _compiled(source, path, line, classes, name, imports, flags):
     for outer in (*classes, name):
         inner = [c for c in code.co_consts if type(c) is types.CodeType and c.co_name == outer]
         if len(inner) != 1:
-            raise UnfitError("%s:%d is not one function" % (path, line))
+            raise UnfitError(f"{path}:{line} is not one function")
         code = inner[0]
     return code
 
@@ -201,12 +212,12 @@ def swap(path, functions, live):
         old = _compiled(each["old_source"], full, each["old_line"], *where)
         new = _compiled(each["new_source"], full, each["new_line"], *where)
         if old not in codes:
-            raise UnfitError("%s:%d %s is not alive as it is written" % (path, each["old_line"], each["name"]))
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} is not alive as it is written")
         lookalikes = [
             c for c in codes if (c.co_name, c.co_firstlineno) == (old.co_name, old.co_firstlineno) and c != old
         ]
         if lookalikes:
-            raise UnfitError("%s:%d %s lives in two forms" % (path, each["old_line"], each["name"]))
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} lives in two forms")
         pairs = list(_pairs(old, new))
         for before, after in pairs:
             for function in codes.get(before, ()):
@@ -214,7 +225,7 @@ def swap(path, functions, live):
                     continue
                 twins = [b for a, b in pairs if a == before and b != after]
                 if after is None or twins or before.co_freevars != after.co_freevars:
-                    raise UnfitError("%s:%d %s has other parts" % (path, each["old_line"], each["name"]))
+                    raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
                 function.__code__ = after
 
 
@@ -239,10 +250,15 @@ class Server:
             self.refuse("threads are running once everything is imported")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
+        mounts = _mounts_below(self.settings["private"])
+        for place in self.settings["private"]:
+            for name in os.listdir(place):
+                path = os.path.join(place, name)
+                if not any((mount + "/").startswith(path + "/") for mount in mounts):
+                    self.refuse(f"there is {path} once everything is imported")
         self._try_view()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         self.fresh_random = random.getstate() == _RANDOM
-        self.shared = {place: set(os.listdir(place)) for place in ("/tmp", "/dev/shm") if os.path.isdir(place)}
         gc.collect()
         gc.freeze()
         self.connection.send(dict(facts, ready=True))
@@ -253,7 +269,7 @@ class Server:
         pid = os.fork()
         if pid == 0:
             try:
-                own_view(self.settings["scratch"], self.settings["room"])
+                own_view(self.settings)
                 with open(".ssr-trial", "w") as file:
                     file.write("seen by nobody else")
             except BaseException as error:
@@ -264,7 +280,7 @@ class Server:
         os.close(reading)
         os.waitpid(pid, 0)
         if fault or os.path.exists(".ssr-trial"):
-            self.refuse("a run cannot have its own view of the tree here: %s" % (fault or "it is seen outside"))
+            self.refuse("a run cannot have its own view of the tree here: " + (fault or "it is seen outside"))
 
     def next_child(self):
         """Serve until a child is to be run; returns its request, in the child."""
@@ -288,7 +304,7 @@ class Server:
             os.close(self.connection.fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
             ssr_reporter.begin_child(channel, request.get("order_seed"))
-            own_view(self.settings["scratch"], self.settings["room"])
+            own_view(self.settings)
             write_changes(request["changes"])
             if self.fresh_random:
                 random.seed()
@@ -312,9 +328,6 @@ class Server:
             signal.sigtimedwait([signal.SIGCHLD], left)
         seconds = time.monotonic() - begin
         self._kill_the_rest()
-        for place, before in self.shared.items():
-            for name in set(os.listdir(place)) - before:
-                _remove(os.path.join(place, name))
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         size = os.lseek(channel, 0, os.SEEK_END)
         raw = os.pread(channel, min(size, 256 << 20), 0)
@@ -346,18 +359,6 @@ def _parent(pid):
         return int(raw[raw.rindex(b")") + 2 :].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
-
-
-def _remove(path):
-    import shutil
-
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
 
 
 def unfit(error):
@@ -443,7 +444,7 @@ def serve_imports(settings, arguments):
     server.start()
     request = server.next_child()
     try:
-        more = ["--maxfail=%d" % request["stop_after"]] if request["stop_after"] else []
+        more = ["--maxfail={}".format(request["stop_after"])] if request["stop_after"] else []
         plugins = [ssr_reporter, Selector(request["tests"])]
         code = pytest.main([*arguments, *more, *request["targets"]], plugins=plugins)
     except BaseException as error:

@@ -29,6 +29,7 @@ from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
 _SCRATCH = "/scratch"
+_LOWER = "/ssr-tree"
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
 _OURS = ("/", "/proc", "/dev", "/etc", "/usr", _SCRATCH)
 
@@ -78,6 +79,9 @@ class BubblewrapProvider:
 
 class BubblewrapSandbox(FolderBacked):
     """A private view of a tree; between commands nothing runs and nothing is mounted."""
+
+    private = ("/tmp", "/dev/shm")
+    lower = _LOWER
 
     def __init__(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path], overlay: bool, like: Self | None = None
@@ -194,6 +198,7 @@ class BubblewrapSandbox(FolderBacked):
         words += ["--bind", str(self._folder / "view"), self.root]
         for path in below:
             words += ["--ro-bind", str(path), str(path)]
+        words += [] if telling is not None else ["--ro-bind", str(self._folder / "view"), _LOWER]
         return [*words, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
 
     def fork(self) -> Self:

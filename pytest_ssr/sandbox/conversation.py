@@ -182,5 +182,10 @@ class Conversation:
 class Conversing(Protocol):
     """What a sandbox offers that can hold a command which stays; not every one does."""
 
+    lower: str
+    """Where the command finds the tree without what else is shown inside of it."""
+    private: tuple[str, ...]
+    """Places besides `root` and `scratch` that are the sandbox's own, and that a fresh one would show empty."""
+
     def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
         """Start a command that stays, from `root`, in the environment of `exec`; one at a time, no `exec` beside."""

@@ -40,10 +40,13 @@ class ProcessProvider:
 class ProcessSandbox(FolderBacked):
     """A copied tree and a scratch folder beside it."""
 
+    private: tuple[str, ...] = ()
+
     def __init__(self, tree: Path, scratch: Path | None = None) -> None:
         self._folder = folders.new_folder()
         tree_copy, self._scratch = self._folder / "tree", self._folder / "scratch"
         self.root, self.scratch = str(tree_copy), str(self._scratch)
+        self.lower = self.root
         self._tree = tree_copy
         try:
             folders.copy_tree(tree, tree_copy)
