@@ -230,7 +230,7 @@ def _blocks(old: ast.AST, new: ast.AST, spots: set[Spot], inside: set[Spot], sco
             continue
         if name == "body" and isinstance(old, _Function | ast.ClassDef) and _docstring(olds) != _docstring(news):
             raise _AtImportError
-        seen: ast.AST | None = olds[-1]
+        seen: ast.AST | None
         for node, twin in zip(olds, news, strict=False):
             if _dump(node) == _dump(twin):
                 continue
@@ -240,7 +240,7 @@ def _blocks(old: ast.AST, new: ast.AST, spots: set[Spot], inside: set[Spot], sco
             seen = node
             break
         else:
-            seen = olds[-1] if len(olds) != len(news) else None
+            seen = olds[min(len(olds) - 1, len(news))] if len(olds) != len(news) else None
         if seen is None:
             continue
         # Handlers and cases are no statements: control reaches them through the one they belong to.

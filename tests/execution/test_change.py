@@ -79,6 +79,7 @@ def edited(*pairs: tuple[str, str]) -> str:
         (("    return c\n", "    return c + 1\n"), [("plain", [15])]),
         (("    return c\n", ""), [("plain", [15])]),
         (("range(3)", "range(2)"), [("plain", [13])]),
+        (("    for x in range(3):\n        c += x\n    return c\n", ""), [("plain", [8, 13])]),
         (("return self.size", "return 2"), [("Outer.Inner.value", [24])]),
         (("return y + 1", "return y - 1"), [("Outer.method", [28])]),
         (("except ValueError", "except KeyError"), [("Outer.method", [30])]),
