@@ -22,7 +22,14 @@ cat > "$plugin/ssr_lines.py" <<'PLUGIN'
 import json, os
 _fd = os.dup(1)
 _seen = {}
+_failures = 0
+def pytest_runtest_makereport(item):
+    # To show failures in full takes longer than the tests, where hundreds fail.
+    if _failures >= 20:
+        item.config.option.tbstyle = "line"
 def pytest_runtest_logreport(report):
+    global _failures
+    _failures += report.outcome == "failed"
     seen = _seen.setdefault(report.nodeid, [])
     seen.append((report.when, report.outcome, hasattr(report, "wasxfail")))
 def pytest_runtest_logfinish(nodeid):
@@ -37,7 +44,7 @@ def pytest_runtest_logfinish(nodeid):
     os.write(_fd, ("\\n#ssr-result " + line + "\\n").encode())
 PLUGIN
 PYTHONPATH="$plugin:$PYTHONPATH" python -m pytest -p ssr_lines -o addopts= @OPTIONS@ \\
-  -rA --tb=short -p no:randomly -o cache_dir="$plugin/cache" --continue-on-collection-errors \\
+  -v --tb=short -p no:randomly -o cache_dir="$plugin/cache" --continue-on-collection-errors \\
   @FILES@
 """
 

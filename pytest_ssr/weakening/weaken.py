@@ -8,6 +8,7 @@ switched off in the class where it fails.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -75,7 +76,7 @@ class _Weakener:
     ) -> None:
         self.failing, self.parameters = failing, parameters
         self.original = {p: read(p) for p in test_paths if p.endswith(".py")}
-        self.lines = {p: found for p, data in self.original.items() if (found := read_lines(data)) is not None}
+        self._lines: dict[str, Lines | None] = {}
         self.groups: dict[Key, list[str]] = {}
         for name in collected:
             self.groups.setdefault(key_of(name), []).append(name)
@@ -84,6 +85,12 @@ class _Weakener:
         self.used: dict[str, set[str]] = {}
         self.removed: set[str] = set()
         self.unremovable: list[str] = []
+
+    def lines(self, path: str) -> Lines | None:
+        """Return a test file as lines, read when it is needed first; None when it cannot be parsed."""
+        if path not in self._lines:
+            self._lines[path] = read_lines(self.original[path]) if path in self.original else None
+        return self._lines[path]
 
     def run(self) -> Weakening:
         for key, names in self.groups.items():
@@ -97,7 +104,7 @@ class _Weakener:
             if new is None or read_lines(new) is None:
                 self.unremovable += [n for n in self.failing if key_of(n)[0] == path]
             else:
-                elsewhere = frozenset[str]().union(*(words(d) for p, d in self.original.items() if p != path))
+                elsewhere = frozenset[str]().union(*(words_in(d) for p, d in self.original.items() if p != path))
                 changes[path] = clean_up(new, self.used.get(path, set()), elsewhere)
         left = set(self.unremovable)
         return Weakening(changes, tuple(sorted(left)), tuple(sorted(self.removed - left)))
@@ -105,7 +112,7 @@ class _Weakener:
     def _remove(self, key: Key, names: list[str], bad: list[str]) -> bool:
         """Mark what has to go for one test function; False when it cannot be found."""
         path, chain = key
-        lines = self.lines.get(path)
+        lines = self.lines(path)
         if lines is None:
             return False
         holder = find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
@@ -147,7 +154,8 @@ class _Weakener:
         elif not isinstance(holder, ast.ClassDef):
             return False
         else:
-            lines = self.lines[path]
+            lines = self.lines(path)
+            assert lines is not None
             last = holder.body[-1]
             assert last.end_lineno is not None
             if last.end_lineno == holder.lineno:
@@ -167,8 +175,9 @@ class _Weakener:
         sharing = [n for k, group in self.groups.items() if k[1] == (name,) for n in group]
         if not all(n in self.failing for n in sharing):
             return False
-        for where, lines in self.lines.items():
-            found = definitions_of(lines.tree, name)
+        for where in self.original:
+            lines = self.lines(where)
+            found = definitions_of(lines.tree, name) if lines is not None else []
             if found:
                 self._mark([(where, n) for n in found])
                 self.removed.update(self.groups[key])
@@ -190,8 +199,9 @@ class _Weakener:
         return self._origins_in(path, chain[:-1], chain[-1], set())
 
     def _origins_in(self, path: str, names: tuple[str, ...], method: str, seen: set[Key]) -> list[Place]:
-        for where in [path, *(p for p in self.lines if p != path)]:
-            holder = find_class(self.lines[where].tree, names) if where in self.lines else None
+        for where in [path, *(p for p in self.original if p != path)]:
+            lines = self.lines(where)
+            holder = find_class(lines.tree, names) if lines is not None else None
             if holder is None or (where, names) in seen:
                 continue
             seen.add((where, names))
@@ -249,8 +259,10 @@ class _Weakener:
         )
 
     def _rewritten(self, path: str) -> bytes | None:
-        lines = self.lines[path]
-        nodes = with_emptied(lines.tree, self.gone.get(path, []), self._inherited_from(path))
+        lines = self.lines(path)
+        assert lines is not None
+        inherited = frozenset[str]().union(*map(bases_in, self.original.values()))
+        nodes = with_emptied(lines.tree, self.gone.get(path, []), inherited)
         if nodes is None:
             return None
         whole, hollow = nodes
@@ -266,13 +278,18 @@ class _Weakener:
         except ValueError:
             return None
 
-    def _inherited_from(self, path: str) -> frozenset[str]:
-        """Names of classes that some class in the test files has as a base."""
-        return frozenset(
-            base.id if isinstance(base, ast.Name) else base.attr
-            for lines in self.lines.values()
-            for node in ast.walk(lines.tree)
-            if isinstance(node, ast.ClassDef)
-            for base in node.bases
-            if isinstance(base, ast.Name | ast.Attribute)
-        )
+
+words_in = functools.lru_cache(maxsize=4096)(words)
+
+
+@functools.lru_cache(maxsize=4096)
+def bases_in(data: bytes) -> frozenset[str]:
+    """Return the names of classes that some class in a file has as a base."""
+    lines = read_lines(data)
+    return frozenset(
+        base.id if isinstance(base, ast.Name) else base.attr
+        for node in ast.walk(lines.tree if lines is not None else ast.Module([], []))
+        if isinstance(node, ast.ClassDef)
+        for base in node.bases
+        if isinstance(base, ast.Name | ast.Attribute)
+    )
