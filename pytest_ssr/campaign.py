@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
 
 from pytest_ssr.artifact import BugArtifact
@@ -28,6 +29,11 @@ from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation, step_names
 from pytest_ssr.verdict import CheckResult, Verdict
+
+# A change that acts at import or is reached by many tests takes many times as long to try as another.
+_MANY_TESTS = 100
+_CHEAP_FOR_ONE = 15
+_MOST_WAITING = 100
 
 
 class Trial:
@@ -197,7 +203,8 @@ class Campaign:
         self.folder = f"attempts/{self.key}"
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
-        self._source = _without_repeats(_in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        drawn = _without_repeats(_in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        self._source = _cheap_first(drawn, self._is_dear)
 
     def candidate(self, index: int) -> Candidate | None:
         """Return the candidate at a place of the order, or None past the last."""
@@ -206,6 +213,10 @@ class Campaign:
             if missing > 0:
                 self._drawn.extend(islice(self._source, missing))
             return self._drawn[index] if index < len(self._drawn) else None
+
+    def _is_dear(self, candidate: Candidate) -> bool:
+        reach = self.baseline.reach
+        return reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
 
     def known(self, index: int) -> Attempt | None:
         """Return the attempt that the store holds already, or None; one whose artifact is gone does not count."""
@@ -320,6 +331,22 @@ def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
                 live.remove(source)
     if refusals and len(refusals) == len(sources):
         raise refusals[0]
+
+
+def _cheap_first(candidates: Iterator[Candidate], is_dear: Callable[[Candidate], bool]) -> Iterator[Candidate]:
+    """Let through one candidate that takes long to try for every so many that do not."""
+    waiting: deque[Candidate] = deque()
+    cheap = 0
+    for candidate in candidates:
+        if is_dear(candidate):
+            waiting.append(candidate)
+        else:
+            cheap += 1
+            yield candidate
+        if waiting and (cheap >= _CHEAP_FOR_ONE or len(waiting) >= _MOST_WAITING):
+            cheap = 0
+            yield waiting.popleft()
+    yield from waiting
 
 
 def _without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:

@@ -44,6 +44,8 @@ class Reach:
     """Tests that start processes."""
     opens: dict[str, int] = field(default_factory=dict)
     """Path of a file of the tree to the tests that read it."""
+    fewest: dict[str, dict[Spot, int]] = field(default_factory=dict)
+    """Path, then statement, to the fewest tests that reached it in a run, where that differed between runs."""
 
     @property
     def everything(self) -> int:
@@ -64,8 +66,27 @@ class Reach:
             for key, bits in reach._take(raw, number).items():
                 found.setdefault(key, set()).add(bits)
         for (path, spot), sets in found.items():
+            if len(sets) > 1:
+                reach.fewest.setdefault(path, {})[spot] = min(bits.bit_count() for bits in sets)
             reach.spots.setdefault(path, {})[spot] = sets.pop() if len(sets) == 1 else reach.everything
         return reach
+
+    def is_dear(self, state: CodebaseState, most: int) -> bool:
+        """Tell whether a change acts at import, or is reached by more than `most` tests.
+
+        It decides the order of candidates, so it must not hang on what differs from one measurement to the next.
+        """
+        for path, entry in state.changes.items():
+            found = self._functions(state, path, entry.data if entry is not None else None)
+            at_import = self.at_import.get(path, set())
+            if found is None or any(f.inside & at_import for f in found):
+                return True
+            for function in found:
+                for spot in function.spots:
+                    known = self.fewest.get(path, {}).get(spot)
+                    if (self.spots[path][spot].bit_count() if known is None else known) > most:
+                        return True
+        return False
 
     def _take(self, raw: Mapping[str, Any], number: Mapping[str, int]) -> dict[tuple[str, Spot], int]:
         """Take in one run; returns its statements with the tests that reached them."""
@@ -150,6 +171,7 @@ class Reach:
             "at_import": {path: sorted(spots) for path, spots in sorted(self.at_import.items())},
             "always": f"{self.always:x}",
             "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
+            "fewest": {path: [[*spot, count] for spot, count in spots.items()] for path, spots in self.fewest.items()},
         }
 
     @classmethod
@@ -165,6 +187,9 @@ class Reach:
             at_import={path: {(line, column) for line, column in spots} for path, spots in data["at_import"].items()},
             always=int(data["always"], 16),
             opens={path: int(bits, 16) for path, bits in data["opens"].items()},
+            fewest={
+                path: {(line, column): count for line, column, count in spots} for path, spots in data["fewest"].items()
+            },
         )
 
 

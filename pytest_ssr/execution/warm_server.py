@@ -112,7 +112,9 @@ def own_view(settings):
         with open("/proc/self/" + name, "w") as file:
             file.write(text)
     _mount("none", "/", None, _REC | _PRIVATE, "")
-    below = [(p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below([_ROOT, *settings["private"]]) if p != _ROOT]
+    below = [
+        (p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below([_ROOT, *settings["private"]]) if p != _ROOT
+    ]
     room = settings["room"]
     view = settings["scratch"] + "/ssr-view"
     _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=700")

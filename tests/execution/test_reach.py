@@ -17,7 +17,7 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 
 FILES = {
-    "shop.py": '''\
+    "shop.py": """\
 import functools
 import threading
 
@@ -86,11 +86,11 @@ def lazily():
     import lazy
 
     return lazy.VALUE
-''',
+""",
     "lazy.py": "from shop import never as n\n\n\ndef made():\n    return 3\n\n\nVALUE = made()\n",
     "tool.py": "def main():\n    return 5\n\n\nif __name__ == '__main__':\n    print(main())\n",
     "tests/data.txt": "4\n",
-    "tests/test_shop.py": '''\
+    "tests/test_shop.py": """\
 import pathlib
 import subprocess
 import sys
@@ -145,7 +145,7 @@ def test_source():
 
 def test_lazy():
     assert shop.lazily() == 3
-''',
+""",
     "tests/test_more.py": "import shop\n\n\ndef test_nothing():\n    assert shop\n",
 }
 
