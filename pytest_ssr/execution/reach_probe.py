@@ -138,6 +138,26 @@ _PROCESSES = frozenset(
 )
 
 
+# Programs that run no code of the project.
+_OTHERS = frozenset(
+    "cat clear cp date diff echo false file grep gzip head hostname id less ln locale ls mkdir more mv ps pwd rm sleep "
+    "sort stty tail touch tput true tty uname wc which whoami".split()
+)
+
+
+def _is_other(event, arguments):
+    """Tell whether a program that is started is known to have nothing to do with the project."""
+    if event not in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
+        return False
+    program = arguments[0]
+    if program is None and isinstance(arguments[1], (list, tuple)) and arguments[1]:
+        program = arguments[1][0]
+    try:
+        return os.path.basename(os.fsdecode(program)) in _OTHERS
+    except TypeError:
+        return False
+
+
 def _audit(event, arguments):
     if event == "open":
         path = arguments[0]
@@ -149,7 +169,7 @@ def _audit(event, arguments):
             imports = _holder[-1] == _IMPORT and path.endswith((".py", ".pyc"))
             if path.startswith(_ROOT) and not imports:
                 _opens.setdefault(path[len(_ROOT) :], set()).add(_holder[-1])
-    elif event in _PROCESSES:
+    elif event in _PROCESSES and not _is_other(event, arguments):
         _starts_processes.add(_holder[-1])
 
 
