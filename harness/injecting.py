@@ -15,7 +15,7 @@ from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import open_campaign
-from pytest_ssr.report import attempt_line, missed, progress_line, rejections, shown, summary_lines
+from pytest_ssr.report import attempt_line, missed, opening_lines, progress_line, rejections, shown, summary_lines
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store
 
@@ -40,19 +40,8 @@ def inject(arguments: argparse.Namespace) -> int:
         sources=arguments.source,
         tests=arguments.tests,
     )
-    base = campaign.baseline
-    terminal.say(
-        f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
-        f"sandbox {campaign.bench.provider.name}, Python {base.python}"
-    )
-    if campaign.bench.interpreter.note:
-        terminal.say(campaign.bench.interpreter.note, "missed")
-    if base.note:
-        terminal.say(f"not collected: {base.note}", "missed")
-    for name, why in list(base.set_aside.items())[:5]:
-        terminal.say(f"set aside: {name} ({why})")
-    if len(base.set_aside) > 5:
-        terminal.say(f"set aside: {len(base.set_aside) - 5} more")
+    for kind, line in opening_lines(campaign):
+        terminal.say(line, kind)
     try:
         attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
     finally:
@@ -114,6 +103,7 @@ def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) ->
             "stable": len(base.stable),
             "set_aside": dict(base.set_aside),
             "seconds": base.seconds,
+            "cold": dict(base.cold),
         },
         "rejected": dict(rejections(attempts)),
         "missed": [

@@ -50,6 +50,10 @@ class Attempt:
     """Test runs made for it."""
     tier: str = ""
     """How it was screened: none (no test reaches it), swap, import (forks of warm processes) or fresh."""
+    forks: int = 0
+    """How many of the runs were made in forks of warm processes."""
+    fallback: str = ""
+    """Why it was screened in a fresh process."""
     disagreement: str = ""
     """Tests about which the screening in a warm process was wrong; it was screened again in a fresh one."""
 

@@ -95,7 +95,6 @@ class Trial:
         if not wrong:
             return result
         self.disagreement = some(wrong)
-        self._campaign.disagreements += 1
         if self._judge(self._campaign.screening.fresh(self._state, bench=self._bench)) is not None:
             return None
         return self.validation.result(name)
@@ -152,6 +151,8 @@ class Trial:
             seconds=round(time.perf_counter() - self._start, 3),
             runs=self._bench.runs_made,
             tier=self.screened.tier,
+            forks=self._bench.forks_made,
+            fallback=self.screened.fallback,
             disagreement=self.disagreement,
             **as_attempt_fields(self.candidate),
         )
@@ -183,7 +184,6 @@ class Campaign:
         self.baseline, bench.warm = _baseline(bench, store, self.tests)
         bench.known = self.baseline.on_files
         self.screening = Screening(bench, self.baseline, tests=self.tests)
-        self.disagreements = 0
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         _require_reachable(bench.settings, self.baseline, allowed)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.campaign import Campaign
 
 
 def attempt_line(attempt: Attempt) -> str:
@@ -71,6 +72,38 @@ def tried(attempts: Sequence[Attempt]) -> Counter[tuple[str, str]]:
     return Counter((a.path, a.scope) for a in attempts if a.status is not AttemptStatus.TIMED_OUT)
 
 
+def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) on what a campaign starts from: kinds are plain and missed."""
+    base, bench = campaign.baseline, campaign.bench
+    yield (
+        "plain",
+        f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
+        f"sandbox {bench.provider.name}, Python {base.python}; store {shown(campaign.store.root)}",
+    )
+    if bench.interpreter.note:
+        yield "missed", bench.interpreter.note
+    if base.note:
+        yield "missed", f"not collected: {base.note}"
+    if base.set_aside:
+        first = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
+        more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
+        yield "plain", f"set aside: {', '.join(first)}{more}"
+    if base.cold:
+        yield "plain", f"slower, in fresh processes: {'; '.join(f'{mode}: {why}' for mode, why in base.cold.items())}"
+
+
+def _runs_line(attempts: Sequence[Attempt]) -> str:
+    """Say how the runs were made, and never silently that the quick way could not be taken or was wrong."""
+    line = f"test runs: {sum(a.runs for a in attempts)}, {sum(a.forks for a in attempts)} of them in warm processes"
+    fallbacks = Counter(a.fallback for a in attempts if a.fallback)
+    if fallbacks:
+        line += f"; {fallbacks.total()} changes screened in fresh ones ({_short(fallbacks.most_common(1)[0][0])})"
+    wrong = [a.disagreement for a in attempts if a.disagreement]
+    if wrong:
+        line += f"; {len(wrong)} screened again because the quick way was wrong ({_short(wrong[0])})"
+    return line
+
+
 def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -> Iterator[tuple[str, str]]:
     """Yield (kind, line): kinds are valid, rejected, heading, missed, diff."""
     valid = [a for a in attempts if a.status is AttemptStatus.VALID]
@@ -80,6 +113,8 @@ def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -
     steps = rejections(attempts)
     if steps:
         yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
+    if attempts:
+        yield "heading", _runs_line(attempts)
     places = missed(attempts)
     if not places:
         return

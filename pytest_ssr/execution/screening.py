@@ -7,7 +7,7 @@ reject a candidate; what it would accept is confirmed by the artifact's own scri
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.baseline import Baseline
@@ -32,6 +32,8 @@ class Screened:
     """How it was run: none, swap, import or fresh."""
     selected: int
     """How many tests were run."""
+    fallback: str = ""
+    """Why it was not run in a fork of a warm process."""
 
 
 class Screening:
@@ -51,19 +53,24 @@ class Screening:
         tests = baseline.stable if touched.tests is None else touched.tests & baseline.stable
         if not tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
-        warm = bench.warm
-        if warm is not None:
-            for mode in (SWAP, IMPORT):
-                wanted = self._wanted(state, touched, tests, mode, stop_after)
-                if wanted is None or tests & baseline.unlike.get(mode, frozenset()):
-                    continue
-                try:
-                    run = warm.run(wanted)
-                except UnfitError:
-                    continue
-                bench.runs_made += 1
-                return self._screened(run, tests, mode, stop_after)
-        return self.fresh(state, bench=bench)
+        fallback = "there are no warm processes"
+        for mode in (SWAP, IMPORT) if bench.warm is not None else ():
+            wanted = self._wanted(state, touched, tests, mode, stop_after)
+            if wanted is None:
+                continue
+            if tests & baseline.unlike.get(mode, frozenset()):
+                fallback = "it concerns tests that do otherwise in forks"
+                continue
+            try:
+                assert bench.warm is not None
+                run = bench.warm.run(wanted)
+            except UnfitError as error:
+                fallback = str(error)
+                continue
+            bench.runs_made += 1
+            bench.forks_made += 1
+            return self._screened(run, tests, mode, stop_after)
+        return replace(self.fresh(state, bench=bench), fallback=fallback)
 
     def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
         """Run the whole suite in a fresh process."""

@@ -239,7 +239,7 @@ class Server:
         self.settings = settings
         self.connection = Connection()
         self.mask = None
-        self.fresh_random = True
+        self.random = _RANDOM
 
     def refuse(self, reason, **more):
         """Say that this server is of no use, and end."""
@@ -260,7 +260,7 @@ class Server:
                     self.refuse(f"there is {path} once everything is imported")
         self._try_view()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
-        self.fresh_random = random.getstate() == _RANDOM
+        self.random = random.getstate()
         gc.collect()
         gc.freeze()
         self.connection.send(dict(facts, ready=True))
@@ -308,8 +308,9 @@ class Server:
             ssr_reporter.begin_child(channel, request.get("order_seed"))
             own_view(self.settings)
             write_changes(request["changes"])
-            if self.fresh_random:
-                random.seed()
+            if self.random != _RANDOM:
+                # A fork starts from new random numbers of its own, also where the project has set a seed.
+                random.setstate(self.random)
         except BaseException as error:
             unfit(error)
 

@@ -84,6 +84,7 @@ class Workbench:
         self.settings = settings
         self.limits = limits or Limits()
         self.runs_made = 0
+        self.forks_made = 0
         self.warm: Warm | None = None
         self.known: Known | None = None
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -136,6 +137,7 @@ class Workbench:
             forked = self._forked(state, files, hash_seed, order_seed, like_s)
             if forked is not None:
                 self.runs_made += 1
+                self.forks_made += 1
                 kept[key] = forked
                 return forked, True
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:

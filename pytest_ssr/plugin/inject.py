@@ -19,7 +19,7 @@ from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.errors import SsrError
 from pytest_ssr.opening import end_like_an_interrupt, open_campaign
 from pytest_ssr.plugin import options
-from pytest_ssr.report import attempt_line, progress_line, shown, summary_lines
+from pytest_ssr.report import attempt_line, opening_lines, progress_line, shown, summary_lines
 from pytest_ssr.validator import step_names
 
 _PER_WANTED = 30
@@ -130,19 +130,8 @@ class InjectPlugin:
 
     def _say_baseline(self, terminal: Any) -> None:
         assert self.campaign is not None
-        base, bench = self.campaign.baseline, self.campaign.bench
-        terminal.write_line(
-            f"ssr: {len(base.stable)} of {len(base.collected)} tests pass every time, one run takes "
-            f"{base.seconds:.1f} s; sandbox {bench.provider.name}; store {shown(self.campaign.store.root)}"
-        )
-        if bench.interpreter.note:
-            terminal.write_line(f"ssr: {bench.interpreter.note}", yellow=True)
-        if base.note:
-            terminal.write_line(f"ssr: not collected: {base.note}", yellow=True)
-        if base.set_aside:
-            first = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
-            more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
-            terminal.write_line(f"ssr: set aside: {', '.join(first)}{more}")
+        for kind, line in opening_lines(self.campaign):
+            terminal.write_line(f"ssr: {line}", **_COLOURS.get(kind, {}))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

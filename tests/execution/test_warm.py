@@ -1,0 +1,340 @@
+"""Forks of warm processes: the same outcomes as fresh ones, nothing left to the next, and refusals that say why."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.change import changed_functions
+from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox import load_provider
+from pytest_ssr.sandbox.protocol import MIB, Limits
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import take_snapshot
+
+SHOP = """\
+import functools
+import random
+
+RATE = 7
+LOG = []
+
+
+def logged(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        LOG.append(function.__name__)
+        return function(*args)
+
+    return wrapper
+
+
+@logged
+def tax(price, rate=RATE):
+    return price * rate // 100
+
+
+class Basket:
+    def __init__(self):
+        self.items = []
+
+    @property
+    def total(self):
+        return sum(self.items)
+
+    def add(self, price):
+        def checked(p):
+            if p < 0:
+                raise ValueError(p)
+            return p
+
+        self.items.append(checked(price))
+        return self
+
+
+def luck():
+    return random.random()
+"""
+TESTS = """\
+import os
+import pathlib
+import sys
+
+import pytest
+
+import shop
+
+
+def test_tax():
+    assert shop.tax(100) == 7
+
+
+def test_basket():
+    assert shop.Basket().add(3).add(4).total == 7
+
+
+def test_negative():
+    with pytest.raises(ValueError):
+        shop.Basket().add(-1)
+
+
+def test_place():
+    assert pathlib.Path(shop.__file__).parent == pathlib.Path.cwd()
+
+
+def test_alone(tmp_path):
+    here = pathlib.Path("left.txt")
+    there = pathlib.Path(os.environ["HOME"], "left.txt")
+    assert not here.exists() and not there.exists()
+    assert tmp_path.parent.name == "pytest-0"
+    here.write_text("x")
+    there.write_text("x")
+    pathlib.Path("shop.py").unlink()
+
+
+def test_log():
+    assert len(shop.LOG) <= 2
+"""
+
+
+@pytest.fixture(params=["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])
+def sandbox(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+Made = Callable[..., tuple[Warm, Workbench]]
+
+
+@pytest.fixture
+def made(tmp_path: Path, sandbox: str) -> Iterator[Made]:
+    """Make a project and warm processes for it."""
+    opened: list[Warm] = []
+
+    def make(files: dict[str, str] | None = None, **limits: int) -> tuple[Warm, Workbench]:
+        project = tmp_path / "project"
+        for name, text in (files or {"shop.py": SHOP, "test_shop.py": TESTS}).items():
+            path = project / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        (tmp_path / "trees").mkdir()
+        interpreter = find_interpreter(project, Path(sys.executable))
+        snapshot, provider = take_snapshot(project, tmp_path / "trees"), load_provider(sandbox)
+        bench = Workbench(snapshot, provider, interpreter, RuleSettings(), limits=Limits(**limits))
+        modules = bench.suite(bench.original)[0].modules
+        opened.append(Warm(snapshot, provider, interpreter, bench.limits, modules))
+        return opened[-1], bench
+
+    yield make
+    for warm in opened:
+        warm.close()
+
+
+def changed(bench: Workbench, old: str, new: str, path: str = "shop.py") -> CodebaseState:
+    entry = bench.snapshot.entry(path)
+    text = entry.data.decode()
+    assert text.count(old) == 1
+    return bench.original.replace({path: FileEntry(text.replace(old, new).encode(), entry.mode)})
+
+
+def swapped(state: CodebaseState, **more: object) -> Wanted:
+    functions = {}
+    for path, entry in state.changes.items():
+        original = state.snapshot.entry(path)
+        assert entry is not None
+        found = changed_functions(original.data, entry.data)
+        assert found is not None
+        functions[path] = found
+    return Wanted(state, functions=functions, **more)  # type: ignore[arg-type]
+
+
+def outcomes(run: SuiteRun) -> dict[str, Outcome]:
+    assert run.status is RunStatus.COMPLETED, run.reason
+    return {name.rpartition("::")[2]: result.outcome for name, result in run.results.items()}
+
+
+def failing(run: SuiteRun) -> set[str]:
+    return {name for name, outcome in outcomes(run).items() if outcome is not Outcome.PASSED}
+
+
+CHANGES = [
+    ("price * rate // 100", "price + rate", {"test_tax"}),
+    ("LOG.append(function.__name__)", "LOG.extend('abc')", {"test_log"}),
+    ("return sum(self.items)", "return 0", {"test_basket"}),
+    ("if p < 0:", "if p < -9:", {"test_negative"}),
+    ("raise ValueError(p)", "return lambda: [x for x in (p,)]", {"test_negative"}),
+    ("self.items.append(checked(price))", "checked = self.items.append\n        checked(price)", {"test_negative"}),
+    ("return random.random()", "return 1", set()),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "expected"), CHANGES)
+def test_each_way_gives_the_outcomes_of_a_fresh_process(made: Made, old: str, new: str, expected: set[str]) -> None:
+    warm, bench = made()
+    state = changed(bench, old, new)
+    assert failing(bench.suite(state)[0]) == expected
+    for _ in range(2):
+        assert failing(warm.run(swapped(state))) == expected
+        assert failing(warm.run(Wanted(state))) == expected
+        assert failing(warm.run(swapped(bench.original))) == set()
+    assert (warm.made, dict(warm.unfit)) == ({"swap": 4, "import": 2}, {})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"), [("RATE = 7", "RATE = 8", {"test_tax"}), ("    @property\n", "", {"test_basket"})]
+)
+def test_what_acts_at_import_is_seen_where_the_project_is_imported_anew(
+    made: Made, old: str, new: str, expected: set[str]
+) -> None:
+    warm, bench = made()
+    assert failing(warm.run(Wanted(changed(bench, old, new)))) == expected
+    assert failing(warm.run(Wanted(bench.original))) == set()
+
+
+def test_tests_order_seed_and_an_early_end_are_as_wanted(made: Made) -> None:
+    warm, bench = made()
+    names = [f"test_shop.py::{n}" for n in ("test_tax", "test_basket")]
+    broken = changed(bench, "self.items.append(checked(price))", "checked(price)")
+    for wanted in (Wanted, swapped):
+        assert set(outcomes(warm.run(wanted(bench.original, tests=names, targets=["test_shop.py"])))) == {
+            "test_tax",
+            "test_basket",
+        }
+        assert next(iter(outcomes(warm.run(wanted(bench.original, order_seed=1))))) == "test_log"
+        state = bench.original.replace({"shop.py": FileEntry(b"def tax(")}) if wanted is Wanted else broken
+        run = warm.run(wanted(state, stop_after=1))
+        assert len([r for r in run.results.values() if r.outcome is not Outcome.PASSED]) <= 1
+
+
+def test_ids_that_were_not_collected_are_not_run_by_swapping(made: Made) -> None:
+    warm, bench = made()
+    with pytest.raises(UnfitError, match="not among those"):
+        warm.run(swapped(bench.original, tests=["test_shop.py::test_new"]))
+
+
+HOSTILE = {
+    "code_.py": "def act():\n    return 1\n",
+    "test_code.py": "import code_\n\n\ndef test_act():\n    assert code_.act() == 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        ("import os; os._exit(0)", RunStatus.CRASHED),
+        ("import os; os.kill(os.getpid(), 11)", RunStatus.CRASHED),
+        ("while True: pass", RunStatus.TIMED_OUT),
+        ("import os, signal; os.killpg(0, signal.SIGKILL)", RunStatus.CRASHED),
+    ],
+)
+def test_every_way_to_end_is_told_apart_and_the_next_run_is_as_before(made: Made, body: str, status: RunStatus) -> None:
+    warm, bench = made(HOSTILE)
+    state = changed(bench, "return 1", body, "code_.py")
+    for wanted in (Wanted, swapped):
+        assert warm.run(wanted(state, wall_s=2)).status is status
+        assert outcomes(warm.run(wanted(bench.original))) == {"test_act": Outcome.PASSED}
+
+
+def test_memory_is_limited_and_the_next_run_has_a_new_server(made: Made) -> None:
+    warm, bench = made(HOSTILE, memory_bytes=300 * MIB)
+    body = "import time; x = [bytearray(120 << 20) for _ in range(2)]; p = __import__('os').fork()\n"
+    body += "    y = bytearray(120 << 20); time.sleep(5)"
+    run = warm.run(Wanted(changed(bench, "return 1", body, "code_.py"), wall_s=20))
+    assert run.status in (RunStatus.LIMIT_EXCEEDED, RunStatus.COMPLETED)
+    assert not run.passing
+    assert outcomes(warm.run(Wanted(bench.original))) == {"test_act": Outcome.PASSED}
+
+
+def test_what_a_run_leaves_running_is_ended(made: Made, tmp_path: Path) -> None:
+    warm, bench = made(HOSTILE)
+    body = "import subprocess\n    subprocess.Popen(['setsid', 'sleep', '4321.5'])\n    return 1"
+    state = changed(bench, "return 1", body, "code_.py")
+    for wanted in (Wanted(state), swapped(state)):
+        assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
+        warm.run(Wanted(bench.original))
+        running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if os.access(p, os.R_OK)]
+        assert not [c for c in running if b"4321.5" in c]
+
+
+def test_files_of_others_are_left_alone(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    warm.run(Wanted(bench.original))
+    with tempfile.NamedTemporaryFile(dir="/tmp") as one, tempfile.NamedTemporaryFile(dir="/dev/shm") as other:
+        warm.run(Wanted(bench.original))
+        assert Path(one.name).exists()
+        assert Path(other.name).exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "mode", "reason"),
+    [
+        ("import threading as t, time\nt.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", "swap", "thre"),
+        ("FILE = open(__file__)\n", "swap", "open once"),
+    ],
+)
+def test_where_a_fork_is_not_exact_it_is_refused(made: Made, code: str, mode: str, reason: str) -> None:
+    warm, bench = made({**HOSTILE, "code_.py": code + HOSTILE["code_.py"]})
+    for _ in range(2):
+        with pytest.raises(UnfitError, match=reason):
+            warm.run(swapped(bench.original))
+    assert reason in warm.refusal(mode)
+
+
+def test_a_function_that_is_not_alive_as_it_is_written_is_not_swapped(made: Made) -> None:
+    text = "def other(f):\n    return lambda: 1\n\n\n@other\ndef act():\n    return 2\n"
+    warm, bench = made({**HOSTILE, "code_.py": text})
+    with pytest.raises(UnfitError, match="act is not alive"):
+        warm.run(swapped(changed(bench, "return 2", "return 3", "code_.py")))
+    assert warm.unfit.total() == 1
+
+
+def test_a_library_that_imports_the_project_is_imported_in_the_fork(made: Made) -> None:
+    warm, bench = made({**HOSTILE, "test_code.py": "import xdist\n" + HOSTILE["test_code.py"], "execnet.py": "x = 1\n"})
+    assert "execnet" not in bench.suite(bench.original)[0].modules
+    assert warm.run(Wanted(bench.original)).results
+
+
+def test_random_numbers_differ_from_run_to_run_unless_the_project_seeds_them(made: Made) -> None:
+    test = "import random\nimport pytest\nimport code_\n\n\ndef test_act(record_property):\n"
+    test += "    assert random.random() == -1, random.random()\n"
+    probe = {**HOSTILE, "test_code.py": test.replace("== -1, random.random()", "< 0.5")}
+    warm, bench = made(probe)
+    drawn = {str(outcomes(warm.run(swapped(bench.original)))) for _ in range(24)}
+    assert len(drawn) == 2
+    seeded, other = "import random\nrandom.seed(3)\n", dict(probe)
+    other["code_.py"] = seeded + HOSTILE["code_.py"]
+    for name, text in other.items():
+        (bench.snapshot.origin / name).write_text(text)
+    trees = bench.snapshot.directory.parent.parent
+    again = Warm(take_snapshot(bench.snapshot.origin, trees), bench.provider, bench.interpreter, bench.limits)
+    drawn = {str(outcomes(again.run(swapped(CodebaseState(again.snapshot))))) for _ in range(12)}
+    again.close()
+    assert len(drawn) == 1
+
+
+def test_hash_seeds_are_those_that_were_wanted(made: Made) -> None:
+    command = [sys.executable, "-c", "print(hash('abc'))"]
+    number = subprocess.check_output(command, env={"PYTHONHASHSEED": "2"}, text=True).strip()
+    test = f"import code_\n\n\ndef test_act():\n    assert hash('abc') == {number}\n"
+    warm, bench = made({**HOSTILE, "test_code.py": test})
+    assert outcomes(warm.run(Wanted(bench.original, hash_seed=2))) == {"test_act": Outcome.PASSED}
+    assert outcomes(warm.run(Wanted(bench.original, hash_seed=1))) == {"test_act": Outcome.FAILED}
+
+
+def test_a_lost_server_is_replaced(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    # The child's parent is the server.
+    state = changed(bench, "return 1", "import os; os.kill(os.getppid(), 9)", "code_.py")
+    with pytest.raises(UnfitError, match="lost"):
+        warm.run(Wanted(state, wall_s=5))
+    assert outcomes(warm.run(Wanted(bench.original))) == {"test_act": Outcome.PASSED}
