@@ -139,12 +139,10 @@ _PROCESSES = frozenset(
 
 
 # Programs that run no code of the project.
-_OTHERS = frozenset(
-    """
-    cat clear cp date echo false file grep gzip head hostname id less ln locale ls mkdir more mv ps pwd rm sleep sort
-    stty tail touch tput true tty uname wc which whoami
-""".split()
-)  # noqa: SIM905
+_OTHERS = (
+    "cat clear cp date echo false file grep gzip head hostname id less ln locale ls mkdir more mv ps pwd rm sleep sort "
+    "stty tail touch tput true tty uname wc which whoami"
+)
 
 
 def _is_other(event, arguments):
@@ -155,7 +153,7 @@ def _is_other(event, arguments):
     if program is None and isinstance(arguments[1], (list, tuple)) and arguments[1]:
         program = arguments[1][0]
     try:
-        return os.path.basename(os.fsdecode(program)) in _OTHERS
+        return os.path.basename(os.fsdecode(program)) in _OTHERS.split()
     except TypeError:
         return False
 
