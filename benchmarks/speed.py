@@ -28,19 +28,16 @@ from pathlib import Path
 
 from projects import fetch
 
-import pytest_ssr.execution
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.suite import read_channel
+from pytest_ssr.execution.suite import guest_source, read_channel
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S
 from pytest_ssr.making import candidate_state
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
-
-REPORTER = Path(pytest_ssr.execution.__file__).with_name("reporter.py")
 
 
 @dataclass
@@ -58,7 +55,7 @@ class Naive:
     def __init__(self, campaign: Campaign, python: Path, folder: Path) -> None:
         self.campaign, self.python, self.tree = campaign, python, folder / "tree"
         shutil.copytree(campaign.snapshot.directory, self.tree, symlinks=True)
-        shutil.copy(REPORTER, folder / "ssr_reporter.py")
+        (folder / "ssr_reporter.py").write_bytes(guest_source("reporter"))
         self.folder = folder
         self.passing = self.run(campaign.bench.original)
 

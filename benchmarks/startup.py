@@ -1,11 +1,12 @@
 """What the plugin costs a run that does not use it: paired runs of `pytest` with the plugin and without it.
 
-Run: `python benchmarks/startup.py [pairs]`. Each pair runs `pytest --collect-only` on an empty project once with the
-plugin blocked (`-p no:ssr`) and once with it, in alternating order; the table shows the difference in CPU time.
+Run: `python benchmarks/startup.py [--pairs 30]`. Each pair runs `pytest --collect-only` on an empty project once with
+the plugin blocked (`-p no:ssr`) and once with it, in alternating order; shown is the difference in CPU time.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
@@ -22,7 +23,9 @@ def cpu_ms(folder: str, *options: str) -> float:
 
 
 def main() -> None:
-    pairs = int(sys.argv[1]) if len(sys.argv) > 1 else 30
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--pairs", type=int, default=30)
+    pairs = parser.parse_args().pairs
     differences, bare = [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(pairs):

@@ -174,8 +174,8 @@ def _reach(tests: Sequence[str], raws: Sequence[Mapping[str, Any] | None], alway
 
 def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Warm:
     """Return servers on the tree of a baseline; modes that cannot be used there are refused."""
-    targets = tests or ()
-    warm = Warm(bench.snapshot, bench.provider, bench.interpreter, bench.limits, baseline.modules, targets)
+    start_s = 60 + FACTOR * baseline.seconds
+    warm = Warm(bench.snapshot, bench.provider, bench.interpreter, bench.limits, baseline.modules, tests, start_s)
     for mode, reason in baseline.cold.items():
         warm.refuse(mode, reason)
     return warm

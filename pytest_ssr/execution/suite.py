@@ -17,8 +17,7 @@ from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
-REPORTER = Path(__file__).with_name("reporter.py")
-_PROBE = Path(__file__).with_name("reach_probe.py")
+_GUEST = Path(__file__).with_name("guest")
 FOLDER = "ssr-run"
 REACH = "reach.json"
 _MOST_BYTES = 256 * MIB
@@ -43,6 +42,17 @@ def provide_interpreter(sandbox: Sandbox, interpreter: Interpreter) -> None:
             sandbox.write(f"{sandbox.scratch}/ssr-bin/{name}", text, executable=True)
 
 
+def guest_source(name: str) -> bytes:
+    """Return the text of a module that runs inside."""
+    return (_GUEST / f"{name}.py").read_bytes()
+
+
+def provide_guest(sandbox: Sandbox, *names: str) -> None:
+    """Put modules that run inside into the scratch directory's `FOLDER`."""
+    for name in names:
+        sandbox.write(f"{sandbox.scratch}/{FOLDER}/ssr_{name}.py", guest_source(name))
+
+
 def run_suite(
     sandbox: Sandbox,
     interpreter: Interpreter,
@@ -63,7 +73,7 @@ def run_suite(
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/channel"
-    sandbox.write(f"{folder}/ssr_reporter.py", REPORTER.read_bytes())
+    provide_guest(sandbox, "reporter")
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
     env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
@@ -74,10 +84,10 @@ def run_suite(
         env["SSR_ORDER_SEED"] = str(order_seed)
     plugins = ["ssr_reporter"]
     if probed is not None:
-        sandbox.write(f"{folder}/ssr_reach.py", _PROBE.read_bytes())
+        provide_guest(sandbox, "reach_probe")
         sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
         env |= {"SSR_REACH": f"{folder}/{REACH}", "SSR_REACH_FILES": f"{folder}/files"}
-        plugins.append("ssr_reach")
+        plugins.append("ssr_reach_probe")
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins), *pytest_arguments(sandbox)]
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)

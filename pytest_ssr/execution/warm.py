@@ -14,7 +14,6 @@ import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from pytest_ssr.codebase import CodebaseState
@@ -23,7 +22,7 @@ from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.suite import (
     FOLDER,
-    REPORTER,
+    provide_guest,
     provide_interpreter,
     pytest_arguments,
     read_channel,
@@ -34,13 +33,12 @@ from pytest_ssr.sandbox.conversation import Conversation, Conversing, PassedErro
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
 from pytest_ssr.snapshot import Snapshot
 
-_SERVER = Path(__file__).with_name("warm_server.py")
 _ROOM_SHARE = 4
-_START_S, _GRACE_S = 120.0, 15.0
+_GRACE_S = 15.0
 _MOST_CULPRITS, _MOST_LOSSES = 8, 3
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
-    "import ssr_warm; sys.path.remove(d); ssr_warm.serve(os.path.join(d, 'warm.json'), sys.argv[1:])"
+    "import ssr_warm_server as s; sys.path.remove(d); s.serve(os.path.join(d, 'warm.json'), sys.argv[1:])"
 )
 
 
@@ -95,8 +93,13 @@ class Warm:
         limits: Limits,
         modules: Sequence[str] = (),
         targets: Sequence[str] = (),
+        start_s: float = 60.0,
     ) -> None:
-        """modules: what may be imported before the project. targets: what a session for `swap` collects."""
+        """modules: what may be imported before the project. targets: what a session for `swap` collects.
+
+        start_s: seconds a server may take to be ready.
+        """
+        self._start_s = start_s
         self.snapshot, self._provider, self._interpreter, self._limits = snapshot, provider, interpreter, limits
         self._modules, self._targets = tuple(modules), tuple(targets)
         self._lock = threading.Lock()
@@ -214,15 +217,14 @@ class Warm:
                 "skipped": sorted(self._skipped),
                 "targets": self._targets,
             }
-            sandbox.write(f"{folder}/ssr_reporter.py", REPORTER.read_bytes())
-            sandbox.write(f"{folder}/ssr_warm.py", _SERVER.read_bytes())
+            provide_guest(sandbox, "reporter", "warm_view", "warm_swap", "warm_server")
             sandbox.write(f"{folder}/warm.json", json.dumps(settings).encode())
             provide_interpreter(sandbox, self._interpreter)
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
             env["SSR_CHANNEL"] = "/dev/null"
             argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(sandbox)]
             conversation = sandbox.converse(argv, limits=self._limits, env=env)
-            ready, _ = conversation.answer(wall_s=_START_S)
+            ready, _ = conversation.answer(wall_s=self._start_s)
             if not ready.get("ready"):
                 conversation.close()
                 sandbox.close()

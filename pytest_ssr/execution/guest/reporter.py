@@ -1,8 +1,5 @@
 """A pytest plugin that reports exact node ids, outcomes and durations over a channel of its own.
 
-It is not imported here: its text is copied into the sandbox as `ssr_reporter.py` and loaded there as a plugin, by
-whatever interpreter runs the project's tests; so it needs the standard library and pytest only, and Python 3.8.
-
 In: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, then classes and functions in each).
 Out: one JSON object a line: begin, collected, collect-error, start, done, end.
 """

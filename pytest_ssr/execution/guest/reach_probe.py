@@ -1,7 +1,6 @@
 """A pytest plugin that records which statements of the project each test reaches.
 
-Like the reporter it is copied into the sandbox as text (`ssr_reach.py`) and needs the standard library and pytest only,
-and Python 3.8. Modules of the project are compiled with one extra store before each statement inside a function or
+Modules of the project are compiled with one extra store before each statement inside a function or
 class, `__ssr_hits__[k] = 1`; that costs a small share of what a trace function does and sees threads as well.
 
 What no statement tells is recorded too: which statements run while modules are imported (they concern every test),

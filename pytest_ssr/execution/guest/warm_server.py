@@ -1,7 +1,6 @@
 """A server that forks a child for each test run, so that a run pays for no start, import or collection twice.
 
-Like the reporter it is copied into the sandbox as text (`ssr_warm.py`) and needs the standard library and pytest only,
-and Python 3.8. It speaks over its standard input, a socket: a length, a JSON object, a length, bytes; both ways.
+It speaks over its standard input, a socket: a length, a JSON object, a length, bytes; both ways.
 
 In mode `import` it holds pytest and what the tests import from outside of the tree; the child imports the project. In
 mode `swap` it holds a collected session; the child gets the code objects of the changed functions exchanged. A child
@@ -9,7 +8,6 @@ has mounts of its own, over the tree and over the scratch directory, so that not
 """
 
 import atexit
-import base64
 import ctypes
 import gc
 import importlib
@@ -22,21 +20,15 @@ import struct
 import sys
 import threading
 import time
-import types
 
 import ssr_reporter
+from ssr_warm_swap import live_functions, swap
+from ssr_warm_view import mounts_below, own_view, write_changes
 
 _ROOT = os.getcwd()
 _RANDOM = random.getstate()
-_NEWNS, _NEWUSER = 0x00020000, 0x10000000
-_NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
 _SUBREAPER, _PDEATHSIG = 36, 1
-_FUTURE = 0x1FF0000
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class UnfitError(Exception):
-    """Says why a run cannot be made this way."""
 
 
 class Connection:
@@ -77,160 +69,6 @@ class Connection:
         return b"".join(parts)
 
 
-def _called(result, what):
-    if result != 0:
-        number = ctypes.get_errno()
-        raise UnfitError(f"{what}: {os.strerror(number)}")
-
-
-def _mount(source, target, kind, flags, options):
-    encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
-    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), os.fsencode(options))
-    _called(result, f"mount of {target}")
-
-
-def _mounts_below(places):
-    """List the mounts inside of some directories, outer ones first."""
-    found = set()
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
-        for line in file:
-            path = line.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
-            path = path.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
-            if any(path.startswith(place.rstrip("/") + "/") for place in places):
-                found.add(path)
-    return sorted(found - set(places), key=len)
-
-
-def own_view(settings):
-    """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
-
-    Other places that are private to a sandbox become empty, as they are in a fresh one.
-    """
-    uid, gid = os.getuid(), os.getgid()
-    _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
-        with open("/proc/self/" + name, "w") as file:
-            file.write(text)
-    _mount("none", "/", None, _REC | _PRIVATE, "")
-    below = [
-        (p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in _mounts_below([_ROOT, *settings["private"]]) if p != _ROOT
-    ]
-    room = settings["room"]
-    view = settings["scratch"] + "/ssr-view"
-    _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=700")
-    os.chdir(view)
-    # Links, because their targets need no escapes in the options of a mount.
-    for number, (lower, place) in enumerate([(settings["lower"], _ROOT), (settings["scratch"],) * 2]):
-        fd = os.open(lower, os.O_PATH)
-        os.symlink(f"/proc/self/fd/{fd}", f"lower{number}")
-        os.mkdir(f"upper{number}")
-        os.chmod(f"upper{number}", stat.S_IMODE(os.stat(lower).st_mode) | 0o700)
-        os.mkdir(f"work{number}")
-        if number == 0:
-            for private in settings["private"]:
-                _mount("tmpfs", private, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=1777")
-            os.makedirs(place, exist_ok=True)
-        options = f"lowerdir=lower{number},upperdir=upper{number},workdir=work{number},userxattr"
-        _mount("overlay", place, "overlay", _NOSUID | _NODEV, options)
-        os.close(fd)
-    for path, fd in below:
-        os.makedirs(path, exist_ok=True)
-        _mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, "")
-        os.close(fd)
-    os.chdir(_ROOT)
-    # What it could do as the owner of its mounts, it must not be able to do as a test.
-    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
-
-
-def write_changes(changes):
-    """Write the files of a state into the view; None: no such file."""
-    for path, entry in changes.items():
-        if os.path.lexists(path):
-            os.unlink(path)
-        if entry is not None:
-            mode, data = entry
-            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-            with open(path, "wb") as file:
-                file.write(base64.b64decode(data))
-            os.chmod(path, mode & 0o777)
-
-
-def live_functions():
-    """Return by file the code objects of all functions there are, each with its functions."""
-    found = {}
-    prefix = _ROOT.rstrip("/") + "/"
-    for thing in gc.get_objects():
-        if type(thing) is types.FunctionType and thing.__code__.co_filename.startswith(prefix):
-            codes = found.setdefault(thing.__code__.co_filename, {})
-            codes.setdefault(thing.__code__, []).append(thing)
-    return found
-
-
-def _compiled(source, path, line, classes, name, imports, flags):
-    """Compile one function in place: inside of classes of the same names, its first line the one it has in the file."""
-    indent = len(source) - len(source.lstrip(" \t"))
-    head = ["import " + ", ".join(imports)] if imports else []
-    for depth, outer in enumerate(classes):
-        head.append(" " * depth + f"class {outer}:")
-    if len(head) >= line or (classes and indent < len(classes)):
-        raise UnfitError(f"{path}:{line} has no room for its classes")
-    if not classes and indent:
-        head.append("if 1:")
-    words = "\n".join(head) + "\n" * (line - max(1, len(head)))
-    code = compile(words + source, path, "exec", flags=flags, dont_inherit=True)
-    for outer in (*classes, name):
-        inner = [c for c in code.co_consts if type(c) is types.CodeType and c.co_name == outer]
-        if len(inner) != 1:
-            raise UnfitError(f"{path}:{line} is not one function")
-        code = inner[0]
-    return code
-
-
-def _pairs(old, new):
-    """Yield the code objects that take each other's place, the outer ones first."""
-    yield old, new
-    olds = [c for c in old.co_consts if type(c) is types.CodeType]
-    news = [c for c in new.co_consts if type(c) is types.CodeType]
-    if [c.co_name for c in olds] == [c.co_name for c in news]:
-        for a, b in zip(olds, news):
-            yield from _pairs(a, b)
-    else:
-        for a in olds:
-            yield a, None
-
-
-def swap(path, functions, live):
-    """Exchange the code of the functions that differ; raises UnfitError where that would not be the whole change."""
-    full = os.path.join(_ROOT, path)
-    codes = live.get(full, {})
-    if not codes:
-        if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
-            raise UnfitError(f"{path} is loaded, but no function of it is found")
-        return
-    flags = next(iter(codes)).co_flags & _FUTURE
-    for each in functions:
-        where = (each["classes"], each["name"], each["imports"], flags)
-        old = _compiled(each["old_source"], full, each["old_line"], *where)
-        new = _compiled(each["new_source"], full, each["new_line"], *where)
-        if old not in codes:
-            raise UnfitError(f"{path}:{each['old_line']} {each['name']} is not alive as it is written")
-        lookalikes = [
-            c for c in codes if (c.co_name, c.co_firstlineno) == (old.co_name, old.co_firstlineno) and c != old
-        ]
-        if lookalikes:
-            raise UnfitError(f"{path}:{each['old_line']} {each['name']} lives in two forms")
-        pairs = list(_pairs(old, new))
-        for before, after in pairs:
-            for function in codes.get(before, ()):
-                if before == after:
-                    continue
-                twins = [b for a, b in pairs if a == before and b != after]
-                if after is None or twins or before.co_freevars != after.co_freevars:
-                    raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
-                function.__code__ = after
-
-
 class Server:
     """Forks children and watches them."""
 
@@ -252,7 +90,7 @@ class Server:
             self.refuse("threads are running once everything is imported")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
-        mounts = _mounts_below(self.settings["private"])
+        mounts = mounts_below(self.settings["private"])
         for place in self.settings["private"]:
             for name in os.listdir(place):
                 path = os.path.join(place, name)

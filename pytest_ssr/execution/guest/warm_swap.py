@@ -1,0 +1,86 @@
+"""Exchange the code objects of functions that are alive, where that is the whole effect of a change of their text."""
+
+import gc
+import os
+import sys
+import types
+
+from ssr_warm_view import UnfitError
+
+_ROOT = os.getcwd()
+_FUTURE = 0x1FF0000
+
+
+def live_functions():
+    """Return by file the code objects of all functions there are, each with its functions."""
+    found = {}
+    prefix = _ROOT.rstrip("/") + "/"
+    for thing in gc.get_objects():
+        if type(thing) is types.FunctionType and thing.__code__.co_filename.startswith(prefix):
+            codes = found.setdefault(thing.__code__.co_filename, {})
+            codes.setdefault(thing.__code__, []).append(thing)
+    return found
+
+
+def _compiled(source, path, line, classes, name, imports, flags):
+    """Compile one function in place: inside of classes of the same names, its first line the one it has in the file."""
+    indent = len(source) - len(source.lstrip(" \t"))
+    head = ["import " + ", ".join(imports)] if imports else []
+    for depth, outer in enumerate(classes):
+        head.append(" " * depth + f"class {outer}:")
+    if len(head) >= line or (classes and indent < len(classes)):
+        raise UnfitError(f"{path}:{line} has no room for its classes")
+    if not classes and indent:
+        head.append("if 1:")
+    words = "\n".join(head) + "\n" * (line - max(1, len(head)))
+    code = compile(words + source, path, "exec", flags=flags, dont_inherit=True)
+    for outer in (*classes, name):
+        inner = [c for c in code.co_consts if type(c) is types.CodeType and c.co_name == outer]
+        if len(inner) != 1:
+            raise UnfitError(f"{path}:{line} is not one function")
+        code = inner[0]
+    return code
+
+
+def _pairs(old, new):
+    """Yield the code objects that take each other's place, the outer ones first."""
+    yield old, new
+    olds = [c for c in old.co_consts if type(c) is types.CodeType]
+    news = [c for c in new.co_consts if type(c) is types.CodeType]
+    if [c.co_name for c in olds] == [c.co_name for c in news]:
+        for a, b in zip(olds, news):
+            yield from _pairs(a, b)
+    else:
+        for a in olds:
+            yield a, None
+
+
+def swap(path, functions, live):
+    """Exchange the code of the functions that differ; raises UnfitError where that would not be the whole change."""
+    full = os.path.join(_ROOT, path)
+    codes = live.get(full, {})
+    if not codes:
+        if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
+            raise UnfitError(f"{path} is loaded, but no function of it is found")
+        return
+    flags = next(iter(codes)).co_flags & _FUTURE
+    for each in functions:
+        where = (each["classes"], each["name"], each["imports"], flags)
+        old = _compiled(each["old_source"], full, each["old_line"], *where)
+        new = _compiled(each["new_source"], full, each["new_line"], *where)
+        if old not in codes:
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} is not alive as it is written")
+        lookalikes = [
+            c for c in codes if (c.co_name, c.co_firstlineno) == (old.co_name, old.co_firstlineno) and c != old
+        ]
+        if lookalikes:
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} lives in two forms")
+        pairs = list(_pairs(old, new))
+        for before, after in pairs:
+            for function in codes.get(before, ()):
+                if before == after:
+                    continue
+                twins = [b for a, b in pairs if a == before and b != after]
+                if after is None or twins or before.co_freevars != after.co_freevars:
+                    raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
+                function.__code__ = after

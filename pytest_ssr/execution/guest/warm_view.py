@@ -1,0 +1,94 @@
+"""Mounts that give a fork of a warm process a copy-on-write view of the tree (mount_namespaces(7), overlayfs)."""
+
+import base64
+import ctypes
+import os
+import stat
+
+_ROOT = os.getcwd()
+_NEWNS, _NEWUSER = 0x00020000, 0x10000000
+_NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class UnfitError(Exception):
+    """Says why a run cannot be made this way."""
+
+
+def _called(result, what):
+    if result != 0:
+        number = ctypes.get_errno()
+        raise UnfitError(f"{what}: {os.strerror(number)}")
+
+
+def _mount(source, target, kind, flags, options):
+    encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
+    result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), os.fsencode(options))
+    _called(result, f"mount of {target}")
+
+
+def mounts_below(places):
+    """List the mounts inside of some directories, outer ones first."""
+    found = set()
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            path = line.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
+            path = path.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
+            if any(path.startswith(place.rstrip("/") + "/") for place in places):
+                found.add(path)
+    return sorted(found - set(places), key=len)
+
+
+def own_view(settings):
+    """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
+
+    Other places that are private to a sandbox become empty, as they are in a fresh one.
+    """
+    uid, gid = os.getuid(), os.getgid()
+    _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open("/proc/self/" + name, "w") as file:
+            file.write(text)
+    _mount("none", "/", None, _REC | _PRIVATE, "")
+    below = [
+        (p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in mounts_below([_ROOT, *settings["private"]]) if p != _ROOT
+    ]
+    room = settings["room"]
+    view = settings["scratch"] + "/ssr-view"
+    _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=700")
+    os.chdir(view)
+    # Links, because their targets need no escapes in the options of a mount.
+    for number, (lower, place) in enumerate([(settings["lower"], _ROOT), (settings["scratch"],) * 2]):
+        fd = os.open(lower, os.O_PATH)
+        os.symlink(f"/proc/self/fd/{fd}", f"lower{number}")
+        os.mkdir(f"upper{number}")
+        os.chmod(f"upper{number}", stat.S_IMODE(os.stat(lower).st_mode) | 0o700)
+        os.mkdir(f"work{number}")
+        if number == 0:
+            for private in settings["private"]:
+                _mount("tmpfs", private, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=1777")
+            os.makedirs(place, exist_ok=True)
+        options = f"lowerdir=lower{number},upperdir=upper{number},workdir=work{number},userxattr"
+        _mount("overlay", place, "overlay", _NOSUID | _NODEV, options)
+        os.close(fd)
+    for path, fd in below:
+        os.makedirs(path, exist_ok=True)
+        _mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, "")
+        os.close(fd)
+    os.chdir(_ROOT)
+    # What it could do as the owner of its mounts, it must not be able to do as a test.
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+
+
+def write_changes(changes):
+    """Write the files of a state into the view; None: no such file."""
+    for path, entry in changes.items():
+        if os.path.lexists(path):
+            os.unlink(path)
+        if entry is not None:
+            mode, data = entry
+            os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+            with open(path, "wb") as file:
+                file.write(base64.b64decode(data))
+            os.chmod(path, mode & 0o777)
