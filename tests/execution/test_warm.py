@@ -298,6 +298,15 @@ def test_a_function_that_is_not_alive_as_it_is_written_is_not_swapped(made: Made
     assert warm.unfit.total() == 1
 
 
+def test_a_generator_that_is_under_way_is_not_swapped(made: Made) -> None:
+    text = "def numbers():\n    yield 1\n\n\nNUMBERS = numbers()\n\n\ndef act():\n    return next(NUMBERS)\n"
+    warm, bench = made({**HOSTILE, "code_.py": text})
+    state = changed(bench, "yield 1", "yield 2", "code_.py")
+    with pytest.raises(UnfitError, match="numbers has other parts"):
+        warm.run(swapped(state))
+    assert failing(warm.run(Wanted(state))) == {"test_act"}
+
+
 def test_a_library_that_imports_the_project_is_imported_in_the_fork(made: Made) -> None:
     warm, bench = made({**HOSTILE, "test_code.py": "import xdist\n" + HOSTILE["test_code.py"], "execnet.py": "x = 1\n"})
     assert "execnet" not in bench.suite(bench.original)[0].modules

@@ -11,14 +11,26 @@ _ROOT = os.getcwd()
 _FUTURE = 0x1FF0000
 
 
+_RUNNING = {types.GeneratorType: "gi_code", types.CoroutineType: "cr_code", types.AsyncGeneratorType: "ag_code"}
+
+
 def live_functions():
-    """Return by file the code objects of all functions there are, each with its functions."""
+    """Return by file the code objects of all functions there are, each with its functions.
+
+    In the place of a function stands None for a generator or coroutine that is under way: its code cannot be exchanged.
+    """
     found = {}
     prefix = _ROOT.rstrip("/") + "/"
     for thing in gc.get_objects():
-        if type(thing) is types.FunctionType and thing.__code__.co_filename.startswith(prefix):
-            codes = found.setdefault(thing.__code__.co_filename, {})
-            codes.setdefault(thing.__code__, []).append(thing)
+        kind = type(thing)
+        if kind is types.FunctionType:
+            code, function = thing.__code__, thing
+        elif kind in _RUNNING:
+            code, function = getattr(thing, _RUNNING[kind]), None
+        else:
+            continue
+        if code.co_filename.startswith(prefix):
+            found.setdefault(code.co_filename, {}).setdefault(code, []).append(function)
     return found
 
 
@@ -81,6 +93,6 @@ def swap(path, functions, live):
                 if before == after:
                     continue
                 twins = [b for a, b in pairs if a == before and b != after]
-                if after is None or twins or before.co_freevars != after.co_freevars:
+                if function is None or after is None or twins or before.co_freevars != after.co_freevars:
                     raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
                 function.__code__ = after
