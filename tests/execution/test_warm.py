@@ -278,7 +278,11 @@ def test_files_of_others_are_left_alone(made: Made) -> None:
 @pytest.mark.parametrize(
     ("code", "mode", "reason"),
     [
-        ("import threading as t, time\nt.Thread(target=time.sleep, args=(60,), daemon=True).start()\n", "swap", "threads"),
+        (
+            "import threading as t, time\nt.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
+            "swap",
+            "threads",
+        ),
         ("FILE = open(__file__)\n", "swap", "open once"),
     ],
 )
