@@ -268,7 +268,7 @@ def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Bas
         return known, warm_processes(bench, known, tests)
     baseline = measure_baseline(bench, tests)
     warm = warm_processes(bench, baseline, tests)
-    baseline = tried_warm(baseline, warm)
+    baseline = tried_warm(baseline, warm, tests)
     store.put_record("baselines", name, baseline.to_json())
     return baseline, warm
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.reach import Reach
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
@@ -181,12 +182,13 @@ def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = 
     return warm
 
 
-def tried_warm(baseline: Baseline, warm: Warm) -> Baseline:
+def tried_warm(baseline: Baseline, warm: Warm, tests: Sequence[str] = ()) -> Baseline:
     """Return the baseline with what a run of everything on the unchanged tree shows of each mode of warm process."""
     unlike, cold = {}, {}
     for mode in ("import", "swap"):
         wall_s = FLOOR_S + FACTOR * baseline.seconds
-        wanted = Wanted(CodebaseState(warm.snapshot), functions={} if mode == "swap" else None, wall_s=wall_s)
+        functions: dict[str, Sequence[ChangedFunction]] | None = {} if mode == "swap" else None
+        wanted = Wanted(CodebaseState(warm.snapshot), targets=tests, functions=functions, wall_s=wall_s)
         try:
             run = warm.run(wanted)
         except UnfitError as error:

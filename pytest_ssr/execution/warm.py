@@ -126,6 +126,7 @@ class Warm:
         """Make no more runs in this mode."""
         with self._lock:
             self._refusals.setdefault(mode, reason)
+        self._close(mode)
 
     def refusal(self, mode: str) -> str:
         """Return why no run is made in a mode, or an empty text."""
@@ -133,9 +134,12 @@ class Warm:
 
     def close(self) -> None:
         """End all servers that make no run just now."""
+        self._close(None)
+
+    def _close(self, mode: str | None) -> None:
         with self._lock:
-            servers = [s for idle in self._idle.values() for s in idle]
-            self._idle.clear()
+            keys = [key for key in self._idle if mode in (None, key[0])]
+            servers = [server for key in keys for server in self._idle.pop(key)]
         for server in servers:
             server.close()
 
@@ -165,10 +169,10 @@ class Warm:
     def _server(self, mode: str, hash_seed: int) -> Iterator[_Server]:
         key = (mode, hash_seed)
         with self._lock:
-            idle = self._idle.setdefault(key, [])
-            server = idle.pop() if idle else None
             if mode in self._refusals:
                 raise UnfitError(self._refusals[mode])
+            idle = self._idle.setdefault(key, [])
+            server = idle.pop() if idle else None
         if server is None:
             server = self._started(mode, hash_seed)
         try:
@@ -180,7 +184,7 @@ class Warm:
         finally:
             if server.conversation.is_open:
                 with self._lock:
-                    self._idle[key].append(server)
+                    self._idle.setdefault(key, []).append(server)
             else:
                 server.close()
 
@@ -203,6 +207,7 @@ class Warm:
 
     def _start(self, mode: str, hash_seed: int) -> _Server | dict[str, Any]:
         sandbox = CodebaseState(self.snapshot).open(self._provider, readable=self._interpreter.readable)
+        conversation: Conversation | None = None
         try:
             if not isinstance(sandbox, Conversing):
                 raise UnfitError(f"the sandbox {self._provider.name} holds no process between runs")
@@ -231,6 +236,8 @@ class Warm:
                 return ready
             return _Server(sandbox, conversation, ready.get("collected", ()))
         except BaseException:
+            if conversation is not None:
+                conversation.close()
             sandbox.close()
             raise
 

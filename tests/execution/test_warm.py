@@ -344,6 +344,19 @@ def test_hash_seeds_are_those_that_were_wanted(made: Made) -> None:
     assert outcomes(warm.run(Wanted(bench.original, hash_seed=1))) == {"test_act": Outcome.FAILED}
 
 
+def test_a_mode_that_is_refused_leaves_nothing_running(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    warm.run(Wanted(bench.original))
+    warm.refuse("import", "because")
+    for _ in range(2):
+        with pytest.raises(UnfitError, match="because"):
+            warm.run(Wanted(bench.original))
+    warm.close()
+    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
+    place = os.fsencode(bench.snapshot.origin)
+    assert not [c for c in running if b"ssr_warm_server" in c and place in c]
+
+
 def test_a_lost_server_is_replaced(made: Made) -> None:
     warm, bench = made(HOSTILE)
     # The child's parent is the server.
