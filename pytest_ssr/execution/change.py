@@ -111,7 +111,7 @@ def _differences(before: _File, after: Sequence[str]) -> list[tuple[int, int, in
     return [(a + i, a + j, c + k, c + m) for tag, i, j, k, m in matcher.get_opcodes() if tag != "equal"]
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=64)
 def _parsed(source: bytes) -> _File | None:
     try:
         text = source.decode("utf-8")
