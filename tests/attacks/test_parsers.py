@@ -67,11 +67,13 @@ def test_canned_by_the_state_of_the_tree(copied, how):
 
 
 def test_a_list_of_its_own(copied):
-    """A name that the output does not hold gives it away, and one that it holds is compared with what pytest sees."""
-    for name in ("test_add", "test_made_up"):
+    """A name that the output does not hold gives it away, and one that it holds is compared with what pytest sees.
+
+    Half of the output may or may not hold the one that is real: where it ends depends on the output's length.
+    """
+    for name, steps in (("test_add", ("bug-validity", "test-parser")), ("test_made_up", ("test-parser",))):
         statuses = json.dumps({f"tests/test_add.py::{name}": "passed"})
-        rejection = copied.judge(parser=f"print({statuses!r})\n").rejection
-        assert (rejection.name, name) in (("bug-validity", "test_add"), ("test-parser", "test_made_up"))
+        assert copied.judge(parser=f"print({statuses!r})\n").rejection.name in steps
 
 
 def test_a_list_of_its_own_for_a_script_that_prints_every_name_twice(copied):
