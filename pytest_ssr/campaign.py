@@ -16,6 +16,7 @@ from itertools import islice
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.checks import Check
+from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
 from pytest_ssr.execution.screening import FRESH, Screened, Screening
@@ -45,9 +46,7 @@ class Trial:
         self.candidate = candidate
         self._campaign = campaign
         self._start = time.perf_counter()
-        # A combination must earn its name: each of its parts has to matter, in the same file as well.
-        per_hunk = campaign.bench.settings.per_hunk or candidate.strategy == "combination"
-        self._bench = campaign.bench.scoped(per_hunk=per_hunk)
+        self._bench = campaign.bench.scoped()
         self._state = candidate_state(campaign.snapshot, candidate)
         self.artifact: BugArtifact | None = None
         self.validation: Validation | None = None
@@ -78,8 +77,21 @@ class Trial:
             self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
         except ArtifactError as error:
             return self._end(AttemptStatus.REJECTED, "weakening", str(error))
+        idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
+        if idle:
+            return self._end(AttemptStatus.REJECTED, "screening", idle)
         self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
         return None
+
+    def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> str:
+        """Say which part of a combination does not matter: with it reverted, every test that failed still fails.
+
+        It must earn its name in the same file as well, where no check looks at parts.
+        """
+        for name, state in without_one(self._bench.original, artifact.bug, per_hunk=True):
+            if failing <= self._campaign.screening.run(state, bench=self._bench).failing:
+                return f"reverting {name} alone makes no failing test pass"
+        return ""
 
     def result(self, name: str) -> CheckResult | None:
         """Return the result of one step of the validation; None when the candidate ended before it.
@@ -96,6 +108,7 @@ class Trial:
         if not wrong:
             return result
         self.disagreement = some(wrong)
+        self._bench.selection = None
         if self._judge(self._campaign.screening.fresh(self._state, bench=self._bench)) is not None:
             return None
         return self.validation.result(name)
@@ -183,8 +196,8 @@ class Campaign:
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
         self.baseline, bench.warm = _baseline(bench, store, self.tests)
-        bench.known = self.baseline.on_files
         self.screening = Screening(bench, self.baseline, tests=self.tests)
+        bench.selection = self.screening.on_files
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         _require_reachable(bench.settings, self.baseline, allowed)

@@ -44,6 +44,8 @@ class CaseResult:
     """All phases together: a failing setup or teardown is an error."""
     duration_s: float = 0.0
     """Seconds over all phases."""
+    setup_s: float = 0.0
+    """Seconds of the setup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,8 @@ class SuiteRun:
     """The project's own pytest options that are kept in runs."""
     modules: tuple[str, ...] = ()
     """What was imported from outside of the tree when the tests had been collected, in order."""
+    taken: int = 0
+    """How many of the results are the baseline's, of tests that the change cannot touch."""
 
     @property
     def passing(self) -> frozenset[str]:

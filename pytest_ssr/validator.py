@@ -62,6 +62,7 @@ class Validation:
             pass_to_pass=tuple(sorted(case.pass_to_pass)) if case.fail_to_pass else (),
             set_aside=dict(sorted(case.set_aside.items())),
             files_control=dict(case.files_control),
+            certified="selected" if case.selected else "full",
         )
 
     def _steps(self) -> Iterator[tuple[str, Callable[[], Finding]]]:
@@ -118,7 +119,12 @@ class Validation:
             (f"{name}", self.case.suite(state, name, hash_seed=HASH_SEED, order_seed=ORDER_SEED)),
             (
                 f"{name} with a comment added",
-                self.case.suite(commented, f"{name}, comment added", hash_seed=COMMENT_HASH_SEED),
+                self.case.suite(
+                    commented,
+                    f"{name}, comment added",
+                    hash_seed=COMMENT_HASH_SEED,
+                    shared=not state.changes,
+                ),
             ),
         )
         for what, run in runs:

@@ -76,6 +76,9 @@ class Verdict:
     """File (or hunk) of the bug to the failing tests that pass once it is reverted."""
     fault: str = ""
     """Why the artifact could not be judged at all."""
+    certified: str = "full"
+    """full: every run was one of whole files. selected: in runs of pytest itself, tests that the bug cannot touch
+    counted as in the baseline; the artifact's own script ran whole files."""
 
     @property
     def results(self) -> tuple[CheckResult, ...]:
@@ -129,6 +132,7 @@ class Verdict:
                 set_aside=dict(data["set_aside"]),
                 files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
                 fault=data["fault"],
+                certified=data["certified"],
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None

@@ -23,10 +23,14 @@ def check(case: Case) -> Finding:
     if share > case.settings.max_broken_fraction:
         most = case.settings.max_broken_fraction
         return Finding(False, f"{share:.0%} of the passing tests break, at most {most:.0%} may")
-    evidence = case.suite(case.buggy, "buggy")
-    if evidence.fault:
-        return Finding(False, f"pytest itself on the buggy state: {evidence.fault}")
-    disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
+    disputed = frozenset[str]()
+    for whole in (False, True):
+        evidence = case.suite(case.buggy, "buggy", whole=whole)
+        if evidence.fault:
+            return Finding(False, f"pytest itself on the buggy state: {evidence.fault}")
+        disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
+        if not disputed or not evidence.taken:
+            break
     if disputed:
         return Finding(False, f"script and pytest disagree on the buggy state about {some(disputed)}")
     case.fail_to_pass = failing

@@ -38,6 +38,7 @@ class Case:
         self.set_aside: dict[str, str] = {}
         self.fail_to_pass: frozenset[str] = frozenset()
         self.files_control: dict[str, tuple[str, ...]] = {}
+        self.selected = False
 
     @property
     def settings(self) -> RuleSettings:
@@ -73,13 +74,30 @@ class Case:
         self.log.append(RunRecord("script", name, outcome, round(run.seconds, 3) if fresh else 0.0))
         return run
 
-    def suite(self, state: CodebaseState, name: str, *, hash_seed: int = 0, order_seed: int | None = None) -> SuiteRun:
-        """Run pytest with our own reporter on the oracle tests, or take the run that is there, and log it."""
+    def suite(
+        self,
+        state: CodebaseState,
+        name: str,
+        *,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        whole: bool = False,
+        shared: bool = False,
+    ) -> SuiteRun:
+        """Run pytest with our own reporter on the oracle tests, or take the run that is there, and log it.
+
+        whole, shared: as for the bench.
+        """
         like = self.original_seconds or None
         files = self.oracle_files(state)
-        run, fresh = self.bench.suite(state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like)
+        run, fresh = self.bench.suite(
+            state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like, whole=whole, shared=shared
+        )
         passed = len(run.passing)
         outcome = f"{run.status}, {passed} passed, {len(run.results) - passed} not"
+        if run.taken:
+            outcome += f"; {run.taken} of them, which the change cannot touch, as in the baseline"
+            self.selected = True
         seeds = f"{name} (hash seed {hash_seed}{', other order' if order_seed is not None else ''})"
         self.log.append(RunRecord("suite", seeds, outcome, round(run.seconds, 3) if fresh else 0.0))
         return run

@@ -25,7 +25,7 @@ def check(case: Case) -> Finding:
         return Finding(False, f"the parser gives {len(run.statuses)} ids, the longest of {longest} characters")
     if not run.statuses:
         return Finding(False, "the parser finds no test in the script's output on the original")
-    again = case.bench.parse(case.artifact.parser, run.output)
+    again = case.bench.parse_again(case.artifact.parser, run.output)
     case.log.append(RunRecord("parser", "original", f"{len(again.statuses)} statuses"))
     if again.raw != run.parsed:
         return Finding(False, "the parser gives other bytes for the same output the second time")
@@ -33,7 +33,7 @@ def check(case: Case) -> Finding:
     if invented is not None:
         return Finding(False, f"the parser reports {invented[:200]!r}, which the output does not hold")
     half = run.output[: len(run.output) // 2]
-    partial = case.bench.parse(case.artifact.parser, half)
+    partial = case.bench.parse_again(case.artifact.parser, half)
     # Where half of it ends depends on the times and places in the output, so the count is no part of the record.
     case.log.append(RunRecord("parser", "half of the output", "read"))
     invented = _invented(partial.statuses, half)

@@ -9,8 +9,13 @@ itself is the same statement in the file.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import functools
+import io
+import threading
+import tokenize
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -67,6 +72,7 @@ class _File:
         return None
 
 
+@functools.lru_cache(maxsize=256)
 def changed_functions(old: bytes, new: bytes) -> tuple[ChangedFunction, ...] | None:
     """Return the functions that differ; None where the difference is not confined to bodies of functions."""
     before = _parsed(old)
@@ -114,8 +120,11 @@ def _differences(before: _File, after: Sequence[str]) -> list[tuple[int, int, in
 @functools.lru_cache(maxsize=64)
 def _parsed(source: bytes) -> _File | None:
     try:
+        if tokenize.detect_encoding(io.BytesIO(source).readline)[0] != "utf-8":
+            return None
         text = source.decode("utf-8")
-        tree = ast.parse(text)
+        with _warnings():
+            tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, UnicodeDecodeError):
         return None
     # Lines as the parser counts them; a form feed or another separator of text would set the two apart.
@@ -148,10 +157,11 @@ def _units(body: Sequence[ast.stmt], classes: tuple[str, ...]) -> Iterator[_Unit
 
 
 def _compare(unit: _Unit, before: _File, new: Sequence[str], new_line: int) -> ChangedFunction | None:
-    node = _function(new)
-    if node is None or not _like(unit.node, node):
-        return None
     old_source, new_source = "".join(before.lines[unit.first - 1 : unit.last]), "".join(new)
+    with _warnings():
+        node = _function(new)
+    if node is None or not _like(unit.node, node) or _complaints(old_source) != _complaints(new_source):
+        return None
     spots: set[Spot] = set()
     inside: set[Spot] = set()
     try:
@@ -170,6 +180,28 @@ def _compare(unit: _Unit, before: _File, new: Sequence[str], new_line: int) -> C
         before.imports,
         frozenset(inside),
     )
+
+
+_recording = threading.Lock()
+
+
+@contextlib.contextmanager
+def _warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Keep warnings about the project's text from the user."""
+    with _recording, warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        yield found
+
+
+def _complaints(source: str) -> list[str]:
+    """Return what the compiler refuses or warns about in a function's text: that ends the import of its module."""
+    text = ("if 1:\n" if source[:1].isspace() else "") + source
+    with _warnings() as found:
+        try:
+            compile(text, "", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            return [f"{type(error).__name__}: {error}"]
+    return sorted(f"{w.category.__name__}: {w.message}" for w in found)
 
 
 def _function(lines: Sequence[str]) -> _Function | None:
@@ -279,13 +311,16 @@ def _spots_of(function: ast.AST) -> frozenset[Spot]:
 
 
 def _scopes(old: ast.AST, new: ast.AST, spots: set[Spot], inside: set[Spot]) -> None:
-    """Add the start of every function whose names are bound otherwise, or that became a generator.
+    """Add the start of every function whose names are bound otherwise.
 
     Such a change is seen by runs that never reach it: a name assigned anywhere is local everywhere.
     """
     olds, news = list(_functions(old)), list(_functions(new))
     same_number = len(olds) == len(news)
     for place, a in enumerate(olds):
+        if same_number and _kind(a) != _kind(news[place]):
+            # A decorator may have asked what kind of function it is.
+            raise _AtImportError
         if not same_number or _bindings(a) != _bindings(news[place]):
             body = getattr(a, "body", [])
             start = body[1] if len(body) > 1 and _is_text(body[0]) else body[0]
@@ -297,12 +332,22 @@ def _functions(node: ast.AST) -> Iterator[ast.AST]:
     return (x for x in ast.walk(node) if isinstance(x, _Function))
 
 
+def _kind(function: ast.AST) -> bool:
+    """Tell whether a function is a generator."""
+    return bool(_bindings(function) & {ast.Yield})
+
+
 def _bindings(function: ast.AST) -> frozenset[object]:
     """Return what a function binds, without what functions in it bind, and whether it is a generator."""
     found: set[object] = set()
     waiting: list[ast.AST] = list(getattr(function, "body", []))
     while waiting:
         node = waiting.pop()
+        if isinstance(node, ast.comprehension):
+            # Its names are its own, but those of := belong to the function.
+            waiting += [x for x in ast.walk(node.target) if not isinstance(x, ast.Name)]
+            waiting += [node.iter, *node.ifs]
+            continue
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             found.add(node.id)
         elif isinstance(node, ast.Global | ast.Nonlocal):

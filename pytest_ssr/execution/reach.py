@@ -9,6 +9,7 @@ read the changed file.
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import zlib
 from collections.abc import Collection, Mapping, Sequence
@@ -45,6 +46,8 @@ class Reach:
     """Tests that start processes."""
     opens: dict[str, int] = field(default_factory=dict)
     """Path of a file of the tree to the tests that read it."""
+    collected_by_processes: bool = False
+    """Whether processes are started while modules are imported: what they did is not done again by a swap."""
     fewest: dict[str, dict[Spot, int]] = field(default_factory=dict)
     """Path, then statement, to the fewest tests that reached it in a run, where that differed between runs."""
 
@@ -63,9 +66,19 @@ class Reach:
         reach = cls(tuple(tests))
         number = {name: 1 << place for place, name in enumerate(tests)}
         found: dict[tuple[str, Spot], set[int]] = {}
+        opened: list[dict[str, int]] = []
         for raw in runs:
             for key, bits in reach._take(raw, number).items():
                 found.setdefault(key, set()).add(bits)
+            opened.append(
+                {
+                    path: functools.reduce(int.__or__, (reach._bits(h, number) for h in holders), 0)
+                    for path, holders in raw["opens"].items()
+                }
+            )
+        for path in set().union(*opened):
+            sets = {each.get(path, 0) for each in opened}
+            reach.opens[path] = sets.pop() if len(sets) == 1 else reach.everything
         for (path, spot), sets in found.items():
             if len(sets) > 1:
                 reach.fewest.setdefault(path, {})[spot] = min(bits.bit_count() for bits in sets)
@@ -77,17 +90,19 @@ class Reach:
 
         It decides the order of candidates, so it must not hang on what differs from one measurement to the next.
         """
+        bits, few = 0, 0
         for path, entry in state.changes.items():
             found = self._functions(state, path, entry.data if entry is not None else None)
             at_import = self.at_import.get(path, set())
             if found is None or any(f.inside & at_import for f in found):
                 return True
-            for function in found:
-                for spot in function.spots:
-                    known = self.fewest.get(path, {}).get(spot)
-                    if (self.spots[path][spot].bit_count() if known is None else known) > most:
-                        return True
-        return False
+            for spot in (spot for function in found for spot in function.spots):
+                known = self.fewest.get(path, {}).get(spot)
+                if known is None:
+                    bits |= self.spots[path][spot]
+                else:
+                    few = max(few, known)
+        return max(bits.bit_count(), few) > most
 
     def _take(self, raw: Mapping[str, Any], number: Mapping[str, int]) -> dict[tuple[str, Spot], int]:
         """Take in one run; returns its statements with the tests that reached them."""
@@ -104,9 +119,7 @@ class Reach:
                 result[spots[place]] |= bits
         for holder in raw["starts_processes"]:
             self.always |= self._bits(holder, number)
-        for path, holders in raw["opens"].items():
-            for holder in holders:
-                self.opens[path] = self.opens.get(path, 0) | self._bits(holder, number)
+            self.collected_by_processes |= holder == "import"
         return result
 
     def add_always(self, names: Collection[str]) -> None:
@@ -122,12 +135,14 @@ class Reach:
     def touched_by(self, state: CodebaseState) -> Touched:
         """Return what the changes of a state can touch."""
         bits = self.always
-        functions: dict[str, tuple[ChangedFunction, ...]] | None = {}
+        functions: dict[str, tuple[ChangedFunction, ...]] | None = None if self.collected_by_processes else {}
         for path, entry in state.changes.items():
             found = self._functions(state, path, entry.data if entry is not None else None)
             if found is None:
                 return Touched(None, None)
-            bits |= self.opens.get(path, 0)
+            if self.opens.get(path, 0):
+                # Who reads the text sees lines that move, which a swap does not move in the functions below.
+                bits, functions = bits | self.opens[path], None
             at_import = self.at_import.get(path, set())
             for function in found:
                 if function.spots & at_import or function.name in _UNSEEN:
@@ -172,6 +187,7 @@ class Reach:
             "at_import": {path: sorted(spots) for path, spots in sorted(self.at_import.items())},
             "always": f"{self.always:x}",
             "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
+            "collected_by_processes": self.collected_by_processes,
             "fewest": {path: [[*spot, count] for spot, count in spots.items()] for path, spots in self.fewest.items()},
         }
 
@@ -188,6 +204,7 @@ class Reach:
             at_import={path: {(line, column) for line, column in spots} for path, spots in data["at_import"].items()},
             always=int(data["always"], 16),
             opens={path: int(bits, 16) for path, bits in data["opens"].items()},
+            collected_by_processes=data["collected_by_processes"],
             fewest={
                 path: {(line, column): count for line, column, count in spots} for path, spots in data["fewest"].items()
             },

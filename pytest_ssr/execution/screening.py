@@ -6,7 +6,9 @@ reject a candidate; what it would accept is confirmed by the artifact's own scri
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import re
+import threading
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_ssr.codebase import CodebaseState
@@ -17,6 +19,8 @@ from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import RunStatus, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
+_INTERRUPTED = 2
+_IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
 NONE, SWAP, IMPORT, FRESH = "none", "swap", "import", "fresh"
 
 
@@ -42,6 +46,8 @@ class Screening:
     def __init__(self, bench: Workbench, baseline: Baseline, *, tests: Collection[str] = ()) -> None:
         """tests: what a whole run gives to pytest; none: what the project's configuration says."""
         self._bench, self._baseline, self._tests = bench, baseline, tuple(tests)
+        self._alone: dict[str, frozenset[str]] = {}
+        self._measuring = threading.Lock()
 
     def run(self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0) -> Screened:
         """Run them; with `stop_after` only until so many have failed.
@@ -55,21 +61,22 @@ class Screening:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
         fallback = "there are no warm processes"
         for mode in (SWAP, IMPORT) if bench.warm is not None else ():
-            wanted = self._wanted(state, touched, tests, mode, stop_after)
+            wanted = self._wanted(state, touched, tests, mode, stop_after=stop_after)
             if wanted is None:
                 continue
-            if tests & baseline.unlike.get(mode, frozenset()):
-                fallback = "it concerns tests that do otherwise in forks"
-                continue
             try:
-                assert bench.warm is not None
-                run = bench.warm.run(wanted)
+                self._require_like(wanted, bench)
+                run = bench.fork(wanted)
             except UnfitError as error:
                 fallback = str(error)
                 continue
-            bench.runs_made += 1
-            bench.forks_made += 1
-            return self._screened(run, tests, mode, stop_after)
+            if run.exit_code == _INTERRUPTED or (run.status is RunStatus.COLLECTION_ERROR and tests < baseline.stable):
+                fallback = "what ended it concerns tests that were not selected"
+                break
+            found = self._screened(run, tests, mode, stop_after)
+            if not 0 < stop_after <= len(found.failing):
+                bench.screened[state.tree_hash] = run
+            return found
         return replace(self.fresh(state, bench=bench), fallback=fallback)
 
     def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
@@ -77,26 +84,99 @@ class Screening:
         run, _ = bench.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
         return self._screened(run, self._baseline.stable, FRESH, 0)
 
+    def on_files(
+        self, bench: Workbench, state: CodebaseState, files: Sequence[str], hash_seed: int, order_seed: int | None
+    ) -> SuiteRun | None:
+        """Return what the tests of some files do, those that the state's changes cannot touch as in the baseline.
+
+        None: all have to be run. The others run in a fork that imports the project, unless the screening has run them.
+        """
+        known = self._baseline.on_files(files, hash_seed, order_seed)
+        if known is None or not state.changes or self._baseline.reach is None:
+            return known if not state.changes else None
+        touched = self._baseline.reach.touched_by(state)
+        tests = (touched.tests or frozenset()) & self._baseline.stable & set(known.collected)
+        if not tests:
+            return None
+        run = bench.screened.get(state.tree_hash) if (hash_seed, order_seed) == (0, None) else None
+        if run is None:
+            wanted = self._wanted(state, touched, tests, IMPORT, hash_seed=hash_seed, order_seed=order_seed)
+            assert wanted is not None
+            try:
+                self._require_like(wanted, bench)
+                run = bench.fork(wanted)
+            except UnfitError:
+                return None
+        results = {i: r for i, r in known.results.items() if i not in tests}
+        taken = len(results)
+        results |= {i: r for i, r in run.results.items() if i in tests}
+        return replace(run, results=results, collected=known.collected, taken=taken)
+
+    def _require_like(self, wanted: Wanted, bench: Workbench) -> None:
+        """Raise UnfitError where a wanted test does otherwise in such a fork, with nothing changed.
+
+        A file is also tried on its own: its tests may need what the import of another one does.
+        """
+        assert wanted.tests is not None
+        if wanted.mode == IMPORT and not _imports_alike(wanted.state):
+            raise UnfitError("it imports other modules than those that are loaded")
+        others = frozenset(wanted.tests) & self._baseline.unlike.get(wanted.mode, frozenset())
+        if others:
+            raise UnfitError("it concerns tests that do otherwise in forks")
+        for path in wanted.targets if wanted.mode == IMPORT else ():
+            with self._measuring:
+                if path not in self._alone:
+                    self._alone[path] = self._unlike_alone(path, bench)
+            if self._alone[path] & frozenset(wanted.tests):
+                raise UnfitError(f"it concerns tests that do otherwise when {path} is collected alone")
+
+    def _unlike_alone(self, path: str, bench: Workbench) -> frozenset[str]:
+        tests = frozenset(t for t in self._baseline.stable if t.startswith(f"{path}::"))
+        wanted = self._wanted(bench.original, Touched(tests, None), tests, IMPORT)
+        assert wanted is not None
+        assert bench.warm is not None
+        return tests - bench.warm.run(wanted).passing
+
     def _wanted(
-        self, state: CodebaseState, touched: Touched, tests: frozenset[str], mode: str, stop_after: int
+        self,
+        state: CodebaseState,
+        touched: Touched,
+        tests: frozenset[str],
+        mode: str,
+        *,
+        stop_after: int = 0,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
     ) -> Wanted | None:
         """Return the run to be made in a mode, or None where that mode is not exact."""
-        expected = sum(self._baseline.durations.get(name, 0.0) for name in tests)
+        baseline = self._baseline
+        # The first of several tests pays for the setup they share.
+        expected = sum(baseline.durations.get(name, 0.0) for name in tests) + baseline.longest_setup_s
+        targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
         if mode == SWAP:
             if touched.functions is None:
                 return None
             floor = _SWAP_FLOOR_S
         else:
             floor = FLOOR_S
-            expected = max(expected, self._baseline.seconds if len(tests) == len(self._baseline.stable) else 0.0)
+            expected += max(0.0, baseline.seconds - sum(baseline.durations.values()))
         return Wanted(
             state,
             tests=tests,
-            targets=[p for p in self._baseline.files if any(t.startswith(f"{p}::") for t in tests)],
+            first=self._quickest(tests) if stop_after == 1 else (),
+            targets=targets if len(targets) < len(baseline.files) else self._tests,
             functions=touched.functions if mode == SWAP else None,
+            hash_seed=hash_seed,
+            order_seed=order_seed,
             stop_after=stop_after,
             wall_s=min(self._bench.settings.time_limit_s, floor + FACTOR * expected),
         )
+
+    def _quickest(self, tests: frozenset[str]) -> list[str]:
+        """Order tests for a run that one failure ends: those that reach the change, and of these the quickest."""
+        reach, durations = self._baseline.reach, self._baseline.durations
+        always = reach.names(reach.always) if reach is not None else frozenset()
+        return sorted(tests, key=lambda name: (name in always, durations.get(name, 0.0), name))
 
     def _screened(self, run: SuiteRun, tests: frozenset[str], tier: str, stop_after: int) -> Screened:
         if stop_after:
@@ -104,3 +184,14 @@ class Screening:
             if len(failed & tests) >= stop_after:
                 return Screened(run, failed & tests, tier, len(tests))
         return Screened(run, tests - run.passing, tier, len(tests))
+
+
+def _imports_alike(state: CodebaseState) -> bool:
+    """Tell whether a state has the modules of the original, which import what they import there."""
+    for path, entry in state.changes.items():
+        old = state.snapshot.entry(path) if path in state.snapshot.files else None
+        if not path.endswith(".py"):
+            continue
+        if entry is None or old is None or _IMPORTS.findall(old.data) != _IMPORTS.findall(entry.data):
+            return False
+    return True

@@ -180,7 +180,7 @@ def _merge(results: dict[str, CaseResult], record: Mapping[str, Any]) -> None:
     """Keep the worse of two results under one id: pytest can collect the same id twice."""
     if not isinstance(record["id"], str):
         raise TypeError(record["id"])
-    new = CaseResult(Outcome(record["outcome"]), float(record["duration"]))
+    new = CaseResult(Outcome(record["outcome"]), float(record["duration"]), float(record["setup"]))
     old = results.get(record["id"])
     if old is None or old.outcome.is_pass:
         results[record["id"]] = new

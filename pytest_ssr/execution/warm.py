@@ -54,6 +54,8 @@ class Wanted:
     """What is run."""
     tests: Collection[str] | None = None
     """The tests, None for all that are collected."""
+    first: Sequence[str] = ()
+    """Those of them to run before the others, in this order."""
     targets: Sequence[str] = ()
     """Mode `import`: what pytest is given to collect, relative to the root; none: what the configuration says."""
     functions: Mapping[str, Sequence[ChangedFunction]] | None = None
@@ -266,6 +268,7 @@ def _request(wanted: Wanted) -> dict[str, Any]:
         "changes": changes,
         "swap": functions,
         "tests": None if wanted.tests is None else sorted(wanted.tests),
+        "first": list(wanted.first),
         "targets": list(wanted.targets),
         "order_seed": wanted.order_seed,
         "stop_after": wanted.stop_after,

@@ -29,7 +29,7 @@ from pytest_ssr.snapshot import Snapshot
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES = 512 * MIB
-Known = Callable[[Sequence[str], int, int | None], SuiteRun | None]
+Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,9 @@ class Workbench:
     """Makes runs on states of one snapshot, and keeps them.
 
     Runs on the original are shared by all that came out of `scoped`; those on other states live as long as the bench.
+
+    selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
+    state's tree, the run of all tests that its changes can touch.
     """
 
     def __init__(
@@ -86,19 +89,21 @@ class Workbench:
         self.runs_made = 0
         self.forks_made = 0
         self.warm: Warm | None = None
-        self.known: Known | None = None
+        self.selection: Selection | None = None
+        self.screened: dict[str, SuiteRun] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
         self._scripts: dict[tuple[object, ...], StatusRun] = {}
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
         self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
+        self._parsed: dict[tuple[bytes, bytes], Parsed] = {}
 
-    def scoped(self, *, per_hunk: bool | None = None) -> Workbench:
+    def scoped(self) -> Workbench:
         """Return a bench for one artifact: it shares the runs on the original and counts its own."""
-        settings = self.settings if per_hunk is None else replace(self.settings, per_hunk=per_hunk)
-        other = Workbench(self.snapshot, self.provider, self.interpreter, settings, limits=self.limits)
+        other = Workbench(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
         other._original_suites = self._original_suites
         other._original_scripts = self._original_scripts
-        other.warm, other.known = self.warm, self.known
+        other._parsed = self._parsed
+        other.warm, other.selection = self.warm, self.selection
         return other
 
     @property
@@ -120,26 +125,29 @@ class Workbench:
         order_seed: int | None = None,
         like_s: float | None = None,
         fresh: bool = False,
+        whole: bool = False,
+        shared: bool = False,
     ) -> tuple[SuiteRun, bool]:
         """Run pytest with our own reporter; the second item tells whether the run was made just now.
 
         like_s: seconds the same run takes on the original, from which the time limit follows. fresh: in a fresh
-        process, also where a fork of a warm one would do.
+        process, also where a fork of a warm one would do. whole: all tests of the files, also those that the state's
+        changes cannot touch. shared: other artifacts will want the same run.
         """
-        key = (state.tree_hash, tuple(files), hash_seed, order_seed)
-        kept = self._suites if state.changes else self._original_suites
+        key = (state.tree_hash, tuple(files), hash_seed, order_seed, whole or self.selection is None)
+        kept = self._original_suites if shared or not state.changes else self._suites
         if key in kept:
             return kept[key], False
         if not fresh:
-            known = self.known(files, hash_seed, order_seed) if self.known is not None and not state.changes else None
-            if known is not None:
-                return known, False
-            forked = self._forked(state, files, hash_seed, order_seed, like_s)
-            if forked is not None:
-                self.runs_made += 1
-                self.forks_made += 1
-                kept[key] = forked
-                return forked, True
+            made = self.runs_made
+            run = None
+            if self.selection is not None and not whole:
+                run = self.selection(self, state, files, hash_seed, order_seed)
+            if run is None:
+                run = self._forked(state, files, hash_seed, order_seed, like_s)
+            if run is not None:
+                kept[key] = run
+                return run, self.runs_made > made
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
             run = run_suite(
                 sandbox,
@@ -172,9 +180,18 @@ class Workbench:
             wall_s=self._limits(like_s).wall_s,
         )
         try:
-            return self.warm.run(wanted)
+            return self.fork(wanted)
         except UnfitError:
             return None
+
+    def fork(self, wanted: Wanted) -> SuiteRun:
+        """Make a run in a fork of a warm process and count it; raises UnfitError where that cannot be."""
+        if self.warm is None:
+            raise UnfitError("there are no warm processes")
+        run = self.warm.run(wanted)
+        self.runs_made += 1
+        self.forks_made += 1
+        return run
 
     def probe(
         self, code: Sequence[str], files: Sequence[str], hash_seed: int, order_seed: int | None
@@ -215,6 +232,13 @@ class Workbench:
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
         kept[key] = run
         return run, True
+
+    def parse_again(self, parser: bytes, output: bytes) -> Parsed:
+        """Run a parser once more over an output, or a part of it; artifacts with the same ones share that."""
+        key = (parser, hashlib.sha256(output).digest())
+        if key not in self._parsed:
+            self._parsed[key] = self.parse(parser, output)
+        return self._parsed[key]
 
     def parse(self, parser: bytes, output: bytes) -> Parsed:
         """Run a parser over an output in a sandbox that holds nothing else."""

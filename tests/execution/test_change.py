@@ -124,9 +124,26 @@ def test_a_name_bound_anew_is_seen_from_the_start_of_the_function() -> None:
     assert lines(new, old) == [("f", [5, 7])]
 
 
-def test_a_function_that_becomes_a_generator_is_seen_from_its_start() -> None:
+def test_a_function_that_becomes_a_generator_may_have_been_asked_at_import() -> None:
     old = "def f(a):\n    if a:\n        print(a)\n    return a\n"
-    assert lines(old.replace("print(a)", "yield a"), old) == [("f", [2, 3])]
+    assert lines(old.replace("print(a)", "yield a"), old) is None
+
+
+@pytest.mark.parametrize("new", ["break", "a is 0", "'\\d'", "await a"])
+def test_what_the_compiler_refuses_or_warns_about_acts_at_import(new: str) -> None:
+    old = "def f(a):\n    if a:\n        print(a)\n    return a\n"
+    assert lines(old.replace("print(a)", new), old) is None
+
+
+def test_names_of_a_comprehension_are_its_own() -> None:
+    old = "x = 1\n\n\ndef f(a):\n    b = [x for x in a]\n    if b:\n        print(b)\n    return b, x\n"
+    assert lines(old.replace("print(b)", "x = 2"), old) == [("f", [5, 7])]
+    assert lines(old.replace("print(b)", "print([b for b in a])"), old) == [("f", [7])]
+
+
+def test_a_text_in_another_encoding_is_not_told_apart() -> None:
+    old = "# coding: latin-1\ndef f():\n    return 1\n"
+    assert lines(old.replace("1\n", "'\u00e9'\n").replace("latin-'\u00e9'", "latin-1"), old) is None
 
 
 def test_changes_in_two_functions_of_a_file_are_two() -> None:

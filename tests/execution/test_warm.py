@@ -211,6 +211,7 @@ def test_tests_order_seed_and_an_early_end_are_as_wanted(made: Made) -> None:
             "test_basket",
         }
         assert next(iter(outcomes(warm.run(wanted(bench.original, order_seed=1))))) == "test_log"
+        assert next(iter(outcomes(warm.run(wanted(bench.original, first=names[1:]))))) == "test_basket"
         state = bench.original.replace({"shop.py": FileEntry(b"def tax(")}) if wanted is Wanted else broken
         run = warm.run(wanted(state, stop_after=1))
         assert len([r for r in run.results.values() if r.outcome is not Outcome.PASSED]) <= 1
@@ -284,6 +285,8 @@ def test_files_of_others_are_left_alone(made: Made) -> None:
             "threads",
         ),
         ("FILE = open(__file__)\n", "swap", "open once"),
+        ("import os\nFOLDER = os.open('.', os.O_RDONLY)\n", "swap", "open once"),
+        ("import multiprocessing\nLOCK = multiprocessing.Lock()\n", "swap", "memory that forks would share"),
     ],
 )
 def test_where_a_fork_is_not_exact_it_is_refused(made: Made, code: str, mode: str, reason: str) -> None:

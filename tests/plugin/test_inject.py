@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -171,6 +170,8 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
 def test_each_hunk_of_a_combination_matters(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-injector", "combination")
     assert done.returncode == 0, done.stdout + done.stderr
-    for name in (project / ".ssr" / "artifacts").iterdir():
-        verdict = json.loads((name / "artifact.json").read_text())["verdict"]
-        assert all(re.fullmatch(r"calc\.py hunk \d", part) for part in verdict["files_control"])
+    found = project / ".ssr" / "artifacts"
+    words = ["validate", str(found), "--per-hunk", "--sandbox", "process", "--python", sys.executable]
+    again = subprocess.run([sys.executable, "-m", "harness.cli", *words], cwd=project, capture_output=True, text=True)
+    assert len(list(found.iterdir())) == 2
+    assert again.returncode == 0, again.stdout + again.stderr

@@ -10,9 +10,13 @@ In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file with one relative
 """
 
 import ast
+import atexit
 import builtins
+import functools
+import gc
 import importlib.machinery
 import json
+import linecache
 import os
 import sys
 import threading
@@ -20,7 +24,7 @@ import threading
 import pytest
 
 _OUT = os.environ.pop("SSR_REACH")
-_ROOT = os.getcwd().rstrip("/") + "/"
+_ROOT = os.path.realpath(os.getcwd()).rstrip("/") + "/"
 _PID = os.getpid()
 with open(os.environ.pop("SSR_REACH_FILES"), encoding="utf-8", errors="surrogateescape") as _file:
     _TARGETS = frozenset(_ROOT + line for line in _file.read().split("\0") if line)
@@ -89,18 +93,36 @@ def _take():
     _hits[:] = bytes(len(_hits))
 
 
+_caches = [None]
+
+
+def _forget():
+    """Empty the caches of the project's functions, so that each test reaches what it would reach alone."""
+    if _caches == [None]:
+        kind = getattr(functools, "_lru_cache_wrapper", None)
+        _caches[:] = [x for x in gc.get_objects() if type(x) is kind and _is_projects(x)]
+    for cache in _caches:
+        cache.cache_clear()
+    linecache.clearcache()
+
+
+def _is_projects(function):
+    code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
+    return code is not None and os.path.realpath(code.co_filename) in _TARGETS
+
+
 _threads = [1 << 30]
 _loader = importlib.machinery.SourceFileLoader
 _get_code = _loader.get_code
 
 
 def _instrumented(self, fullname):
-    path = self.path
-    if path not in _TARGETS:
+    real = os.path.realpath(self.path)
+    if real not in _TARGETS:
         return _get_code(self, fullname)
-    tree = ast.parse(self.get_data(path), path)
-    tree = _mark(tree, path[len(_ROOT) :])
-    code = compile(tree, path, "exec", dont_inherit=True)
+    tree = ast.parse(self.get_data(self.path), self.path)
+    tree = _mark(tree, real[len(_ROOT) :])
+    code = compile(tree, self.path, "exec", dont_inherit=True)
     _hits.extend(bytes(len(_spots) - len(_hits)))
     return code
 
@@ -120,6 +142,7 @@ def _while_importing(kind):
         finally:
             _take()
             _holder.pop()
+            _caches[:] = [None]
 
     kind.exec_module = exec_module
 
@@ -137,10 +160,10 @@ _PROCESSES = frozenset(
 )
 
 
-# Programs that run no code of the project.
+# Programs that run no code of the project, and read none unless they are given its path.
 _OTHERS = (
-    "cat clear cp date echo false file grep gzip head hostname id less ln locale ls mkdir more mv ps pwd rm sleep sort "
-    "stty tail touch tput true tty uname wc which whoami"
+    "cat clear date echo false gzip hostname id less locale mkdir more ps pwd sleep stty touch tput true tty uname "
+    "which whoami"
 )
 
 
@@ -148,13 +171,22 @@ def _is_other(event, arguments):
     """Tell whether a program that is started is known to have nothing to do with the project."""
     if event not in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
         return False
-    program = arguments[0]
-    if program is None and isinstance(arguments[1], (list, tuple)) and arguments[1]:
-        program = arguments[1][0]
     try:
-        return os.path.basename(os.fsdecode(program)) in _OTHERS.split()
-    except TypeError:
+        words = [os.fsdecode(word) for word in arguments[1]]
+        program = words[0] if arguments[0] is None else os.fsdecode(arguments[0])
+    except (TypeError, IndexError):
         return False
+    given = (os.path.realpath(word) + "/" for word in words[1:] if os.path.exists(word))
+    return os.path.basename(program) in _OTHERS.split() and not any(path.startswith(_ROOT) for path in given)
+
+
+def _is_import_system():
+    """Tell whether a file is being opened by what imports modules."""
+    frame = sys._getframe(2)
+    while frame is not None and "pathlib" in frame.f_code.co_filename:
+        frame = frame.f_back
+    name = frame.f_code.co_filename if frame is not None else ""
+    return name.startswith("<frozen importlib") or name.endswith("_pytest/assertion/rewrite.py")
 
 
 def _audit(event, arguments):
@@ -163,10 +195,9 @@ def _audit(event, arguments):
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if isinstance(path, str):
-            path = os.path.abspath(path)
+            path = os.path.realpath(path)
             # The import system reads code; whoever else reads a file of the tree sees what changes in it.
-            imports = _holder[-1] == _IMPORT and path.endswith((".py", ".pyc"))
-            if path.startswith(_ROOT) and not imports:
+            if path.startswith(_ROOT) and not (path.endswith((".py", ".pyc")) and _is_import_system()):
                 _opens.setdefault(path[len(_ROOT) :], set()).add(_holder[-1])
     elif event in _PROCESSES and not _is_other(event, arguments):
         _starts_processes.add(_holder[-1])
@@ -204,6 +235,7 @@ class Probe:
     def pytest_runtest_protocol(self, item):
         """Give one test what it reaches."""
         _take()
+        _forget()
         _holder.append(item.nodeid)
         try:
             return (yield)
@@ -227,9 +259,13 @@ class Probe:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        """Write it all."""
-        if os.getpid() != _PID:
-            return
+        """Write it all; what is reached after this concerns every test."""
+        _write()
+        _holder[-1] = _ALL
+
+
+def _write():
+    if os.getpid() == _PID:
         _take()
         with open(_OUT, "w", encoding="utf-8", errors="surrogatepass") as file:
             json.dump(
@@ -241,6 +277,9 @@ class Probe:
                 },
                 file,
             )
+
+
+atexit.register(_write)
 
 
 def pytest_configure(config):

@@ -148,6 +148,8 @@ def _shuffled(items, seed):
         blocks = list(files[name].values())
         shuffle(blocks)
         for block in blocks:
+            if seed == "1":
+                block.reverse()
             result.extend(block)
     return result
 
@@ -204,13 +206,15 @@ class Reporter:
 
     def pytest_runtest_logstart(self, nodeid):
         """Name the test that runs, so that a crash has a culprit."""
-        self.phases[nodeid] = ["", 0.0]
+        self.phases[nodeid] = ["", 0.0, 0.0]
         _send("start", id=nodeid)
 
     def pytest_runtest_logreport(self, report):
         """Fold one phase into the test's outcome; the worst of all phases counts."""
-        state = self.phases.setdefault(report.nodeid, ["", 0.0])
+        state = self.phases.setdefault(report.nodeid, ["", 0.0, 0.0])
         state[1] += getattr(report, "duration", 0.0)
+        if report.when == "setup":
+            state[2] += getattr(report, "duration", 0.0)
         expected = hasattr(report, "wasxfail")
         if report.outcome == "failed":
             outcome = "failed" if report.when == "call" else "error"
@@ -224,9 +228,9 @@ class Reporter:
 
     def pytest_runtest_logfinish(self, nodeid):
         """Send the test's outcome."""
-        outcome, duration = self.phases.pop(nodeid, ["", 0.0])
+        outcome, duration, setup = self.phases.pop(nodeid, ["", 0.0, 0.0])
         if outcome:
-            _send("done", id=nodeid, outcome=outcome, duration=round(duration, 6))
+            _send("done", id=nodeid, outcome=outcome, duration=round(duration, 6), setup=round(setup, 6))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):

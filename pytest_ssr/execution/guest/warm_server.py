@@ -90,6 +90,8 @@ class Server:
             self.refuse("threads are running once everything is imported")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
+        if _shares_memory():
+            self.refuse("memory that forks would share is mapped once everything is imported")
         mounts = mounts_below(self.settings["private"])
         for place in self.settings["private"]:
             for name in os.listdir(place):
@@ -193,6 +195,11 @@ class Server:
             time.sleep(0.001)
 
 
+def _shares_memory():
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
+        return any(line.split(" ", 2)[1][1::2] == "ws" for line in file)
+
+
 def _parent(pid):
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
@@ -264,14 +271,16 @@ def _preload(names, skipped, server):
 class Selector:
     """Keeps the wanted tests of those that are collected."""
 
-    def __init__(self, tests):
-        """None: all."""
+    def __init__(self, tests, first):
+        """Take the ids; None: all. first: which of them come first, in order."""
         self.tests = None if tests is None else frozenset(tests)
+        self.places = {name: place for place, name in enumerate(first)}
 
     def pytest_collection_modifyitems(self, items):
         """Drop the others."""
         if self.tests is not None:
             items[:] = [item for item in items if item.nodeid in self.tests]
+        items.sort(key=lambda item: self.places.get(item.nodeid, len(self.places)))
 
 
 def serve_imports(settings, arguments):
@@ -286,7 +295,7 @@ def serve_imports(settings, arguments):
     request = server.next_child()
     try:
         more = ["--maxfail={}".format(request["stop_after"])] if request["stop_after"] else []
-        plugins = [ssr_reporter, Selector(request["tests"])]
+        plugins = [ssr_reporter, Selector(request["tests"], request["first"])]
         code = pytest.main([*arguments, *more, *request["targets"]], plugins=plugins)
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
@@ -314,10 +323,7 @@ class Holder:
                 swap(path, functions, live)
         except BaseException as error:
             unfit(error)
-        wanted = request["tests"]
-        if wanted is not None:
-            wanted = frozenset(wanted)
-            session.items = [item for item in session.items if item.nodeid in wanted]
+        Selector(request["tests"], request["first"]).pytest_collection_modifyitems(session.items)
         session.items = ssr_reporter.ordered(session.items)
         session.testscollected = len(session.items)
         ids = [item.nodeid for item in session.items]
@@ -327,14 +333,14 @@ class Holder:
 
 
 def _open_files():
-    """Return the open descriptors whose position or content forks would share."""
+    """Return the open descriptors whose position or content forks would share, or that lead past their view."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
             mode = os.fstat(int(name)).st_mode
         except OSError:
             continue
-        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode):
             found.add(int(name))
     return found
 

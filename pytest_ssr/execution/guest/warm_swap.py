@@ -19,8 +19,8 @@ def live_functions():
 
     In the place of a function stands None for a generator or coroutine that is under way: its code cannot be exchanged.
     """
-    found = {}
-    prefix = _ROOT.rstrip("/") + "/"
+    found, real = {}, {}
+    prefix = os.path.realpath(_ROOT).rstrip("/") + "/"
     for thing in gc.get_objects():
         kind = type(thing)
         if kind is types.FunctionType:
@@ -29,8 +29,11 @@ def live_functions():
             code, function = getattr(thing, _RUNNING[kind]), None
         else:
             continue
-        if code.co_filename.startswith(prefix):
-            found.setdefault(code.co_filename, {}).setdefault(code, []).append(function)
+        path = real.get(code.co_filename)
+        if path is None:
+            path = real[code.co_filename] = os.path.realpath(code.co_filename)
+        if path.startswith(prefix):
+            found.setdefault(path, {}).setdefault(code, []).append(function)
     return found
 
 
@@ -69,7 +72,7 @@ def _pairs(old, new):
 
 def swap(path, functions, live):
     """Exchange the code of the functions that differ; raises UnfitError where that would not be the whole change."""
-    full = os.path.join(_ROOT, path)
+    full = os.path.realpath(os.path.join(_ROOT, path))
     codes = live.get(full, {})
     if not codes:
         if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
@@ -82,10 +85,8 @@ def swap(path, functions, live):
         new = _compiled(each["new_source"], full, each["new_line"], *where)
         if old not in codes:
             raise UnfitError(f"{path}:{each['old_line']} {each['name']} is not alive as it is written")
-        lookalikes = [
-            c for c in codes if (c.co_name, c.co_firstlineno) == (old.co_name, old.co_firstlineno) and c != old
-        ]
-        if lookalikes:
+        lookalikes = [c for c in codes if c.co_firstlineno == old.co_firstlineno and c != old]
+        if any(c.co_name == old.co_name or c.co_code == old.co_code for c in lookalikes):
             raise UnfitError(f"{path}:{each['old_line']} {each['name']} lives in two forms")
         pairs = list(_pairs(old, new))
         for before, after in pairs:
