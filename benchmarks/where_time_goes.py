@@ -1,0 +1,171 @@
+"""Where the time goes for one validated artifact, as a picture, and how far that is from the limit.
+
+Run: `python benchmarks/where_time_goes.py --out benchmarks/results/NAME.svg [--candidates 40] [project ...]`; it needs
+the extra `plots`. Candidates are tried as in a campaign, one job; counted is the time of those that became artifacts.
+- *tests*: the tests themselves, as they took in that run (by pytest's report), or for scripts in the baseline.
+- *import and collection*: the rest of pytest's session: the project and its tests are imported, assertions rewritten.
+- *start*: of Python, pytest and its plugins, in fresh processes (scripts and parsers); of a fork, in others.
+- *sandbox*: making, entering and leaving it, measured as the time of `true` in one.
+- *our own code*: what is left: weakening, diffs, selection, JSON.
+The limit is the time of the tests that the bug can touch, once on each state that the rule wants them run on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from projects import PROJECTS, fetch
+
+from pytest_ssr.attempt import AttemptStatus
+from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.execution import workbench
+from pytest_ssr.opening import open_campaign
+from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+mpl.use("Agg")
+from matplotlib import pyplot as plt
+
+SHARES = ("tests", "import and collection", "start", "sandbox", "our own code")
+COLOURS = ("#2a9d5c", "#3b7dd8", "#9db8dd", "#c9a227", "#8a4f9e")
+_SESSION = re.compile(rb"in (\d+\.\d+)s")
+
+
+class Clock:
+    """Splits the time of each run, while it watches the functions that make them."""
+
+    def __init__(self, campaign: Campaign) -> None:
+        self.shares: Counter[str] = Counter()
+        self.campaign = campaign
+        self.sandbox_s = statistics.median(self._trial() for _ in range(9))
+        warm = campaign.bench.warm
+        assert warm is not None
+        self._watch(workbench, "run_script", self._script)
+        self._watch(workbench, "run_parser", self._parser)
+        self._watch(warm, "run", self._fork)
+
+    def _trial(self) -> float:
+        bench = self.campaign.bench
+        begin = time.perf_counter()
+        with bench.original.open(bench.provider, readable=bench.interpreter.readable) as sandbox:
+            sandbox.exec(["true"], limits=Limits())
+        return time.perf_counter() - begin
+
+    def _watch(self, holder: Any, name: str, split: Callable[[float, Any], None]) -> None:
+        inner = getattr(holder, name)
+
+        def watched(*arguments: Any, **named: Any) -> Any:
+            begin = time.perf_counter()
+            result = inner(*arguments, **named)
+            split(time.perf_counter() - begin, result)
+            return result
+
+        setattr(holder, name, watched)
+
+    def _add(self, total: float, session: float, tests: float, sandbox: float) -> None:
+        session = min(session, total)
+        tests = min(tests, session)
+        sandbox = min(sandbox, total - session)
+        self.shares["tests"] += tests
+        self.shares["import and collection"] += session - tests
+        self.shares["sandbox"] += sandbox
+        self.shares["start"] += total - session - sandbox
+
+    def _script(self, total: float, done: Any) -> None:
+        found = _SESSION.findall(done.output[-500:])
+        session = float(found[-1]) if found else 0.0
+        durations = self.campaign.baseline.durations
+        text = done.output.decode(errors="replace")
+        tests = sum(durations.get(name, 0.0) for name in re.findall(r'#ssr-result \{"id": "([^"\\]+)"', text))
+        self._add(total, session, tests, self.sandbox_s)
+
+    def _parser(self, total: float, done: Any) -> None:
+        self._add(total, 0.0, 0.0, self.sandbox_s)
+
+    def _fork(self, total: float, run: Any) -> None:
+        tests = sum(result.duration_s for result in run.results.values())
+        # A swapped session has been collected; what a fork and its view take is a few milliseconds.
+        self._add(total, total, tests, 0.0)
+
+
+def measure(name: str, folder: Path, count: int) -> tuple[dict[str, float], float, int]:
+    """Return seconds for one artifact by share, the limit in seconds, and how many artifacts there were."""
+    project, python = fetch(name, folder / name)
+    work = folder / f"{name}-time"
+    shutil.rmtree(work, ignore_errors=True)
+    campaign = open_campaign(project, Store(work / "store"), settings=RuleSettings(), python=python, seed=7)
+    clock, total, limit, made = Clock(campaign), Counter[str](), 0.0, 0
+    try:
+        for index in range(count):
+            candidate = campaign.candidate(index)
+            if candidate is None:
+                break
+            clock.shares.clear()
+            begin = time.perf_counter()
+            trial = Trial(campaign, index, candidate)
+            attempt = trial.finish()
+            seconds = time.perf_counter() - begin
+            if attempt.status is AttemptStatus.VALID:
+                made += 1
+                clock.shares["our own code"] = seconds - sum(clock.shares.values())
+                total.update(clock.shares)
+                once = sum(result.duration_s for result in trial.screened.run.results.values())
+                # Buggy three times, weakened, original, original commented: each once.
+                limit += 6 * once
+    finally:
+        campaign.close()
+    return {share: total[share] / max(1, made) for share in SHARES}, limit / max(1, made), made
+
+
+def draw(found: dict[str, tuple[dict[str, float], float, int]], out: Path) -> None:
+    figure, axes = plt.subplots(figsize=(9, 1.4 + 0.7 * len(found)), layout="constrained")
+    names = [f"{name} ({made})" for name, (_, _, made) in found.items()]
+    left = [0.0] * len(found)
+    for share, colour in zip(SHARES, COLOURS, strict=True):
+        widths = [shares[share] for shares, _, _ in found.values()]
+        axes.barh(names, widths, left=left, color=colour, label=share, height=0.6)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    for place, (end, (_, limit, _)) in enumerate(zip(left, found.values(), strict=True)):
+        axes.plot([limit, limit], [place - 0.38, place + 0.38], color="black", lw=2, label="limit" if not place else "")
+        axes.text(end, place, f" {end:.1f} s, {end / max(limit, 1e-3):.0f} times the limit", va="center", fontsize=9)
+    axes.set_xlim(0, max(left) * 1.35)
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds for one validated artifact (in brackets: how many were made)")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.45, -0.3), ncols=6, frameon=False, fontsize=9)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(out)
+    plt.close(figure)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("projects", nargs="*", default=["toolz", "itsdangerous", "sqlparse", "boltons", "click"])
+    parser.add_argument("--candidates", type=int, default=40)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--out", type=Path, required=True, help="a file matplotlib can write: .svg, .png, .pdf")
+    arguments = parser.parse_args()
+    unknown = set(arguments.projects) - set(PROJECTS)
+    if unknown:
+        parser.error(f"no such project: {', '.join(unknown)}; there are {', '.join(PROJECTS)}")
+    found = {}
+    for name in arguments.projects:
+        shares, limit, made = measure(name, arguments.folder, arguments.candidates)
+        found[name] = shares, limit, made
+        text = ", ".join(f"{share} {seconds:.2f} s" for share, seconds in shares.items())
+        print(f"{name}: {made} artifacts, each: {text}; limit {limit:.2f} s", flush=True)
+        draw(found, arguments.out)
+
+
+if __name__ == "__main__":
+    main()
