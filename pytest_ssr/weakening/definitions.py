@@ -61,7 +61,7 @@ def with_emptied(
         if isinstance(node, ast.stmt):
             blocks += [b for b in _blocks(node) if b]
         for block in blocks:
-            left = [s for s in block if s not in out and not _is_text(s)]
+            left = [s for s in block if s not in out and not is_text(s)]
             if left or not any(s in out for s in block):
                 continue
             if isinstance(node, ast.ClassDef) and node.name not in bases:
@@ -74,7 +74,8 @@ def with_emptied(
     return out, hollow
 
 
-def _is_text(node: ast.stmt) -> bool:
+def is_text(node: ast.stmt) -> bool:
+    """Tell whether a statement is a docstring, or another constant."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

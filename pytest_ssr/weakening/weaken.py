@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.injectors.python_source import Edit, splice
-from pytest_ssr.weakening.definitions import definitions_of, find_class, parameter_lists, with_emptied
+from pytest_ssr.weakening.definitions import definitions_of, find_class, is_text, parameter_lists, with_emptied
 from pytest_ssr.weakening.leftovers import clean_up, names_in
 from pytest_ssr.weakening.text import (
     Definition,
@@ -152,22 +152,33 @@ class _Weakener:
         if all(n in self.failing for k in sharing for n in self.groups[k]):
             self._mark(origins)
         elif not isinstance(holder, ast.ClassDef):
-            return False
+            if not self._goes_with_its_twin(key):
+                return False
         else:
             lines = self.lines(path)
             assert lines is not None
-            last = holder.body[-1]
-            assert last.end_lineno is not None
-            if last.end_lineno == holder.lineno:
+            text = holder.body[0] if is_text(holder.body[0]) else None
+            if first_line(holder.body[0]) == holder.lineno:
                 return False
             head = lines.line(first_line(holder.body[0]))
             indent = head[: len(head) - len(head.lstrip())]
-            at = lines.starts[last.end_lineno]
+            # Before the first statement: after the last, it could be inside of what goes.
+            at = lines.starts[(text.end_lineno or 0) if text else first_line(holder.body[0]) - 1]
             newline = b"" if lines.data[:at].endswith(b"\n") else b"\n"
-            edit = Edit(at, at, newline + b"\n" + indent + chain[-1].encode() + b" = None\n")
-            self.edits.setdefault(path, []).append(edit)
+            self.edits.setdefault(path, []).append(Edit(at, at, newline + indent + chain[-1].encode() + b" = None\n"))
         self.removed.update(self.groups[key])
         return True
+
+    def _goes_with_its_twin(self, key: Key) -> bool:
+        """Tell whether a test of a class that a file imports fails where the class is, too: it is removed there."""
+        path, chain = key
+        homes = [p for p in self.original if p != path and self._holds_class(p, chain[:-1])]
+        twin = self.groups.get((homes[0], chain), []) if len(homes) == 1 else []
+        return bool(twin) and self.failing.issuperset([*twin, *self.groups[key]])
+
+    def _holds_class(self, path: str, names: tuple[str, ...]) -> bool:
+        lines = self.lines(path)
+        return lines is not None and find_class(lines.tree, names) is not None
 
     def _remove_imported(self, key: Key) -> bool:
         """Take a function that a file imports out of the test file it comes from, if it fails everywhere."""
@@ -272,11 +283,16 @@ class _Weakener:
         for block in hollow:
             start, end = lines.at(first_line(block[0]), block[0].col_offset), lines.span(block[-1])[1]
             edits.append(Edit(lines.starts[first_line(block[0]) - 1] + block[0].col_offset, max(start, end), b"pass"))
-        inner = [e for e in self.edits.get(path, []) if not any(o.start <= e.start and e.end <= o.end for o in edits)]
+        inner = [e for e in self.edits.get(path, []) if not any(_holds(o, e) for o in edits)]
         try:
             return splice(lines.data, edits + inner)
         except ValueError:
             return None
+
+
+def _holds(outer: Edit, inner: Edit) -> bool:
+    """Tell whether what one edit would change is gone by another; what is put in before it, stays."""
+    return outer.start <= inner.start and inner.end <= outer.end and not inner.start == inner.end == outer.start
 
 
 words_in = functools.lru_cache(maxsize=4096)(words)

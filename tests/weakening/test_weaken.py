@@ -166,10 +166,43 @@ class TestTwo(Base):
 """
 
 
+@pytest.mark.parametrize(
+    ("body", "weakened"),
+    [
+        ("    x = 1\n\n    def test_b(self):\n        assert 0\n", "    test_a = None\n    x = 1\n"),
+        ('    """Text."""', '    """Text."""\n    test_a = None\n'),
+        ('    """Text."""\n    x = 1\n', '    """Text."""\n    test_a = None\n    x = 1\n'),
+        ("    def test_b(self):\n        assert 0\n\n    y = 1\n", "    test_a = None\n    y = 1\n"),
+    ],
+)
+def test_it_is_switched_off_beside_what_is_taken_out(body: str, weakened: str) -> None:
+    base = "class Base:\n    def test_a(self):\n        assert self.x\n\n\nclass TestTwo(Base):\n    x = 2\n\n\n"
+    ids = ["t.py::TestTwo::test_a", "t.py::TestOne::test_a", "t.py::TestOne::test_b"]
+    ids = ids if "test_b" in body else ids[:2]
+    done = run(f"{base}class TestOne(Base):\n{body}", ids[1:], ids)
+    assert done.changes["t.py"].decode() == f"{base}class TestOne(Base):\n{weakened}"
+    assert done.removed == tuple(sorted(ids[1:]))
+
+
+def test_a_test_of_an_imported_class_goes_where_the_class_is() -> None:
+    sources = {"a.py": INHERITED, "b.py": "from a import TestOne\n\n\ndef test_c():\n    pass\n"}
+    ids = ["a.py::TestOne::test_a", "a.py::TestTwo::test_a", "b.py::TestOne::test_a", "b.py::test_c"]
+    failing = [ids[0], ids[2]]
+
+    def weakening(failing: list[str]) -> Weakening:
+        read = {path: text.encode() for path, text in sources.items()}.__getitem__
+        return weaken(read, list(sources), failing=failing, collected=ids, parameters={})
+
+    done = weakening(failing)
+    assert list(done.changes) == ["a.py"]
+    assert (done.removed, done.unremovable) == (tuple(failing), ())
+    assert weakening(failing[1:]).unremovable == (ids[2],)
+
+
 def test_an_inherited_test_is_switched_off_where_it_fails() -> None:
     ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
     done = run(INHERITED, ids[:1], ids)
-    assert done.changes["t.py"].decode() == INHERITED.replace("    x = 1\n", "    x = 1\n\n    test_a = None\n")
+    assert done.changes["t.py"].decode() == INHERITED.replace("    x = 1\n", "    test_a = None\n    x = 1\n")
     assert done.removed == (ids[0],)
 
 
