@@ -155,6 +155,15 @@ class Reach:
                 functions[path] = found
         return Touched(self.names(bits), functions)
 
+    def near(self, state: CodebaseState) -> frozenset[str]:
+        """Return the tests that reach the changed statements while they run, whatever else the change can touch."""
+        bits = 0
+        for path, entry in state.changes.items():
+            for function in self._functions(state, path, entry.data if entry is not None else None) or ():
+                for spot in function.spots:
+                    bits |= self.spots[path][spot]
+        return self.names(bits)
+
     def _functions(self, state: CodebaseState, path: str, new: bytes | None) -> tuple[ChangedFunction, ...] | None:
         known = self.spots.get(path)
         old = state.snapshot.entry(path) if path in state.snapshot.files else None

@@ -20,6 +20,7 @@ from pytest_ssr.outcomes import RunStatus, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
 _INTERRUPTED = 2
+_FEW = 5
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
 NONE, SWAP, IMPORT, FRESH = "none", "swap", "import", "fresh"
 
@@ -61,23 +62,43 @@ class Screening:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
         fallback = "there are no warm processes"
         for mode in (SWAP, IMPORT) if bench.warm is not None else ():
-            wanted = self._wanted(state, touched, tests, mode, stop_after=stop_after)
-            if wanted is None:
+            if mode == SWAP and touched.functions is None:
                 continue
             try:
-                self._require_like(wanted, bench)
-                run = bench.fork(wanted)
+                if mode == IMPORT and stop_after == 1 and (few := self._likely(state, tests)):
+                    found = self._forked(state, touched, few, mode, stop_after, bench)
+                    if found.failing:
+                        return found
+                return self._forked(state, touched, tests, mode, stop_after, bench)
             except UnfitError as error:
                 fallback = str(error)
-                continue
-            if run.exit_code == _INTERRUPTED or (run.status is RunStatus.COLLECTION_ERROR and tests < baseline.stable):
-                fallback = "what ended it concerns tests that were not selected"
-                break
-            found = self._screened(run, tests, mode, stop_after)
-            if not 0 < stop_after <= len(found.failing):
-                bench.screened[state.tree_hash] = run
-            return found
         return replace(self.fresh(state, bench=bench), fallback=fallback)
+
+    def _forked(
+        self,
+        state: CodebaseState,
+        touched: Touched,
+        tests: frozenset[str],
+        mode: str,
+        stop_after: int,
+        bench: Workbench,
+    ) -> Screened:
+        """Run tests in a fork; raises UnfitError where that cannot be, or does not tell what a whole run would."""
+        wanted = self._wanted(state, touched, tests, mode, stop_after=stop_after)
+        self._require_like(wanted, bench)
+        run = bench.fork(wanted)
+        if run.exit_code == _INTERRUPTED or (run.status is RunStatus.COLLECTION_ERROR and touched.tests is not None):
+            raise UnfitError("what ended it concerns tests that were not selected")
+        found = self._screened(run, tests, mode, stop_after)
+        if not 0 < stop_after <= len(found.failing):
+            bench.screened[state.tree_hash] = run
+        return found
+
+    def _likely(self, state: CodebaseState, tests: frozenset[str]) -> frozenset[str]:
+        """Return the few tests that are likeliest to fail by a change that acts at import: quick, and they reach it."""
+        reach = self._baseline.reach
+        near = tests & reach.near(state) if reach is not None else frozenset()
+        return frozenset(self._quickest(near)[:_FEW]) if near < tests else frozenset()
 
     def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
         """Run the whole suite in a fresh process."""
@@ -101,7 +122,6 @@ class Screening:
         run = bench.screened.get(state.tree_hash) if (hash_seed, order_seed) == (0, None) else None
         if run is None:
             wanted = self._wanted(state, touched, tests, IMPORT, hash_seed=hash_seed, order_seed=order_seed)
-            assert wanted is not None
             try:
                 self._require_like(wanted, bench)
                 run = bench.fork(wanted)
@@ -133,7 +153,6 @@ class Screening:
     def _unlike_alone(self, path: str, bench: Workbench) -> frozenset[str]:
         tests = frozenset(t for t in self._baseline.stable if t.startswith(f"{path}::"))
         wanted = self._wanted(bench.original, Touched(tests, None), tests, IMPORT)
-        assert wanted is not None
         assert bench.warm is not None
         return tests - bench.warm.run(wanted).passing
 
@@ -147,15 +166,13 @@ class Screening:
         stop_after: int = 0,
         hash_seed: int = 0,
         order_seed: int | None = None,
-    ) -> Wanted | None:
-        """Return the run to be made in a mode, or None where that mode is not exact."""
+    ) -> Wanted:
+        """Return the run to be made in a mode."""
         baseline = self._baseline
         # The first of several tests pays for the setup they share.
         expected = sum(baseline.durations.get(name, 0.0) for name in tests) + baseline.longest_setup_s
         targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
         if mode == SWAP:
-            if touched.functions is None:
-                return None
             floor = _SWAP_FLOOR_S
         else:
             floor = FLOOR_S

@@ -252,4 +252,7 @@ def test_fast_is_as_fresh(campaign: Campaign, name: str, monkeypatch: pytest.Mon
     fresh = campaign.screening.fresh(state, bench=campaign.bench.scoped())
     assert fast.tier == tier, fast.fallback
     assert fast.failing == fresh.failing
+    first = campaign.screening.run(state, bench=campaign.bench.scoped(), stop_after=1)
+    assert first.failing <= fresh.failing
+    assert bool(first.failing) == bool(fresh.failing)
     assert (fast.run.status is RunStatus.TIMED_OUT) == (fresh.run.status is RunStatus.TIMED_OUT)

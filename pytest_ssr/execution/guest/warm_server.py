@@ -269,18 +269,23 @@ def _preload(names, skipped, server):
 
 
 class Selector:
-    """Keeps the wanted tests of those that are collected."""
+    """Keeps the wanted tests of those that are collected, and ends after so many failures of tests."""
 
-    def __init__(self, tests, first):
-        """Take the ids; None: all. first: which of them come first, in order."""
-        self.tests = None if tests is None else frozenset(tests)
-        self.places = {name: place for place, name in enumerate(first)}
+    def __init__(self, request):
+        """Take what is wanted."""
+        self.tests = None if request["tests"] is None else frozenset(request["tests"])
+        self.places = {name: place for place, name in enumerate(request["first"])}
+        self.stop_after = request["stop_after"]
 
     def pytest_collection_modifyitems(self, items):
         """Drop the others."""
         if self.tests is not None:
             items[:] = [item for item in items if item.nodeid in self.tests]
         items.sort(key=lambda item: self.places.get(item.nodeid, len(self.places)))
+
+    def pytest_collection_finish(self, session):
+        """Count from here: a file that cannot be collected is no failed test."""
+        session.config.option.maxfail = self.stop_after
 
 
 def serve_imports(settings, arguments):
@@ -294,9 +299,7 @@ def serve_imports(settings, arguments):
     server.start()
     request = server.next_child()
     try:
-        more = ["--maxfail={}".format(request["stop_after"])] if request["stop_after"] else []
-        plugins = [ssr_reporter, Selector(request["tests"], request["first"])]
-        code = pytest.main([*arguments, *more, *request["targets"]], plugins=plugins)
+        code = pytest.main([*arguments, *request["targets"]], plugins=[ssr_reporter, Selector(request)])
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     leave(code)
@@ -323,12 +326,13 @@ class Holder:
                 swap(path, functions, live)
         except BaseException as error:
             unfit(error)
-        Selector(request["tests"], request["first"]).pytest_collection_modifyitems(session.items)
+        selector = Selector(request)
+        selector.pytest_collection_modifyitems(session.items)
         session.items = ssr_reporter.ordered(session.items)
         session.testscollected = len(session.items)
         ids = [item.nodeid for item in session.items]
         ssr_reporter._send("collected", ids=ids, parameters={}, modules=[])
-        session.config.option.maxfail = request["stop_after"] or 0
+        selector.pytest_collection_finish(session)
         _empty_captures(session.config)
 
 
