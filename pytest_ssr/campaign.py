@@ -12,16 +12,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import islice
-from pathlib import PurePosixPath
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.baselines import baseline_of
 from pytest_ssr.checks import Check
 from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
-from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
+from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, Screened, Screening
-from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
@@ -37,9 +36,6 @@ from pytest_ssr.verdict import CheckResult, Verdict
 _MANY_TESTS = 100
 _CHEAP_FOR_ONE = 31
 _MOST_WAITING = 100
-# Files that may change without a new baseline, where no test has opened them.
-_DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
-_MOST_AGAIN = 200
 
 
 class Trial:
@@ -199,7 +195,7 @@ class Campaign:
         self.extra_checks = tuple(extra_checks)
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
-        self.baseline, bench.warm = _baseline(bench, store, self.tests)
+        self.baseline, bench.warm = baseline_of(bench, store, self.tests)
         self.screening = Screening(bench, self.baseline, tests=self.tests)
         bench.selection = self.screening.on_files
         snapshot = bench.snapshot
@@ -268,66 +264,6 @@ class Campaign:
             return known
         candidate = self.candidate(index)
         return Trial(self, index, candidate).finish() if candidate is not None else None
-
-
-def _baseline(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm]:
-    family = key_of(
-        code_hash(),
-        str(bench.snapshot.origin),
-        bench.interpreter.environment_hash,
-        bench.provider.name,
-        bench.settings.time_limit_s,
-        tests,
-    )
-    name = key_of(family, bench.snapshot.tree_hash)
-    known = _known_baseline(store, name)
-    if known is not None:
-        store.put_record("baselines", f"last-{family}", {"name": name})
-        return known, warm_processes(bench, known, tests)
-    baseline = _carried_over(bench, store, family)
-    if baseline is not None:
-        warm = warm_processes(bench, baseline, tests)
-    else:
-        baseline = measure_baseline(bench, tests)
-        warm = warm_processes(bench, baseline, tests)
-        baseline = tried_warm(baseline, warm, tests)
-    store.put_record("baselines", name, baseline.to_json())
-    store.put_record("baselines", f"files-{name}", _stamps(bench.snapshot))
-    store.put_record("baselines", f"last-{family}", {"name": name})
-    return baseline, warm
-
-
-def _known_baseline(store: Store, name: str) -> Baseline | None:
-    data = store.record("baselines", name)
-    return Baseline.from_json(data) if data is not None else None
-
-
-def _stamps(snapshot: Snapshot) -> dict[str, str]:
-    return {path: f"{stamp.mode:o} {stamp.sha256}" for path, stamp in snapshot.files.items()}
-
-
-def _carried_over(bench: Workbench, store: Store, family: str) -> Baseline | None:
-    """Return the last baseline of a tree that differs only in documents which no test has opened.
-
-    Tests that start processes, which may open them unseen, are run once more and must pass as they did.
-    """
-    last = store.record("baselines", f"last-{family}")
-    baseline = _known_baseline(store, last["name"]) if last is not None else None
-    old = store.record("baselines", f"files-{last['name']}") if last is not None else None
-    if old is None or baseline is None or baseline.reach is None:
-        return None
-    new = _stamps(bench.snapshot)
-    changed = [p for p in new if old.get(p) != new[p]]
-    if old.keys() != new.keys() or any(
-        PurePosixPath(p).suffix not in _DOCUMENTS or p in baseline.reach.opens for p in changed
-    ):
-        return None
-    again = sorted(baseline.reach.names(baseline.reach.always) & baseline.stable)
-    if len(again) > _MOST_AGAIN:
-        return None
-    if again and not bench.suite(bench.original, again)[0].passing.issuperset(again):
-        return None
-    return baseline
 
 
 def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:

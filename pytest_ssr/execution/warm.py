@@ -224,7 +224,7 @@ class Warm:
                 "skipped": sorted(self._skipped),
                 "targets": self._targets,
             }
-            provide_guest(sandbox, "reporter", "warm_view", "warm_swap", "warm_server")
+            provide_guest(sandbox, "reporter", "warm_view", "warm_swap", "warm_shared", "warm_server")
             sandbox.write(f"{folder}/warm.json", json.dumps(settings).encode())
             provide_interpreter(sandbox, self._interpreter)
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)

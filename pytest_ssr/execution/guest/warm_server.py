@@ -15,13 +15,13 @@ import json
 import os
 import random
 import signal
-import stat
 import struct
 import sys
 import threading
 import time
 
 import ssr_reporter
+from ssr_warm_shared import empty_captures, is_capture, open_files, shares_memory
 from ssr_warm_swap import live_functions, swap
 from ssr_warm_view import mounts_below, own_view, write_changes
 
@@ -90,7 +90,7 @@ class Server:
             self.refuse("threads are running once everything is imported")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
-        if _shares_memory():
+        if shares_memory():
             self.refuse("memory that forks would share is mapped once everything is imported")
         mounts = mounts_below(self.settings["private"])
         for place in self.settings["private"]:
@@ -193,11 +193,6 @@ class Server:
                     except ProcessLookupError:
                         pass
             time.sleep(0.001)
-
-
-def _shares_memory():
-    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
-        return any(line.split(" ", 2)[1][1::2] == "ws" for line in file)
 
 
 def _parent(pid):
@@ -311,11 +306,11 @@ class Holder:
     def __init__(self, settings):
         """Take over the connection."""
         self.server = Server(settings)
-        self.files = _open_files()
+        self.files = open_files()
 
     def pytest_runtestloop(self, session):
         """Serve; in a child, go on with the wanted tests."""
-        shared = [n for n in _open_files() - self.files if not _is_capture(n, session.config)]
+        shared = [n for n in open_files() - self.files if not is_capture(n, session.config)]
         if shared:
             self.server.refuse("a file, pipe or socket is open once the tests are collected")
         live = live_functions()
@@ -333,52 +328,7 @@ class Holder:
         ids = [item.nodeid for item in session.items]
         ssr_reporter._send("collected", ids=ids, parameters={}, modules=[])
         selector.pytest_collection_finish(session)
-        _empty_captures(session.config)
-
-
-def _open_files():
-    """Return the open descriptors whose position or content forks would share, or that lead past their view."""
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            mode = os.fstat(int(name)).st_mode
-        except OSError:
-            continue
-        if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode):
-            found.add(int(name))
-    return found
-
-
-def _captures(config):
-    manager = config.pluginmanager.getplugin("capturemanager")
-    capturing = getattr(manager, "_global_capturing", None)
-    return [c for c in (getattr(capturing, n, None) for n in ("in_", "out", "err")) if c is not None]
-
-
-def _is_capture(number, config):
-    for capture in _captures(config):
-        for name in ("tmpfile", "syscapture"):
-            file = getattr(capture, name, None)
-            file = getattr(file, "tmpfile", file)
-            try:
-                if file is not None and file.fileno() == number:
-                    return True
-            except (OSError, ValueError, AttributeError):
-                pass
-        if number in (getattr(capture, "targetfd_save", None), getattr(capture, "targetfd", None)):
-            return True
-    return False
-
-
-def _empty_captures(config):
-    """Take out what an earlier child left in the files that capture output."""
-    for capture in _captures(config):
-        file = getattr(capture, "tmpfile", None)
-        try:
-            file.seek(0)
-            file.truncate()
-        except (OSError, ValueError, AttributeError):
-            pass
+        empty_captures(session.config)
 
 
 def serve_swaps(settings, arguments):
