@@ -10,6 +10,7 @@ from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
+from pytest_ssr.surface import is_test_surface
 
 # Files that may change without a new baseline, where no test has opened them.
 _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
@@ -59,14 +60,18 @@ def _carried_over(bench: Workbench, store: Store, family: str) -> Baseline | Non
     Tests that start processes, which may open them unseen, are run once more and must pass as they did.
     """
     last = store.record("baselines", f"last-{family}")
-    baseline = _known(store, last["name"]) if last is not None else None
-    old = store.record("baselines", f"files-{last['name']}") if last is not None else None
+    baseline = _known(store, last.get("name", "")) if last is not None else None
+    old = store.record("baselines", f"files-{last.get('name', '')}") if last is not None else None
     if old is None or baseline is None or baseline.reach is None:
         return None
     new = _stamps(bench.snapshot)
     changed = [p for p in new if old.get(p) != new[p]]
     if old.keys() != new.keys() or any(
-        PurePosixPath(p).suffix not in _DOCUMENTS or p in baseline.reach.opens for p in changed
+        PurePosixPath(p).suffix not in _DOCUMENTS
+        or is_test_surface(p)
+        or p in baseline.reach.opens
+        or {old[p].split()[0], new[p].split()[0]} not in ({"100644"}, {"100755"})
+        for p in changed
     ):
         return None
     again = sorted(baseline.reach.names(baseline.reach.always) & baseline.stable)

@@ -20,7 +20,7 @@ from pytest_ssr.checks import Check
 from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.screening import FRESH, Screened, Screening
+from pytest_ssr.execution.screening import FRESH, IMPORT, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
@@ -75,9 +75,9 @@ class Trial:
             return self._end(AttemptStatus.REJECTED, "screening", f"more than {most:.0%} of all tests break")
         try:
             self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
+            idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
         except ArtifactError as error:
             return self._end(AttemptStatus.REJECTED, "weakening", str(error))
-        idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
         if idle:
             return self._end(AttemptStatus.REJECTED, "screening", idle)
         self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
@@ -198,6 +198,7 @@ class Campaign:
         self.baseline, bench.warm = baseline_of(bench, store, self.tests)
         self.screening = Screening(bench, self.baseline, tests=self.tests)
         bench.selection = self.screening.on_files
+        bench.unlike_files = frozenset(i.split("::", 1)[0] for i in self.baseline.unlike.get(IMPORT, ()))
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         _require_reachable(bench.settings, self.baseline, allowed)

@@ -17,7 +17,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
-from pytest_ssr.outcomes import some
+from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES, CheckResult, Verdict
 
@@ -116,7 +116,7 @@ class Validation:
         """Run again with another hash seed and order, then with a comment added to the files of the bug."""
         commented = state.replace(dict(self._commented(state)))
         runs = (
-            (f"{name}", self.case.suite(state, name, hash_seed=HASH_SEED, order_seed=ORDER_SEED)),
+            (f"{name}", self._other_order(state, name)),
             (
                 f"{name} with a comment added",
                 self.case.suite(
@@ -134,6 +134,10 @@ class Validation:
             if changed:
                 return Finding(False, f"non-deterministic: {what}, run again, differs in {some(changed)}")
         return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs of {name}")
+
+    def _other_order(self, state: CodebaseState, name: str) -> SuiteRun:
+        """Run the whole files: what a bug leaves behind is seen by tests that never reach it."""
+        return self.case.suite(state, name, hash_seed=HASH_SEED, order_seed=ORDER_SEED, whole=bool(state.changes))
 
     def _commented(self, state: CodebaseState) -> Iterator[tuple[str, FileEntry]]:
         for path in self.case.artifact.bug.paths:

@@ -199,6 +199,7 @@ def tried_warm(baseline: Baseline, warm: Warm, tests: Sequence[str] = ()) -> Bas
             run = warm.run(wanted)
         except UnfitError as error:
             cold[mode] = str(error)
+            warm.refuse(mode, cold[mode])
             continue
         others = baseline.stable - run.passing
         if run.fault or len(others) > _MOST_UNLIKE * len(baseline.stable):

@@ -9,15 +9,14 @@ itself is the same statement in the file.
 from __future__ import annotations
 
 import ast
-import contextlib
 import difflib
 import functools
 import io
-import threading
 import tokenize
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+from pytest_ssr.quiet import recorded_warnings
 
 Spot = tuple[int, int]
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
@@ -123,7 +122,7 @@ def _parsed(source: bytes) -> _File | None:
         if tokenize.detect_encoding(io.BytesIO(source).readline)[0] != "utf-8":
             return None
         text = source.decode("utf-8")
-        with _warnings():
+        with recorded_warnings():
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, UnicodeDecodeError):
         return None
@@ -158,7 +157,7 @@ def _units(body: Sequence[ast.stmt], classes: tuple[str, ...]) -> Iterator[_Unit
 
 def _compare(unit: _Unit, before: _File, new: Sequence[str], new_line: int) -> ChangedFunction | None:
     old_source, new_source = "".join(before.lines[unit.first - 1 : unit.last]), "".join(new)
-    with _warnings():
+    with recorded_warnings():
         node = _function(new)
     if node is None or not _like(unit.node, node) or _complaints(old_source) != _complaints(new_source):
         return None
@@ -182,21 +181,10 @@ def _compare(unit: _Unit, before: _File, new: Sequence[str], new_line: int) -> C
     )
 
 
-_recording = threading.Lock()
-
-
-@contextlib.contextmanager
-def _warnings() -> Iterator[list[warnings.WarningMessage]]:
-    """Keep warnings about the project's text from the user."""
-    with _recording, warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        yield found
-
-
 def _complaints(source: str) -> list[str]:
     """Return what the compiler refuses or warns about in a function's text: that ends the import of its module."""
     text = ("if 1:\n" if source[:1].isspace() else "") + source
-    with _warnings() as found:
+    with recorded_warnings() as found:
         try:
             compile(text, "", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError) as error:

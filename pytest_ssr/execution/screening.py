@@ -69,7 +69,10 @@ class Screening:
                     found = self._forked(state, touched, few, mode, stop_after, bench)
                     if found.failing:
                         return found
-                return self._forked(state, touched, tests, mode, stop_after, bench)
+                found = self._forked(state, touched, tests, mode, stop_after, bench)
+                if found.run.results.keys() >= tests:
+                    bench.screened[state.tree_hash] = found.run
+                return found
             except UnfitError as error:
                 fallback = str(error)
         return replace(self.fresh(state, bench=bench), fallback=fallback)
@@ -83,16 +86,20 @@ class Screening:
         stop_after: int,
         bench: Workbench,
     ) -> Screened:
-        """Run tests in a fork; raises UnfitError where that cannot be, or does not tell what a whole run would."""
         wanted = self._wanted(state, touched, tests, mode, stop_after=stop_after)
+        return self._screened(self._made(wanted, touched, bench), tests, mode, stop_after)
+
+    def _made(self, wanted: Wanted, touched: Touched, bench: Workbench) -> SuiteRun:
+        """Make a run in a fork; raises UnfitError where that cannot be, or does not tell what a whole run would."""
+        assert wanted.tests is not None
         self._require_like(wanted, bench)
         run = bench.fork(wanted)
-        if run.exit_code == _INTERRUPTED or (run.status is RunStatus.COLLECTION_ERROR and touched.tests is not None):
+        failed = sum(not r.outcome.is_pass for r in run.results.values())
+        stopped = bool(wanted.stop_after) and failed >= wanted.stop_after
+        whole = run.fault or stopped or run.results.keys() >= set(wanted.tests)
+        if run.exit_code == _INTERRUPTED or (touched.tests is not None and not whole):
             raise UnfitError("what ended it concerns tests that were not selected")
-        found = self._screened(run, tests, mode, stop_after)
-        if not 0 < stop_after <= len(found.failing):
-            bench.screened[state.tree_hash] = run
-        return found
+        return run
 
     def _likely(self, state: CodebaseState, tests: frozenset[str]) -> frozenset[str]:
         """Return the few tests that are likeliest to fail by a change that acts at import: quick, and they reach it."""
@@ -113,8 +120,10 @@ class Screening:
         None: all have to be run. The others run in a fork that imports the project, unless the screening has run them.
         """
         known = self._baseline.on_files(files, hash_seed, order_seed)
-        if known is None or not state.changes or self._baseline.reach is None:
-            return known if not state.changes else None
+        if known is None or not state.changes:
+            return known
+        if self._baseline.reach is None:
+            return None
         touched = self._baseline.reach.touched_by(state)
         tests = (touched.tests or frozenset()) & self._baseline.stable & set(known.collected)
         if not tests:
@@ -123,8 +132,7 @@ class Screening:
         if run is None:
             wanted = self._wanted(state, touched, tests, IMPORT, hash_seed=hash_seed, order_seed=order_seed)
             try:
-                self._require_like(wanted, bench)
-                run = bench.fork(wanted)
+                run = self._made(wanted, touched, bench)
             except UnfitError:
                 return None
         results = {i: r for i, r in known.results.items() if i not in tests}
@@ -206,9 +214,9 @@ class Screening:
 def _imports_alike(state: CodebaseState) -> bool:
     """Tell whether a state has the modules of the original, which import what they import there."""
     for path, entry in state.changes.items():
-        old = state.snapshot.entry(path) if path in state.snapshot.files else None
         if not path.endswith(".py"):
             continue
+        old = state.snapshot.entry(path) if path in state.snapshot.files else None
         if entry is None or old is None or _IMPORTS.findall(old.data) != _IMPORTS.findall(entry.data):
             return False
     return True

@@ -193,21 +193,22 @@ class Warm:
     def _started(self, mode: str, hash_seed: int) -> _Server:
         reason = ""
         for _ in range(_MOST_CULPRITS):
+            given = frozenset(self._skipped)
             try:
-                found = self._start(mode, hash_seed)
+                found = self._start(mode, hash_seed, given)
             except (SandboxError, PassedError) as error:
                 reason = f"the server does not start: {error}"
                 break
             if isinstance(found, _Server):
                 return found
             reason, culprit = str(found.get("reason")), found.get("culprit")
-            if not isinstance(culprit, str) or culprit == "pytest" or culprit in self._skipped:
+            if not isinstance(culprit, str) or culprit == "pytest" or culprit in given:
                 break
             self._skipped.add(culprit)
         self.refuse(mode, reason)
         raise UnfitError(reason)
 
-    def _start(self, mode: str, hash_seed: int) -> _Server | dict[str, Any]:
+    def _start(self, mode: str, hash_seed: int, skipped: frozenset[str]) -> _Server | dict[str, Any]:
         sandbox = CodebaseState(self.snapshot).open(self._provider, readable=self._interpreter.readable)
         conversation: Conversation | None = None
         try:
@@ -221,7 +222,7 @@ class Warm:
                 "private": list(sandbox.private),
                 "room": self._limits.disk_bytes // _ROOM_SHARE,
                 "modules": self._modules,
-                "skipped": sorted(self._skipped),
+                "skipped": sorted(skipped),
                 "targets": self._targets,
             }
             provide_guest(sandbox, "reporter", "warm_view", "warm_swap", "warm_shared", "warm_server")

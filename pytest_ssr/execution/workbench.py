@@ -69,7 +69,7 @@ class Workbench:
     Runs on the original are shared by all that came out of `scoped`; those on other states live as long as the bench.
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
-    state's tree, the run of all tests that its changes can touch.
+    state's tree, the run of all tests that its changes can touch. unlike_files: whose tests do otherwise in forks.
     """
 
     def __init__(
@@ -90,6 +90,7 @@ class Workbench:
         self.forks_made = 0
         self.warm: Warm | None = None
         self.selection: Selection | None = None
+        self.unlike_files: frozenset[str] = frozenset()
         self.screened: dict[str, SuiteRun] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
         self._scripts: dict[tuple[object, ...], StatusRun] = {}
@@ -103,7 +104,7 @@ class Workbench:
         other._original_suites = self._original_suites
         other._original_scripts = self._original_scripts
         other._parsed = self._parsed
-        other.warm, other.selection = self.warm, self.selection
+        other.warm, other.selection, other.unlike_files = self.warm, self.selection, self.unlike_files
         return other
 
     @property
@@ -134,7 +135,7 @@ class Workbench:
         process, also where a fork of a warm one would do. whole: all tests of the files, also those that the state's
         changes cannot touch. shared: other artifacts will want the same run.
         """
-        key = (state.tree_hash, tuple(files), hash_seed, order_seed, whole or self.selection is None)
+        key = (state.tree_hash, tuple(files), hash_seed, order_seed, whole or self.selection is None, fresh)
         kept = self._original_suites if shared or not state.changes else self._suites
         if key in kept:
             return kept[key], False
@@ -170,7 +171,7 @@ class Workbench:
         like_s: float | None,
     ) -> SuiteRun | None:
         """Make the run in a fork of a warm process that has not imported the project; None where that cannot be."""
-        if self.warm is None or not files:
+        if self.warm is None or not files or self.unlike_files.intersection(files):
             return None
         wanted = Wanted(
             state,

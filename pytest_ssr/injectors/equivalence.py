@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import warnings
 from types import CodeType
 
 from pytest_ssr.injectors.python_source import ParsedSource, Scope
+from pytest_ssr.quiet import recorded_warnings
 
 
 def compiled(text: bytes, *, indented: bool = False) -> CodeType | None:
     """Compile source text, or return None when it is no Python; warnings stay silent."""
     if indented:
         text = b"if 1:\n" + text
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with recorded_warnings():
         try:
             return compile(text, "<candidate>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError):

@@ -11,7 +11,6 @@ import builtins
 import hashlib
 import re
 import symtable
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import decode_source
@@ -19,6 +18,7 @@ from itertools import pairwise
 
 from pytest_ssr.injectors.equivalence import normal
 from pytest_ssr.patch import Hunk
+from pytest_ssr.quiet import recorded_warnings
 
 _LEAST_LINES = 2
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -39,8 +39,7 @@ class Effect:
 
 def effect_of(data: bytes) -> Effect | None:
     """Return what a file does, or None when it is no Python."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with recorded_warnings():
         try:
             tree = ast.parse(data)
             tree.body = [s for s in tree.body if not _is_old_future(s)]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.injectors.python_source import Edit
+from pytest_ssr.quiet import recorded_warnings
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,8 +45,7 @@ def read_lines(data: bytes) -> Lines | None:
         return None
     try:
         data.decode("utf-8")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with recorded_warnings():
             tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError):
         return None

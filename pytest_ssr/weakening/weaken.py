@@ -158,12 +158,16 @@ class _Weakener:
             lines = self.lines(path)
             assert lines is not None
             text = holder.body[0] if is_text(holder.body[0]) else None
-            if first_line(holder.body[0]) == holder.lineno:
-                return False
             head = lines.line(first_line(holder.body[0]))
             indent = head[: len(head) - len(head.lstrip())]
-            # Before the first statement: after the last, it could be inside of what goes.
-            at = lines.starts[(text.end_lineno or 0) if text else first_line(holder.body[0]) - 1]
+            bound = {n.id for n in ast.walk(holder) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            if head[: holder.body[0].col_offset].strip(b"@ \t") or chain[-1] in bound:
+                return False
+            # Before the first statement and its comments: after the last, it could be inside of what goes.
+            number = (text.end_lineno or 0) if text else first_line(holder.body[0]) - 1
+            while not text and lines.line(number).strip()[:1] in (b"", b"#"):
+                number -= 1
+            at = lines.starts[number]
             newline = b"" if lines.data[:at].endswith(b"\n") else b"\n"
             self.edits.setdefault(path, []).append(Edit(at, at, newline + indent + chain[-1].encode() + b" = None\n"))
         self.removed.update(self.groups[key])

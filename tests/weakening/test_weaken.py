@@ -173,6 +173,10 @@ class TestTwo(Base):
         ('    """Text."""', '    """Text."""\n    test_a = None\n'),
         ('    """Text."""\n    x = 1\n', '    """Text."""\n    test_a = None\n    x = 1\n'),
         ("    def test_b(self):\n        assert 0\n\n    y = 1\n", "    test_a = None\n    y = 1\n"),
+        (
+            "    # about b\n    def test_b(self):\n        assert 0\n\n    y = 1\n",
+            "    test_a = None\n    y = 1\n",
+        ),
     ],
 )
 def test_it_is_switched_off_beside_what_is_taken_out(body: str, weakened: str) -> None:

@@ -176,6 +176,8 @@ def _is_other(event, arguments):
         program = words[0] if arguments[0] is None else os.fsdecode(arguments[0])
     except (TypeError, IndexError):
         return False
+    if event == "subprocess.Popen" and arguments[2]:
+        return False
     given = (os.path.realpath(word) + "/" for word in words[1:] if os.path.exists(word))
     return os.path.basename(program) in _OTHERS.split() and not any(path.startswith(_ROOT) for path in given)
 

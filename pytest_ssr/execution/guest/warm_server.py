@@ -280,7 +280,7 @@ class Selector:
 
     def pytest_collection_finish(self, session):
         """Count from here: a file that cannot be collected is no failed test."""
-        session.config.option.maxfail = self.stop_after
+        session.config.option.maxfail = session.testsfailed + self.stop_after if self.stop_after else 0
 
 
 def serve_imports(settings, arguments):
