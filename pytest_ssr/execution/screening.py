@@ -19,7 +19,6 @@ from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import RunStatus, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
-_INTERRUPTED = 2
 _FEW = 5
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
 NONE, SWAP, IMPORT, FRESH = "none", "swap", "import", "fresh"
@@ -97,7 +96,7 @@ class Screening:
         failed = sum(not r.outcome.is_pass for r in run.results.values())
         stopped = bool(wanted.stop_after) and failed >= wanted.stop_after
         whole = run.fault or stopped or run.results.keys() >= set(wanted.tests)
-        if run.exit_code == _INTERRUPTED or (touched.tests is not None and not whole):
+        if touched.tests is not None and not whole:
             raise UnfitError("what ended it concerns tests that were not selected")
         return run
 
