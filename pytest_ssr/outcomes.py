@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 
 class Outcome(StrEnum):
@@ -48,7 +49,7 @@ class CaseResult:
     """Seconds of the setup."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SuiteRun:
     """One run of a set of tests."""
 
@@ -77,7 +78,7 @@ class SuiteRun:
     taken: int = 0
     """How many of the results are the baseline's, of tests that the change cannot touch."""
 
-    @property
+    @cached_property
     def passing(self) -> frozenset[str]:
         """Ids that passed."""
         return frozenset(i for i, r in self.results.items() if r.outcome.is_pass)

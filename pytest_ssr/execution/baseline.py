@@ -17,7 +17,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.reach import Reach
-from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
+from pytest_ssr.execution.warm import MODES, UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
 
@@ -191,25 +191,29 @@ def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = 
 def tried_warm(baseline: Baseline, warm: Warm, tests: Sequence[str] = ()) -> Baseline:
     """Return the baseline with what a run of everything on the unchanged tree shows of each mode of warm process."""
     unlike, cold = {}, {}
-    for mode in ("import", "swap"):
-        wall_s = FLOOR_S + FACTOR * baseline.seconds
-        functions: dict[str, Sequence[ChangedFunction]] | None = {} if mode == "swap" else None
-        wanted = Wanted(CodebaseState(warm.snapshot), targets=tests, functions=functions, wall_s=wall_s)
-        try:
-            run = warm.run(wanted)
-        except UnfitError as error:
-            cold[mode] = str(error)
-            warm.refuse(mode, cold[mode])
-            continue
-        others = baseline.stable - run.passing
-        if run.fault or len(others) > _MOST_UNLIKE * len(baseline.stable):
-            cold[mode] = (
-                run.fault or f"{len(others)} tests do otherwise in a fork on the unchanged tree: {some(others)}"
-            )
-            warm.refuse(mode, cold[mode])
+    with ThreadPoolExecutor(len(MODES)) as pool:
+        tried = list(pool.map(lambda mode: _tried(mode, baseline, warm, tests), MODES))
+    for mode, (others, reason) in zip(MODES, tried, strict=True):
+        if reason:
+            cold[mode] = reason
+            warm.refuse(mode, reason)
         else:
             unlike[mode] = others
     return replace(baseline, unlike=unlike, cold=cold)
+
+
+def _tried(mode: str, baseline: Baseline, warm: Warm, tests: Sequence[str]) -> tuple[frozenset[str], str]:
+    """Return which stable tests do otherwise in forks of this mode, and why it cannot be used."""
+    functions: dict[str, Sequence[ChangedFunction]] | None = {} if mode == "swap" else None
+    wall_s = FLOOR_S + FACTOR * baseline.seconds
+    try:
+        run = warm.run(Wanted(CodebaseState(warm.snapshot), targets=tests, functions=functions, wall_s=wall_s))
+    except UnfitError as error:
+        return frozenset(), str(error)
+    others = baseline.stable - run.passing
+    if len(others) > _MOST_UNLIKE * len(baseline.stable):
+        return others, run.fault or f"{len(others)} tests do otherwise in a fork on the unchanged tree: {some(others)}"
+    return others, run.fault
 
 
 def _require_use(run: SuiteRun, bench: Workbench) -> None:

@@ -30,6 +30,8 @@ class Touched:
     """The tests to run; None: all."""
     functions: Mapping[str, tuple[ChangedFunction, ...]] | None
     """By path the functions that differ; None where the change acts at import, or may do so."""
+    quiet: frozenset[str] = frozenset()
+    """Paths whose own changes do not act at import."""
 
 
 @dataclass(slots=True)
@@ -136,6 +138,7 @@ class Reach:
         """Return what the changes of a state can touch."""
         bits = self.always
         functions: dict[str, tuple[ChangedFunction, ...]] | None = None if self.collected_by_processes else {}
+        quiet = set(state.changes)
         for path, entry in state.changes.items():
             found = self._functions(state, path, entry.data if entry is not None else None)
             if found is None:
@@ -149,11 +152,12 @@ class Reach:
                     return Touched(None, None)
                 if function.inside & at_import:
                     functions = None
+                    quiet.discard(path)
                 for spot in function.spots:
                     bits |= self.spots[path][spot]
             if functions is not None:
                 functions[path] = found
-        return Touched(self.names(bits), functions)
+        return Touched(self.names(bits), functions, frozenset(quiet))
 
     def near(self, state: CodebaseState) -> frozenset[str]:
         """Return the tests that reach the changed statements while they run, whatever else the change can touch."""

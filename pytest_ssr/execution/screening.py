@@ -91,7 +91,7 @@ class Screening:
     def _made(self, wanted: Wanted, touched: Touched, bench: Workbench) -> SuiteRun:
         """Make a run in a fork; raises UnfitError where that cannot be, or does not tell what a whole run would."""
         assert wanted.tests is not None
-        self._require_like(wanted, bench)
+        self._require_like(wanted, touched, bench)
         run = bench.fork(wanted)
         failed = sum(not r.outcome.is_pass for r in run.results.values())
         stopped = bool(wanted.stop_after) and failed >= wanted.stop_after
@@ -139,13 +139,13 @@ class Screening:
         results |= {i: r for i, r in run.results.items() if i in tests}
         return replace(run, results=results, collected=known.collected, taken=taken)
 
-    def _require_like(self, wanted: Wanted, bench: Workbench) -> None:
+    def _require_like(self, wanted: Wanted, touched: Touched, bench: Workbench) -> None:
         """Raise UnfitError where a wanted test does otherwise in such a fork, with nothing changed.
 
         A file is also tried on its own: its tests may need what the import of another one does.
         """
         assert wanted.tests is not None
-        if wanted.mode == IMPORT and not _imports_alike(wanted.state):
+        if wanted.mode == IMPORT and not _imports_alike(wanted.state, touched.quiet):
             raise UnfitError("it imports other modules than those that are loaded")
         others = frozenset(wanted.tests) & self._baseline.unlike.get(wanted.mode, frozenset())
         if others:
@@ -210,10 +210,10 @@ class Screening:
         return Screened(run, tests - run.passing, tier, len(tests))
 
 
-def _imports_alike(state: CodebaseState) -> bool:
-    """Tell whether a state has the modules of the original, which import what they import there."""
+def _imports_alike(state: CodebaseState, quiet: Collection[str]) -> bool:
+    """Tell whether a state has the modules of the original, which import at import what they import there."""
     for path, entry in state.changes.items():
-        if not path.endswith(".py"):
+        if path in quiet or not path.endswith(".py"):
             continue
         old = state.snapshot.entry(path) if path in state.snapshot.files else None
         if entry is None or old is None or _IMPORTS.findall(old.data) != _IMPORTS.findall(entry.data):

@@ -33,6 +33,7 @@ from pytest_ssr.sandbox.conversation import Conversation, Conversing, PassedErro
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
 from pytest_ssr.snapshot import Snapshot
 
+MODES = ("import", "swap")
 _ROOM_SHARE = 4
 _GRACE_S = 15.0
 _MOST_CULPRITS, _MOST_LOSSES = 8, 3

@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ _MOST_BYTES = 512 * MIB
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StatusRun:
     """One run of an artifact's script, parsed by its parser."""
 
@@ -49,7 +50,7 @@ class StatusRun:
     fault: str = ""
     """Why the run proves nothing: a limit, a signal, a parser that failed."""
 
-    @property
+    @cached_property
     def passing(self) -> frozenset[str]:
         """Ids that passed."""
         return frozenset(i for i, s in self.statuses.items() if s == PASSED)

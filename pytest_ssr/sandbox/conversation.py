@@ -7,7 +7,9 @@ question is open, sampled as for any command; one that is passed ends the comman
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
+import os
 import select
 import signal
 import socket
@@ -16,6 +18,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
@@ -25,6 +28,15 @@ from pytest_ssr.sandbox.sampling import Descendants
 
 _SAMPLE_S, _DISK_S, _SHARE = 0.05, 0.5, 10
 _LARGEST = 512 * MIB
+
+
+@functools.cache
+def _starter(pid: int) -> ThreadPoolExecutor:
+    """Return the thread of this process that starts all conversations, and ends with it.
+
+    A child that dies with its parent (PR_SET_PDEATHSIG) dies already with the thread that started it.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix=f"ssr-start-{pid}")
 
 
 class PassedError(Exception):
@@ -57,14 +69,19 @@ class Conversation:
         self._socket = ours
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed with the conversation
         try:
-            self._process = subprocess.Popen(
-                [*dying_with_us(), *command],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=dict(env),
-                cwd="/",
-                start_new_session=True,
+            self._process = (
+                _starter(os.getpid())
+                .submit(
+                    subprocess.Popen,
+                    [*dying_with_us(), *command],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._errors,
+                    env=dict(env),
+                    cwd="/",
+                    start_new_session=True,
+                )
+                .result()
             )
         except (OSError, ValueError) as error:
             ours.close()

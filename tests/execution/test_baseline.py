@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,15 @@ def runs(project: Path) -> tuple[int, frozenset[str]]:
     return campaign.bench.runs_made, campaign.baseline.stable
 
 
+def lay_out(project: Path) -> None:
+    for name, old in FILES.items():
+        (project / name).unlink(missing_ok=True)
+        (project / name).write_text(old)
+    (project / "more.md").unlink(missing_ok=True)
+    runs(project)
+    assert runs(project)[0] == 0
+
+
 @pytest.mark.parametrize(
     ("path", "text", "expected", "failing"),
     [
@@ -67,12 +77,19 @@ def runs(project: Path) -> tuple[int, frozenset[str]]:
 def test_what_no_test_can_see_leaves_the_baseline(
     project: Path, path: str, text: str, expected: int, failing: str | None
 ) -> None:
-    for name, old in FILES.items():
-        (project / name).write_text(old)
-    (project / "more.md").unlink(missing_ok=True)
-    runs(project)
-    assert runs(project)[0] == 0
+    lay_out(project)
     (project / path).write_text(text)
     made, stable = runs(project)
     assert made == expected
     assert ("test_calc.py::test_process" not in stable) == (failing is not None)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda path: path.chmod(0o755), lambda path: (path.unlink(), path.symlink_to("calc.py"))]
+)
+def test_a_document_that_becomes_a_program_or_a_link_may_be_seen(
+    project: Path, change: Callable[[Path], object]
+) -> None:
+    lay_out(project)
+    change(project / "README.md")
+    assert runs(project)[0] == 3

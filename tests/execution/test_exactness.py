@@ -218,6 +218,12 @@ CHANGES = {
     "an end of the session": ("read", "text = str(x)", "raise KeyboardInterrupt", FRESH),
     "needs another file": ("read", "return repr(x)", "return str(repr(x))", IMPORT),
     "loaded by another path": ("aside", "text.strip()", "text.lstrip()", SWAP),
+    "a module loaded while a test runs": (
+        "read",
+        "    text = str(x)",
+        "    import colorsys\n\n    text = str(x + colorsys.ONE_THIRD)",
+        IMPORT,
+    ),
     "loaded already": ("aside", "import xml.dom.minidom", "import xml", FRESH),
 }
 

@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -367,3 +369,23 @@ def test_a_lost_server_is_replaced(made: Made) -> None:
     with pytest.raises(UnfitError, match="lost"):
         warm.run(Wanted(state, wall_s=5))
     assert outcomes(warm.run(Wanted(bench.original))) == {"test_act": Outcome.PASSED}
+
+
+def test_two_servers_that_stumble_over_one_module_both_start_without_it(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (warm, bench), both = made(), threading.Barrier(2)
+    start = warm._start
+
+    def stumbling(mode: str, hash_seed: int, skipped: frozenset[str]) -> object:
+        if "spoilt" not in skipped:
+            both.wait(30)
+            return {"reason": "it does not import", "culprit": "spoilt"}
+        return start(mode, hash_seed, skipped)
+
+    monkeypatch.setattr(warm, "_start", stumbling)
+    state = changed(bench, "return price *", "return 0 *")
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: warm.run(Wanted(state, targets=["test_shop.py"])), range(2)))
+    assert [run.fault for run in found] == ["", ""]
+    assert not warm.refusal("import")

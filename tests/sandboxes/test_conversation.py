@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,10 @@ def test_there_is_one_at_a_time_in_a_sandbox(started: Started) -> None:
         talk.tell({"do": "answer({})"})
         assert talk.answer(wall_s=20) == ({}, b"")
         talk.close()
+
+
+def test_it_outlives_the_thread_that_asked_for_it(started: Started) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        talk = pool.submit(started).result()
+    talk.tell({"do": "answer({'still': 'here'})"})
+    assert talk.answer(wall_s=20) == ({"still": "here"}, b"")
