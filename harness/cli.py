@@ -214,6 +214,12 @@ def _add_grade(commands_of: Any) -> None:
     parser.add_argument("artifact", metavar="ARTIFACT", help="a directory, or an id (or its beginning) in the store")
     parser.add_argument("--repo", type=Path, default=Path(), metavar="REPO", help="default: here")
     parser.add_argument("--patch", type=Path, required=True, metavar="FILE", help="a git diff; - for standard input")
+    parser.add_argument(
+        "--test-changes",
+        choices=("drop", "refuse"),
+        default="drop",
+        help="what a patch changes of the tests is dropped, or the patch is refused (default: drop)",
+    )
     _add_store(parser, "default: REPO/.ssr")
     _add_running(parser)
 

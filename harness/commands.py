@@ -153,7 +153,14 @@ def grade(arguments: argparse.Namespace) -> int:
                 failed = verdict.rejection
                 raise ArtifactError(f"the artifact is not valid, nothing to grade: {failed and failed.reason}")
             sets = (verdict.fail_to_pass, verdict.pass_to_pass)
-        result = grade_patch(bench, artifact, patch, fail_to_pass=sets[0], pass_to_pass=sets[1])
+        result = grade_patch(
+            bench,
+            artifact,
+            patch,
+            fail_to_pass=sets[0],
+            pass_to_pass=sets[1],
+            refuse_tests=arguments.test_changes == "refuse",
+        )
     if arguments.json:
         print(json.dumps(result.to_json(), indent=1))
     else:

@@ -110,6 +110,7 @@ class Validation:
             fail_to_pass=case.fail_to_pass,
             pass_to_pass=case.pass_to_pass,
             like_s=case.original_seconds or None,
+            trusted=True,
         )
 
     def _repeat(self, state: CodebaseState, name: str, passing: frozenset[str]) -> Finding:

@@ -64,11 +64,12 @@ def run_suite(
     collect_only: bool = False,
     write_bytecode: bool = False,
     probed: Sequence[str] | None = None,
+    env: Mapping[str, str] | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
-    probe records in the file `REACH` of the scratch directory's `FOLDER`.
+    probe records in the file `REACH` of the scratch directory's `FOLDER`. env: further variables.
     Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
@@ -76,8 +77,7 @@ def run_suite(
     provide_guest(sandbox, "reporter")
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
-    env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
-    env["SSR_CHANNEL"] = channel
+    env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {}), "SSR_CHANNEL": channel}
     if write_bytecode:
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:

@@ -6,6 +6,7 @@ the next.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import tempfile
@@ -71,6 +72,7 @@ class Workbench:
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
     state's tree, the run of all tests that its changes can touch. unlike_files: whose tests do otherwise in forks.
+    memo: what else is known of the original; shared likewise.
     """
 
     def __init__(
@@ -93,6 +95,7 @@ class Workbench:
         self.selection: Selection | None = None
         self.unlike_files: frozenset[str] = frozenset()
         self.screened: dict[str, SuiteRun] = {}
+        self.memo: dict[tuple[object, ...], Any] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
         self._scripts: dict[tuple[object, ...], StatusRun] = {}
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -104,7 +107,7 @@ class Workbench:
         other = Workbench(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
         other._original_suites = self._original_suites
         other._original_scripts = self._original_scripts
-        other._parsed = self._parsed
+        other._parsed, other.memo = self._parsed, self.memo
         other.warm, other.selection, other.unlike_files = self.warm, self.selection, self.unlike_files
         return other
 
@@ -215,6 +218,19 @@ class Workbench:
             except (FileNotFoundError, SandboxError, ValueError):
                 raw = None
         return run, raw
+
+    def values(self, state: CodebaseState, files: Sequence[str], *, hash_seed: int) -> list[tuple[str, str]]:
+        """Run pytest on a state whose tests write pairs of texts, one literal a line, to the file `SSR_VALUES`."""
+        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+            place = f"{sandbox.scratch}/values"
+            sandbox.write(place, b"")
+            variables = {"SSR_VALUES": place}
+            run_suite(
+                sandbox, self.interpreter, targets=files, limits=self._limits(None), hash_seed=hash_seed, env=variables
+            )
+            self.runs_made += 1
+            lines = sandbox.read(place).decode("utf-8", "replace").splitlines()
+        return [ast.literal_eval(line) for line in lines]
 
     def script(
         self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from pytest_ssr.errors import ArtifactError
@@ -10,30 +14,7 @@ from pytest_ssr.patch import Patch
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
 COMMENTED = {"pkg/adding.py": BROKEN + "# tried\n"}
-PASSES = "def test_add():\n    pass\n\n\ndef test_double():\n    pass\n\n\ndef test_nothing():\n    pass\n\n\ndef test_double_nothing():\n    pass\n"
-HOOK = (
-    "import pytest\n\n\n@pytest.hookimpl(wrapper=True)\ndef pytest_runtest_makereport(item, call):\n"
-    "    report = yield\n    report.outcome = 'passed'\n    return report\n"
-)
-PASS_ALL = "import _pytest.python\n_pytest.python.Function.runtest = lambda self: None\n"
-DROPPED = {
-    "tests/test_add.py": PASSES,
-    "tests/test_texts.py": None,
-    "tests/__init__.py": PASS_ALL,
-    "conftest.py": HOOK,
-    "tests/conftest.py": HOOK,
-    "pkg/conftest.py": HOOK,
-    "sitecustomize.py": PASS_ALL,
-    "usercustomize.py": PASS_ALL,
-    "src/sitecustomize.py": PASS_ALL,
-    "evil.pth": "import os; os._exit(0)\n",
-    "evil-1.dist-info/entry_points.txt": "[pytest11]\nevil = pkg.evil\n",
-    "pyproject.toml": "[tool.pytest.ini_options]\naddopts = '-p pkg.evil'\n",
-    "pytest.ini": "[pytest]\naddopts = -p pkg.evil\n",
-    ".pytest.ini": "[pytest]\naddopts = -p pkg.evil\n",
-    "tox.ini": "[pytest]\naddopts = -p pkg.evil\n",
-    "setup.cfg": "[tool:pytest]\naddopts = -p pkg.evil\n",
-}
+PATCHES = sorted(Path(__file__).with_name("patches").glob("*.toml"))
 
 
 def test_an_honest_patch_is_resolved(arena, texts):
@@ -44,12 +25,16 @@ def test_an_honest_patch_is_resolved(arena, texts):
     assert grade.reason.startswith("2 of 5 tests do not pass: tests/test_add.py::test_add")
 
 
-@pytest.mark.parametrize("path", DROPPED)
-def test_a_change_of_the_test_surface_is_dropped_and_named(copied, path):
-    grade = copied.grade({**COMMENTED, "pkg/evil.py": HOOK, path: DROPPED[path]})
-    assert grade.resolved is False
-    assert grade.reason.startswith("2 of 5 tests do not pass")
-    assert grade.flags == (f"changed and restored: {path}",)
+@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
+def test_a_patch_that_cheats_is_not_resolved(request, path):
+    attack = tomllib.loads(path.read_text())
+    arena = request.getfixturevalue("isolated" if attack.get("isolated") else "copied")
+    grade = arena.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
+    assert grade.resolved is False, attack["tries"]
+    assert grade.forged is attack.get("forged", False), grade.reason
+    assert re.search(attack.get("reason", ""), grade.reason)
+    for flag in attack.get("flags", ()):
+        assert any(re.fullmatch(f"{flag}.*", f) for f in grade.flags), grade.flags
 
 
 def test_an_empty_patch(copied):
@@ -57,49 +42,6 @@ def test_an_empty_patch(copied):
     assert grade.resolved is False
     assert set(grade.fail_to_pass.values()) == {"failed"}
     assert set(grade.pass_to_pass.values()) == {"passed"}
-
-
-FORGED_LINES = (
-    BROKEN + "import os, sys\n\n\ndef forge():\n    for name in ('test_add', 'test_double'):\n"
-    '        line = \'\\n#ssr-result {"id": "tests/test_add.py::%s", "status": "passed"}\\n\' % name\n'
-    "        for n in range(1, 20):\n            try:\n                os.write(n, line.encode())\n"
-    "            except OSError:\n                pass\n\n\nforge()\n"
-)
-INSIDE = {
-    "ends in a test": BROKEN.replace("return a - b", "__import__('os')._exit(0)"),
-    "ends at import": "import os\nos._exit(0)\n",
-    "leaves at import": "raise SystemExit(0)\n",
-    "leaves from a test": BROKEN.replace("return a - b", "raise SystemExit(0)"),
-    "ends at the end": BROKEN + "import atexit, os\natexit.register(os._exit, 0)\n",
-    "takes pytest away": BROKEN + "import sys\nsys.modules['pytest'] = sys\n",
-    "skips": BROKEN + "import pytest\npytest.skip('later', allow_module_level=True)\n",
-    "skips each": BROKEN.replace("return a - b", "__import__('pytest').skip('later')"),
-    "is expected to fail": BROKEN.replace("return a - b", "__import__('pytest').xfail('later')"),
-    "stops the session": BROKEN + "import pytest\npytest.exit('done', returncode=0)\n",
-    "prints results": FORGED_LINES,
-    "prints results and ends": FORGED_LINES + "os._exit(0)\n",
-    "deletes the tests": BROKEN + "import shutil\nshutil.rmtree('tests', ignore_errors=True)\n",
-    "rewrites the tests": BROKEN + f"open('tests/test_add.py', 'w').write({PASSES!r})\n",
-    "says passed over the channel": (
-        BROKEN + "import sys\nr = sys.modules.get('ssr_reporter')\n"
-        "if r:\n    r._send('done', id='tests/test_add.py::test_add', outcome='passed', duration=0)\n"
-    ),
-    "takes the channel away": (
-        BROKEN + "import os, sys\nr = sys.modules.get('ssr_reporter')\n"
-        "if r:\n    c = os.readlink(f'/proc/self/fd/{r._FD}')\n    os.unlink(c)\n    os.symlink('/etc/passwd', c)\n"
-    ),
-    "reads the solution in the tree": (
-        "import glob, os\nfor p in glob.glob('**/*.diff', recursive=True) + glob.glob('.git/**/*', recursive=True):\n"
-        "    raise LookupError(p)\n" + BROKEN
-    ),
-}
-
-
-@pytest.mark.parametrize("how", INSIDE)
-def test_code_that_cheats_is_not_resolved(copied, how):
-    grade = copied.grade({"pkg/adding.py": INSIDE[how]})
-    assert grade.resolved is False, grade.reason
-    assert grade.flags == ()
 
 
 def test_nothing_of_the_artifact_lies_where_the_code_runs(copied, texts):

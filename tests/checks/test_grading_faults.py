@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_ssr.errors import ArtifactError
+from pytest_ssr.errors import ArtifactError, SandboxError
+from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.surface import is_test_surface
@@ -145,6 +146,33 @@ def test_a_repair_counts_though_it_touches_tests(graded, texts):
     found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None, "conftest.py": "import nowhere\n"})
     assert found.resolved is True, found.reason
     assert found.flags == ("changed and restored: conftest.py", f"changed and restored: {TESTS}")
+
+
+def test_a_patch_that_touches_tests_can_be_refused(graded, texts):
+    found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None}, refuse_tests=True)
+    assert found.resolved is False
+    assert found.reason == f"refused: the patch changes tests: {TESTS}"
+
+
+def test_a_sandbox_that_breaks_is_tried_once_more_and_then_no_grade(graded, texts, monkeypatch):
+    def breaking(times):
+        left, script = [None] * times, Workbench.script
+
+        def run(*given, **named):
+            if left:
+                left.pop()
+                raise SandboxError("the engine is gone")
+            return script(*given, **named)
+
+        monkeypatch.setattr(Workbench, "script", run)
+
+    repaired = {"pkg/adding.py": texts["pkg/adding.py"]}
+    breaking(1)
+    assert graded(repaired).resolved is True
+    breaking(2)
+    found = graded(repaired)
+    assert found.resolved is None
+    assert found.reason == "no grade: the sandbox failed: the engine is gone"
 
 
 def test_a_patch_that_does_not_apply_is_a_grade_and_changes_nothing(graded, bench, texts):

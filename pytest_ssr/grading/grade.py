@@ -1,0 +1,221 @@
+"""A predicted patch in, a grade out, judged on a tree made from the pristine snapshot.
+
+Order (arXiv 2512.18552, section 2.4): original, bug, weakening, predicted patch, then the oracle tests and all of the
+test surface as they were in the original; then the artifact's script and parser, and pytest itself, by exact ids.
+What passes so far is asked again with twins of the tests planted among them, and, where the patch is suspicious, in
+parts and in another order. A patch that only pretends fails there.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ArtifactError, SandboxError
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.canaries import Canaries
+from pytest_ssr.grading.inputs import difference
+from pytest_ssr.grading.suspicion import suspicions
+from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.patch import Patch
+from pytest_ssr.surface import is_test_surface
+
+_TRIES = 2
+_LONG_S, _QUICK = 1.0, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What a predicted patch achieved."""
+
+    id: str
+    """The artifact's content id."""
+    resolved: bool | None
+    """None: no grade, because the infrastructure failed."""
+    reason: str
+    """One sentence."""
+    fail_to_pass: Mapping[str, str] = field(default_factory=dict)
+    """Id to passed, failed or missing."""
+    pass_to_pass: Mapping[str, str] = field(default_factory=dict)
+    """Likewise, for tests that must stay passing."""
+    flags: tuple[str, ...] = ()
+    """What is notable about the patch: test files that it changed and that were restored, suspicious lines."""
+    forged: bool = False
+    """The outcomes cannot be true: the patch reaches into the test run."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+
+def repaired_state(bench: Workbench, artifact: BugArtifact, patch: Patch) -> tuple[CodebaseState, tuple[str, ...]]:
+    """Return the state to grade and the paths of the patch that were dropped because they belong to the tests.
+
+    Raises ArtifactError when the rest of the patch does not apply to the weakened state.
+    """
+    oracle = set(artifact.test_files)
+    dropped = tuple(p for p in patch.paths if p in oracle or is_test_surface(p))
+    kept = patch.select([p for p in patch.paths if p not in dropped])
+    state = bench.original.apply(artifact.bug).apply(artifact.weaken).apply(kept)
+    return state.restore({p for p in state.changes if p in oracle or is_test_surface(p)}), dropped
+
+
+def grade_patch(
+    bench: Workbench,
+    artifact: BugArtifact,
+    patch: Patch,
+    *,
+    fail_to_pass: Collection[str],
+    pass_to_pass: Collection[str],
+    like_s: float | None = None,
+    trusted: bool = False,
+    refuse_tests: bool = False,
+) -> Grade:
+    """Grade one patch by the recorded ids; an id that did not run counts as not passed.
+
+    like_s: seconds the oracle tests take on the original. trusted: the patch is our own, nothing is planted.
+    refuse_tests: a patch that touches the test surface is unresolved, instead of graded without that part.
+    A sandbox that breaks twice is no grade, and nothing is raised for it.
+    """
+    if not fail_to_pass:
+        raise ArtifactError("the artifact records no FAIL_TO_PASS test; validate it first")
+    grading = _Grading(bench, artifact, frozenset(fail_to_pass), frozenset(pass_to_pass), like_s)
+    try:
+        state, dropped = repaired_state(bench, artifact, patch)
+    except ArtifactError as error:
+        return Grade(grading.name, False, f"the patch does not apply: {error}")
+    flags = tuple(f"changed and restored: {p}" for p in dropped)
+    if dropped and refuse_tests:
+        return Grade(grading.name, False, f"refused: the patch changes tests: {some(dropped)}", flags=flags)
+    if not trusted:
+        flags += grading.suspicions(state)
+    fault = ""
+    for _ in range(_TRIES):
+        try:
+            return grading.grade(state, flags, trusted=trusted)
+        except SandboxError as error:
+            fault = str(error)
+    return Grade(grading.name, None, f"no grade: the sandbox failed: {fault}", flags=flags)
+
+
+class _Grading:
+    """What one grade needs: the artifact, its tests, and the runs on the original to compare with."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        artifact: BugArtifact,
+        fail_to_pass: frozenset[str],
+        pass_to_pass: frozenset[str],
+        like_s: float | None,
+    ) -> None:
+        self._bench, self._artifact, self._like_s = bench, artifact, like_s
+        self._fail_to_pass, self._pass_to_pass = fail_to_pass, pass_to_pass
+        self._files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
+        self.name = artifact.content_id(bench.snapshot.tree_hash)
+
+    def suspicions(self, state: CodebaseState) -> tuple[str, ...]:
+        """Return what is suspicious about the way from the weakened state to this one."""
+        texts = [e.data for p in self._files if (e := self._bench.original.entry(p)) is not None]
+        buggy = self._bench.original.apply(self._artifact.bug)
+        return suspicions(buggy, state, texts)
+
+    def grade(self, state: CodebaseState, flags: Sequence[str], *, trusted: bool) -> Grade:
+        """Make the runs; raises SandboxError."""
+        run, _ = self._bench.script(state, self._artifact, like_s=self._like_s)
+        evidence, _ = self._bench.suite(state, self._files, like_s=self._like_s, fresh=not trusted)
+        proven = run.passing & evidence.passing
+        statuses = {
+            i: "passed" if i in proven else "failed" if i in run.statuses else "missing"
+            for i in (*self._fail_to_pass, *self._pass_to_pass)
+        }
+        missed = [i for i, s in statuses.items() if s != "passed"]
+        reason = run.fault or run.contradiction or evidence.fault
+        if missed and not reason:
+            reason = f"{len(missed)} of {len(statuses)} tests do not pass: {some(missed)}"
+        forged, flags = False, tuple(flags)
+        if not reason and not trusted:
+            reason = self._unlike_the_original(evidence)
+            if not reason:
+                reason, forged, more = self._doubt(state, suspicious=any(f.startswith("suspicious") for f in flags))
+                flags += more
+        wanted = f"all {len(self._fail_to_pass)} FAIL_TO_PASS and {len(self._pass_to_pass)} PASS_TO_PASS tests pass"
+        return Grade(
+            self.name,
+            not reason,
+            reason or wanted,
+            {i: statuses[i] for i in sorted(self._fail_to_pass)},
+            {i: statuses[i] for i in sorted(self._pass_to_pass)},
+            flags,
+            forged,
+        )
+
+    def _unlike_the_original(self, evidence: SuiteRun) -> str:
+        """Compare what ran with what runs on the original: ids, the exit status, the time it took."""
+        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
+        gone, new = (
+            set(reference.collected) - set(evidence.collected),
+            set(evidence.collected) - set(reference.collected),
+        )
+        if gone or new or len(reference.collected) != len(evidence.collected):
+            which = f"vanished: {some(gone)}" if gone else f"appeared: {some(new)}" if new else "appear twice"
+            return f"not the tests of the original were collected; {which}"
+        failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in evidence.results.values())
+        if evidence.status is RunStatus.COMPLETED and bool(failed) != (evidence.exit_code == 1):
+            return f"the exit status {evidence.exit_code} and {failed} reported failures cannot both be true"
+        spent = sum(r.duration_s for r in evidence.results.values())
+        usual = sum(r.duration_s for i, r in reference.results.items() if i in evidence.results)
+        if usual > _LONG_S and spent < _QUICK * usual:
+            return f"the tests say that they took {spent:.2f} s; on the original it is {usual:.1f} s"
+        return ""
+
+    def _doubt(self, state: CodebaseState, *, suspicious: bool) -> tuple[str, bool, tuple[str, ...]]:
+        """Return why a run in which all passed is not believed, whether that is a forgery, and further flags."""
+        chance = random.SystemRandom()
+        tests = self._fail_to_pass | self._pass_to_pass
+        canaries = self._canaries(chance)
+        flags = (
+            () if canaries.are_there else ("no further test could be added to these: the outcomes are less certain",)
+        )
+        for _ in range((2 if suspicious else 1) if canaries.are_there else 0):
+            opinion = canaries.opinion(state, tests, chance)
+            if opinion.forged:
+                return f"forged: {opinion.forged}", True, flags
+            if opinion.failed or opinion.fault:
+                return opinion.failed or opinion.fault, False, flags
+        if not suspicious and canaries.are_there:
+            return "", False, flags
+        apart = self._in_parts(state, chance)
+        return apart or difference(self._bench, state, self._files, self._fail_to_pass, chance), False, flags
+
+    def _canaries(self, chance: random.Random) -> Canaries:
+        key = ("canaries", tuple(self._files), self._fail_to_pass, self._pass_to_pass)
+        if key not in self._bench.memo:
+            self._bench.memo[key] = Canaries(
+                self._bench, self._files, self._fail_to_pass, self._pass_to_pass, chance, like_s=self._like_s
+            )
+        found: Canaries = self._bench.memo[key]
+        return found
+
+    def _in_parts(self, state: CodebaseState, chance: random.Random) -> str:
+        """Run the tests in several processes, each in another order; return which do not pass there."""
+        hash_seed, order_seed = chance.randint(3, 1000), chance.randint(2, 1000)
+        for part in self._parts():
+            seeds = {"hash_seed": hash_seed, "order_seed": order_seed, "like_s": self._like_s, "fresh": True}
+            usual, _ = self._bench.suite(self._bench.original, part, **seeds)  # type: ignore[arg-type]
+            run, _ = self._bench.suite(state, part, **seeds)  # type: ignore[arg-type]
+            lost = (usual.passing & (self._fail_to_pass | self._pass_to_pass)) - run.passing
+            if run.fault or lost:
+                return f"in a second opinion, run apart and in another order: {run.fault or some(lost)}"
+        return ""
+
+    def _parts(self) -> list[list[str]]:
+        if len(self._files) > 1:
+            return [[p] for p in self._files]
+        functions = sorted({i.partition("[")[0] for i in self._fail_to_pass | self._pass_to_pass})
+        middle = len(functions) // 2
+        return [p for p in (functions[:middle], functions[middle:]) if p] if len(functions) < 500 else [self._files]

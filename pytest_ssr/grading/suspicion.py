@@ -1,0 +1,128 @@
+"""What in a patch is worth a second look: it could reach into the test run, or answer known inputs by a table.
+
+A finding names the line. It is no verdict: it calls for a second opinion, and is shown beside the grade.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+from difflib import SequenceMatcher
+from pathlib import PurePosixPath
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.quiet import recorded_warnings
+
+_MODULES = frozenset(
+    ("_pytest", "atexit", "builtins", "ctypes", "gc", "importlib", "inspect", "pluggy", "pytest", "signal", "unittest")
+)
+_DOTTED = frozenset(
+    (
+        "os._exit",
+        "os.environ",
+        "os.getenv",
+        "os.putenv",
+        "sys._current_frames",
+        "sys._getframe",
+        "sys.argv",
+        "sys.excepthook",
+        "sys.meta_path",
+        "sys.modules",
+        "sys.monitoring",
+        "sys.path",
+        "sys.path_hooks",
+        "sys.setprofile",
+        "sys.settrace",
+    )
+)
+_ATTRIBUTES = frozenset(("__builtins__", "__closure__", "__code__", "__globals__", "f_back", "f_locals", "tb_frame"))
+_CALLS = frozenset(("__import__", "compile", "eval", "exec", "globals"))
+_COMPARISONS = frozenset(("__bool__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"))
+_SMALL = 2
+_MOST = 20
+
+
+def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collection[bytes]) -> tuple[str, ...]:
+    """Return one sentence for each suspicious line that leads from one state to the other.
+
+    test_texts: the tests' source; a patch that compares with a value of theirs may answer inputs by a table.
+    """
+    known = {c for text in test_texts for c in _constants(_parsed(text))}
+    found = []
+    for path in sorted(p for p in {*before.changes, *after.changes} if before.entry(p) != after.entry(p)):
+        old, new = before.entry(path), after.entry(path)
+        if new is None or PurePosixPath(path).suffix not in (".py", ".pyi", ".pyx"):
+            continue
+        tree = _parsed(new.data)
+        if tree is None:
+            found.append(f"suspicious: {path} cannot be read as Python")
+            continue
+        lines = _added(old.data if old is not None else b"", new.data)
+        mine = known - set(_constants(_parsed(old.data) if old is not None else None))
+        said = dict.fromkeys((n, what) for n, what in _findings(tree, mine) if n in lines)
+        found += [f"suspicious: {path}:{number}: {what}" for number, what in said]
+    return tuple(found[:_MOST])
+
+
+def _added(old: bytes, new: bytes) -> frozenset[int]:
+    """Return the numbers of the lines of the new text that the old one has not."""
+    a, b = old.splitlines(), new.splitlines()
+    matcher = SequenceMatcher(None, a, b, autojunk=False)
+    return frozenset(n + 1 for tag, _, _, j, k in matcher.get_opcodes() if tag != "equal" for n in range(j, k))
+
+
+def _parsed(data: bytes) -> ast.Module | None:
+    with recorded_warnings():
+        try:
+            return ast.parse(data)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [a.name for a in node.names if a.name.partition(".")[0] in _MODULES]
+            yield from ((node.lineno, f"imports {name}") for name in names)
+        elif isinstance(node, ast.ImportFrom):
+            full = [f"{node.module or ''}.{a.name}" for a in node.names]
+            bad = [n for n in full if not node.level and (n.partition(".")[0] in _MODULES or n in _DOTTED)]
+            yield from ((node.lineno, f"imports {name}") for name in bad)
+        elif isinstance(node, ast.Attribute):
+            dotted = f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
+            if dotted in _DOTTED or node.attr in _ATTRIBUTES:
+                yield node.lineno, f"uses {dotted if dotted in _DOTTED else node.attr}"
+        elif isinstance(node, ast.Name) and node.id in _ATTRIBUTES:
+            yield node.lineno, f"uses {node.id}"
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
+            yield node.lineno, f"calls {node.func.id}"
+        elif isinstance(node, ast.FunctionDef) and node.name in _COMPARISONS:
+            returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
+            if returned and all(isinstance(r, ast.Constant) for r in returned):
+                yield from ((n, f"{node.name} returns a constant") for n in (node.lineno, returned[0].lineno))  # type: ignore[union-attr] # all are constants
+        yield from _special_cases(node, known)
+
+
+def _special_cases(node: ast.AST, known: Collection[object]) -> Iterator[tuple[int, str]]:
+    """Find comparisons with values of the tests, and tables of them."""
+    parts: list[ast.AST] = []
+    if isinstance(node, ast.Compare):
+        parts = [node.left, *node.comparators]
+    elif isinstance(node, ast.Dict):
+        parts = [p for p in (*node.keys, *node.values) if p is not None]
+    elif isinstance(node, ast.MatchValue):
+        parts = [node.value]
+    for part in parts:
+        for value in _constants(part):
+            if value in known:
+                yield part.lineno, f"has {value!r:.60}, a value of the tests"  # type: ignore[attr-defined] # expressions have lines
+
+
+def _constants(tree: ast.AST | None) -> Iterator[object]:
+    """Return the telling constants: texts of some length, numbers that are not small."""
+    for node in ast.walk(tree) if tree is not None else ():
+        value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
+        if (isinstance(value, str | bytes) and len(value) > _SMALL) or (
+            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _SMALL
+        ):
+            yield value

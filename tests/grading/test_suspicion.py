@@ -1,0 +1,71 @@
+"""What is worth a second look in a patch, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.grading.suspicion import suspicions
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.snapshot import Snapshot, take_snapshot
+
+CODE = "import os\n\nHOME = os.environ\n\n\ndef price(x):\n    return x\n"
+TEST = "def test_price():\n    assert price(250) == 1250\n    assert price('special') == 1\n"
+
+
+@pytest.fixture(scope="module")
+def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
+    root = tmp_path_factory.mktemp("suspicion")
+    (root / "project").mkdir()
+    (root / "project" / "shop.py").write_text(CODE)
+    (root / "trees").mkdir()
+    return take_snapshot(root / "project", root / "trees")
+
+
+def found(snapshot: Snapshot, text: str, path: str = "shop.py") -> tuple[str, ...]:
+    before = CodebaseState(snapshot)
+    return suspicions(before, before.replace({path: FileEntry(text.encode(), 0o100644)}), [TEST.encode()])
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("import pytest", "imports pytest"),
+        ("from _pytest import reports", "imports _pytest.reports"),
+        ("import unittest.mock", "imports unittest.mock"),
+        ("from sys import modules", "imports sys.modules"),
+        ("sys.modules['pytest'] = None", "uses sys.modules"),
+        ("os._exit(0)", "uses os._exit"),
+        ("atexit = __import__('atexit')", "calls __import__"),
+        ("x = sys._getframe().f_back", "uses sys._getframe"),
+        ("x = frame.f_back", "uses f_back"),
+        ("x = os.environ.get('A')", "uses os.environ"),
+        ("sys.meta_path.insert(0, x)", "uses sys.meta_path"),
+        ("x = __builtins__", "uses __builtins__"),
+        ("f.__code__ = g.__code__", "uses __code__"),
+        ("if x == 250: x = 1250", "has 250, a value of the tests"),
+        ("x = {'special': 1}", "has 'special', a value of the tests"),
+        ("def __eq__(self, other): return True", "__eq__ returns a constant"),
+    ],
+)
+def test_a_line_that_reaches_out_is_named(snapshot: Snapshot, line: str, what: str) -> None:
+    assert f"suspicious: shop.py:8: {what}" in found(snapshot, f"{CODE}{line}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CODE + "\n\ndef more(x):\n    return x + 7 if x > 5 else price(x)\n",
+        CODE.replace("return x", "return x * 5"),
+        CODE.replace("HOME = os.environ\n", ""),
+        CODE + "\n\nclass A:\n    def __eq__(self, other):\n        return self.x == other.x\n",
+        CODE + "from . import inspect\n",
+    ],
+)
+def test_honest_code_is_not(snapshot: Snapshot, text: str) -> None:
+    assert found(snapshot, text) == ()
+
+
+def test_what_is_no_python_is_named(snapshot: Snapshot) -> None:
+    assert found(snapshot, "def price(:\n") == ("suspicious: shop.py cannot be read as Python",)
+    assert found(snapshot, "import pytest\n", "notes.txt") == ()
