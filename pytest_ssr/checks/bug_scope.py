@@ -1,8 +1,9 @@
-"""Check 4, `bug-scope`: the bug changes enough files, code only, and nothing of the test surface."""
+"""Check 4, `bug-scope`: the bug changes enough files, code only, nothing of the test surface, and is no time bomb."""
 
 from __future__ import annotations
 
 from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.grading.suspicion import unfit_sources
 from pytest_ssr.surface import is_code, is_test_surface
 
 NAME = "bug-scope"
@@ -22,4 +23,7 @@ def check(case: Case) -> Finding:
     state = case.buggy
     if not state.changes:
         return Finding(False, "bug_inject.diff changes nothing")
+    unfit = unfit_sources(case.original, state)
+    if unfit:
+        return Finding(False, f"with the bug {unfit[0]}: it could come and go, or fail tests without breaking code")
     return Finding(True, f"{len(bug.files)} code files changed")

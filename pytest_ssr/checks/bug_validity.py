@@ -1,8 +1,15 @@
-"""Check 5, `bug-validity`: tests that passed now fail, error or vanish; not too few of them, and not too many."""
+"""Check 5, `bug-validity`: tests that passed now fail, error or vanish; not too few of them, and not too many.
+
+An artifact of others could break no code but the reports of some tests: twins of the tests under other names must do
+as the tests do.
+"""
 
 from __future__ import annotations
 
+import random
+
 from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.grading.canaries import Canaries
 from pytest_ssr.outcomes import some
 
 NAME = "bug-validity"
@@ -33,5 +40,19 @@ def check(case: Case) -> Finding:
             break
     if disputed:
         return Finding(False, f"script and pytest disagree on the buggy state about {some(disputed)}")
+    pretended = _pretended(case, failing)
+    if pretended:
+        return Finding(False, pretended)
     case.fail_to_pass = failing
     return Finding(True, f"{len(failing)} of {len(case.stable)} passing tests break: {some(failing)}")
+
+
+def _pretended(case: Case, failing: frozenset[str]) -> str:
+    """Return why the failures are not believed; those of our own operators are."""
+    if case.bench.selection is not None:
+        return ""
+    chance = random.SystemRandom()
+    others = case.stable - failing
+    files = case.oracle_files(case.original)
+    canaries = Canaries(case.bench, files, failing, others, chance, like_s=case.original_seconds or None)
+    return canaries.pretended(case.buggy, failing, others, chance)

@@ -81,6 +81,36 @@ class Canaries:
 
     def opinion(self, state: CodebaseState, tests: Collection[str], chance: random.Random) -> Opinion:
         """Run a state's tests with fresh twins among them; `tests` have passed without."""
+        planted = self._drawn(chance)
+        run = self._run(state, planted, hash_seed=chance.randint(3, 1000))
+        if run.fault:
+            return Opinion(fault=f"with further tests among them, the run ended otherwise: {run.fault}")
+        return self._judged(run, planted, tests)
+
+    def pretended(
+        self, state: CodebaseState, failing: Collection[str], passing: Collection[str], chance: random.Random
+    ) -> str:
+        """Return why tests that fail on a state do not fail by its code; empty where nothing speaks for that."""
+        planted = self._drawn(chance)
+        run = self._run(state, planted, hash_seed=chance.randint(3, 1000))
+        like_the_test = unlike = 0
+        for name, must_pass in sorted(self._expected(planted).items()):
+            twin, result = planted.twin_of(name), run.results.get(name)
+            assert twin is not None
+            real = twin.function.id_of(twin.function.chain[-1]) + _parameters(name) if twin.function.chain else ""
+            passes = result is not None and result.outcome.is_pass
+            if passes and not must_pass:
+                return f"on the buggy state {name}, which was added and must fail, passes"
+            if must_pass and real in passing and not passes and not run.fault:
+                return f"on the buggy state {name}, which was added, does not pass as {real} does"
+            if must_pass and real in failing:
+                like_the_test, unlike = like_the_test + (not passes), unlike + passes
+        if unlike and unlike >= like_the_test:
+            return "on the buggy state the failing tests pass under other names: it is not the code that fails"
+        return ""
+
+    def _drawn(self, chance: random.Random) -> Planted:
+        """Plant for each function one twin that must pass and one that must fail, where there are such."""
         by_function: dict[Function, set[int | None]] = {}
         for function, site, _ in sorted(self._good, key=repr):
             by_function.setdefault(function, set()).add(site)
@@ -90,11 +120,7 @@ class Canaries:
             drawn = [chance.choice(failing[:-1] or failing)] if failing else []
             wanted[function] = [*drawn, *([None] if None in sites else [])]
             chance.shuffle(wanted[function])
-        planted = self._garden.plant(wanted, chance)
-        run = self._run(state, planted, hash_seed=chance.randint(3, 1000))
-        if run.fault:
-            return Opinion(fault=f"with further tests among them, the run ended otherwise: {run.fault}")
-        return self._judged(run, planted, tests)
+        return self._garden.plant(wanted, chance)
 
     def _judged(self, run: SuiteRun, planted: Planted, tests: Collection[str]) -> Opinion:
         counts = {True: 0, False: 0}

@@ -6,6 +6,7 @@ A finding names the line. It is no verdict: it calls for a second opinion, and i
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Collection, Iterator
 from difflib import SequenceMatcher
 from pathlib import PurePosixPath
@@ -38,6 +39,18 @@ _DOTTED = frozenset(
 _ATTRIBUTES = frozenset(("__builtins__", "__closure__", "__code__", "__globals__", "f_back", "f_locals", "tb_frame"))
 _CALLS = frozenset(("__import__", "compile", "eval", "exec", "globals"))
 _COMPARISONS = frozenset(("__bool__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"))
+_CHANGING_MODULES = frozenset(("random", "secrets", "uuid"))
+_TESTING = frozenset(("_pytest", "pluggy", "pytest", "unittest"))
+_CHANGING = frozenset(
+    (
+        *("date.today", "datetime.now", "datetime.today", "datetime.utcnow", "getpass.getuser", "os.getpid"),
+        *("os.getppid", "os.uname", "os.urandom", "platform.node", "platform.uname", "socket.gethostname"),
+        *("time.ctime", "time.gmtime", "time.localtime", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
+        *("time.process_time", "time.strftime", "time.time", "time.time_ns"),
+        *("gc.get_objects", "gc.get_referrers", "inspect.currentframe", "inspect.stack", "sys._getframe"),
+        *("sys.setprofile", "sys.settrace"),
+    )
+)
 _SMALL = 2
 _MOST = 20
 
@@ -62,6 +75,35 @@ def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collecti
         said = dict.fromkeys((n, what) for n, what in _findings(tree, mine) if n in lines)
         found += [f"suspicious: {path}:{number}: {what}" for number, what in said]
     return tuple(found[:_MOST])
+
+
+def unfit_sources(before: CodebaseState, after: CodebaseState) -> tuple[str, ...]:
+    """Return what the second state uses oftener than the first, and no bug needs.
+
+    The clock, chance, the process and the machine: a bug that hangs on them can be there while it is judged, and gone
+    afterwards. The test framework and the frames of callers: they make tests fail without breaking any code.
+    """
+    found = []
+    for path in sorted(p for p in after.changes if before.entry(p) != after.entry(p)):
+        old, new = before.entry(path), after.entry(path)
+        counts = [Counter(_changing(_parsed(e.data) if e is not None else None)) for e in (old, new)]
+        found += [f"{path} uses {name}" for name in sorted(counts[1] - counts[0])]
+    return tuple(found)
+
+
+def _changing(tree: ast.Module | None) -> Iterator[str]:
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+            holder = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
+            name = f"{holder}.{node.attr}"
+            if name in _CHANGING or holder in _CHANGING_MODULES:
+                yield name
+        elif isinstance(node, ast.Import):
+            yield from (a.name for a in node.names if a.name.partition(".")[0] in _TESTING)
+        elif isinstance(node, ast.ImportFrom):
+            top = (node.module or "").partition(".")[0] if not node.level else ""
+            names = (f"{node.module}.{a.name}" for a in node.names)
+            yield from (n for n in names if n in _CHANGING or top in _CHANGING_MODULES | _TESTING)
 
 
 def _added(old: bytes, new: bytes) -> frozenset[int]:

@@ -14,7 +14,6 @@ RUN = own_script(("tests/test_add.py", "tests/test_texts.py"), options=()).decod
 NOTHING = {"pkg/adding.py": "# sly\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
 ONE_FAILS = "statuses = {k: 'failed' if k.endswith('::test_add') else v for k, v in statuses.items()}"
 ADD = "tests/test_add.py::test_add"
-INVALID = "the parser's output is not one JSON object"
 
 
 def lying(lie: str) -> str:
@@ -132,39 +131,6 @@ def test_a_script_that_counts_its_runs(arena, marker):
     counting = f"for f in {places}; do [ -e $f ] && echo SECOND; echo x > $f; done 2>/dev/null"
     assert arena.step("test-parser", first=counting).passed
     assert b"SECOND" not in arena.printed(f"{counting}; true\n{RUN}")
-
-
-STRANGE = {
-    "a key twice": (f'print(\'{{"{ADD}": "failed", "{ADD}": "passed"}}\')', "the same test id appears twice"),
-    "NaN": (f"print('{{\"{ADD}\": NaN}}')", f"{ADD} has the status nan"),
-    "a bare NaN": ("print('NaN')", "the parser's output is a float, not an object"),
-    "an object for a status": (f'print(\'{{"{ADD}": {{"passed": "passed"}}}}\')', "only passed and failed are known"),
-    "a list for a status": (f'print(\'{{"{ADD}": ["passed"]}}\')', "only passed and failed are known"),
-    "true for a status": (f"print('{{\"{ADD}\": true}}')", "has the status True"),
-    "statuses one level down": ("print('{\"tests\": {}}')", "tests has the status {}"),
-    "deep nesting": ("print('[' * 200000)", INVALID),
-    "deep objects": ("print('{\"a\":' * 200000)", INVALID),
-    "two objects": ("print('{}'); print('{}')", INVALID),
-    "text before it": ("print('ok'); print('{}')", INVALID),
-    "a huge number": ("print('9' * 100000)", INVALID),
-    "not UTF-8": ('import sys; sys.stdout.buffer.write(b\'{"\\xff\\xfe": "passed"}\')', INVALID),
-    "a NUL": ("import sys; sys.stdout.buffer.write(b'\\0\\0\\0')", INVALID),
-    "nothing": ("pass", INVALID),
-    "an exit": ("raise SystemExit(0)", INVALID),
-    "a hard exit": ("import os; os._exit(0)", INVALID),
-    "a signal to itself": ("import os; os.kill(os.getpid(), 9)", "the parser ended with status -9"),
-    "a name that is no text": ('print(\'{"\\\\ud800": "passed"}\')', "which the output does not hold"),
-    "an endless output": ("while True: print('x' * 4096)", "the output limit ended the parser"),
-    "too much memory": ("x = b'x' * (2 << 30)", "MemoryError"),
-}
-
-
-@pytest.mark.parametrize("how", STRANGE)
-def test_output_that_is_no_map_of_statuses(copied, how):
-    parser, reason = STRANGE[how]
-    found = copied.step("test-parser", parser=f"{parser}\n")
-    assert found.passed is False
-    assert reason in found.reason
 
 
 def test_ids_of_a_megabyte(copied):
