@@ -1,0 +1,212 @@
+"""What a solver is given: a fresh repository of one commit, without the answer; and a search for leaks of it.
+
+Files come from the codebase state, not from a checkout, so there is nothing to strip: no remote, reflog, pack, tag or
+stash. Bytecode, built copies and editors' leavings are left out, and all files have one modification time.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import subprocess
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from types import CodeType
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import StoreError
+from pytest_ssr.quiet import recorded_warnings
+from pytest_ssr.snapshot import EPOCH_S
+
+_LEFT_OUT = ("*.pyc", "*.pyo", "*.orig", "*.rej", "*.whl", "*.diff", "*.patch", ".coverage", "*.swp", "*~")
+_LEFT_OUT_FOLDERS = ("__pycache__", "*.egg-info", "*.dist-info", ".eggs", ".ssr", ".git", ".pytest_cache", ".tox")
+_GIT = ("git", "-c", "core.hooksPath=/dev/null", "-c", "core.logAllRefUpdates=false", "-c", "gc.auto=0")
+_WHO = {
+    f"GIT_{who}_{what}": value
+    for who in ("AUTHOR", "COMMITTER")
+    for what, value in (("NAME", "ssr"), ("EMAIL", "ssr@localhost"), ("DATE", f"{EPOCH_S} +0000"))
+}
+_LEAST_CHARACTERS = 12
+_MOST_BYTES = 64 * 1024**2
+_MOST_LEAKS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Leak:
+    """One place where a line of the fix can be read."""
+
+    path: str
+    """The file; `archive!member` in an archive, `.git object` in a repository."""
+    text: str
+    """The line, or the name of the function whose bytecode it is."""
+
+
+def is_left_out(path: str) -> bool:
+    """Tell whether a file of a state is not given to a solver."""
+    *folders, name = PurePosixPath(path).parts
+    if any(fnmatchcase(f, p) for f in folders for p in _LEFT_OUT_FOLDERS):
+        return True
+    built = len(folders) > 1 and folders[0] == "build" and fnmatchcase(folders[1], "lib*")
+    return built or any(fnmatchcase(name, p) for p in _LEFT_OUT)
+
+
+def write_solver_tree(state: CodebaseState, folder: Path) -> None:
+    """Write a state into a new folder, as a repository of one commit; raises StoreError when that fails."""
+    snapshot = state.snapshot
+    try:
+        folder.mkdir(parents=True)
+        for path in sorted({*snapshot.files, *state.changes}):
+            entry = state.entry(path)
+            if entry is None or is_left_out(path):
+                continue
+            target = folder / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if entry.mode == 0o120000:
+                target.symlink_to(entry.data.decode())
+            else:
+                target.write_bytes(entry.data)
+                target.chmod(entry.mode & 0o777)
+            os.utime(target, (EPOCH_S, EPOCH_S), follow_symlinks=False)
+        for words in (
+            ["init", "-q", "-b", "main"],
+            ["add", "-A", "-f"],
+            ["commit", "-q", "--no-verify", "-m", "start"],
+        ):
+            _git(folder, *words)
+        for made in (folder / ".git").rglob("*"):
+            os.utime(made, (EPOCH_S, EPOCH_S), follow_symlinks=False)
+        for part in ("hooks", "info", "description", "COMMIT_EDITMSG"):
+            subprocess.run(["rm", "-rf", str(folder / ".git" / part)], check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        raise StoreError(f"the solver's tree {folder} cannot be written: {said.decode(errors='replace')}") from None
+
+
+def _git(folder: Path, *words: str) -> bytes:
+    environment = {"PATH": os.environ.get("PATH", ""), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", **_WHO}
+    command = [*_GIT, "-C", str(folder), *words]
+    return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
+
+
+def leaks(artifact: BugArtifact, original: CodebaseState, places: Sequence[Path]) -> list[Leak]:
+    """Search places, and the archives, repositories and bytecode in them, for lines of the fix.
+
+    A line counts that the fix adds, that is long enough to tell, and that the weakened state holds nowhere. A changed
+    function counts by its bytecode as well. Files that cannot be read are no leak: the solver reads as we do.
+    """
+    weakened = original.apply(artifact.bug).apply(artifact.weaken)
+    wanted = _Wanted(original, weakened, artifact)
+    found: dict[Leak, None] = {}
+    for place in places:
+        for path in _files(place):
+            for name, data in _contents(path):
+                for text in wanted.held_by(data):
+                    found[Leak(name, text)] = None
+                    if len(found) >= _MOST_LEAKS:
+                        return list(found)
+    return list(found)
+
+
+class _Wanted:
+    """The lines and the bytecode that nobody may find."""
+
+    def __init__(self, original: CodebaseState, weakened: CodebaseState, artifact: BugArtifact) -> None:
+        given = [p for p in {*original.snapshot.files, *weakened.changes} if not is_left_out(p)]
+        held = b"\n".join(e.data for p in given if (e := weakened.entry(p)) is not None)
+        lines: dict[bytes, None] = {}
+        self._codes: dict[bytes, str] = {}
+        for path in artifact.bug.paths:
+            old, new = original.entry(path), weakened.entry(path)
+            before = set(_stripped(new.data)) if new is not None else set()
+            for line in _stripped(old.data) if old is not None else ():
+                if line not in before and len(line) >= _LEAST_CHARACTERS and line not in held:
+                    lines[line] = None
+            if old is not None and path.endswith(".py"):
+                known = {code.co_code for code in _codes(new.data if new is not None else b"")}
+                for code in _codes(old.data):
+                    if code.co_code not in known and len(code.co_code) > 4 * _LEAST_CHARACTERS:
+                        self._codes[code.co_code] = code.co_name
+        self._pattern = re.compile(b"|".join(map(re.escape, lines))) if lines else None
+
+    def held_by(self, data: bytes) -> Iterator[str]:
+        """Return what of it some bytes hold."""
+        if self._pattern is not None:
+            yield from dict.fromkeys(m.decode(errors="replace") for m in self._pattern.findall(data))
+        for code, name in self._codes.items():
+            if code in data:
+                yield f"the bytecode of {name}"
+
+
+def _stripped(data: bytes) -> list[bytes]:
+    return [line.strip() for line in data.splitlines()]
+
+
+def _codes(data: bytes) -> Iterator[CodeType]:
+    """Return the code objects of a file, inner ones too."""
+    with recorded_warnings():
+        try:
+            waiting = [compile(data, "", "exec", dont_inherit=True)]
+        except (SyntaxError, ValueError, RecursionError):
+            return
+    while waiting:
+        code = waiting.pop()
+        inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+        waiting += inner
+        if code.co_name != "<module>":
+            yield code
+
+
+def _files(place: Path) -> Iterator[Path]:
+    if place.is_file():
+        yield place
+    for folder, folders, names in os.walk(place):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(folder, name)
+            if path.is_file() and not path.is_symlink() and path.stat().st_size <= _MOST_BYTES:
+                yield path
+
+
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Return a file's content, and that of an archive's or a repository's members."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return
+    yield str(path), data
+    try:
+        if data.startswith(b"PK"):
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                for member in archive.infolist():
+                    if member.file_size <= _MOST_BYTES:
+                        yield f"{path}!{member.filename}", archive.read(member)
+        elif path.name.endswith((".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")):
+            with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+                for item in tar:
+                    stream = tar.extractfile(item) if item.isfile() and item.size <= _MOST_BYTES else None
+                    if stream is not None:
+                        yield f"{path}!{item.name}", stream.read()
+        elif data.startswith(b"\x1f\x8b"):
+            yield f"{path}!", gzip.decompress(data)
+        elif re.fullmatch(r"[0-9a-f]{38}|[0-9a-f]{62}", path.name) and "objects" in path.parts:
+            yield f"{path} (git object)", zlib.decompress(data)
+        elif path.suffix == ".pack":
+            yield from _packed(path)
+    except (OSError, EOFError, ValueError, RuntimeError, zipfile.BadZipFile, tarfile.TarError, zlib.error):
+        return
+
+
+def _packed(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Return the objects of the repository that a pack belongs to."""
+    repository = path.parents[2]
+    command = [*_GIT, f"--git-dir={repository}", "cat-file", "--batch-all-objects", "--batch", "--buffer"]
+    done = subprocess.run(command, capture_output=True, check=False)
+    yield f"{repository} (packed objects)", done.stdout

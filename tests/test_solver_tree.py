@@ -1,0 +1,130 @@
+"""What a solver is given holds no answer; where an answer can be read, it is found."""
+
+from __future__ import annotations
+
+import gzip
+import py_compile
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import StoreError
+from pytest_ssr.patch import FileEntry, make_patch
+from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.solver_tree import leaks, write_solver_tree
+
+CODE = "def total(prices, rate):\n    net = sum(prices)\n    return net + net * rate / 100 - len(prices) * 0.25\n"
+BUGGY = "def total(prices, rate):\n    net = sum(prices)\n    return net\n"
+LINE = "return net + net * rate / 100 - len(prices) * 0.25"
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> tuple[CodebaseState, BugArtifact]:
+    project = tmp_path / "project"
+    files = {"shop.py": CODE, "test_shop.py": "import shop\n", "shop.py.orig": CODE, "build/lib/shop.py": CODE}
+    files |= {"shop.egg-info/PKG-INFO": CODE, "run.sh": "true\n", "old.diff": CODE}
+    for name, text in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    (project / "run.sh").chmod(0o755)
+    (project / "link").symlink_to("run.sh")
+    (tmp_path / "trees").mkdir()
+    original = CodebaseState(take_snapshot(project, tmp_path / "trees"))
+    bug = make_patch({"shop.py": (original.entry("shop.py"), FileEntry(BUGGY.encode(), 0o100644))})
+    weaken = make_patch({"test_shop.py": (original.entry("test_shop.py"), FileEntry(b"\n", 0o100644))})
+    return original, BugArtifact(b"", ("test_shop.py",), b"", bug, weaken)
+
+
+def git(tree: Path, *words: str) -> str:
+    return subprocess.run(["git", "-C", tree, *words], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_the_tree_is_one_commit_and_holds_no_answer(made: tuple[CodebaseState, BugArtifact], tmp_path: Path) -> None:
+    original, artifact = made
+    tree = tmp_path / "solver"
+    write_solver_tree(original.apply(artifact.bug).apply(artifact.weaken), tree)
+    assert git(tree, "rev-list", "--all", "--count") == "1"
+    assert git(tree, "status", "--porcelain", "--ignored") == ""
+    assert git(tree, "ls-files").split() == ["link", "run.sh", "shop.py", "test_shop.py"]
+    assert git(tree, "remote") == git(tree, "tag") == git(tree, "stash", "list") == ""
+    assert not (tree / ".git" / "logs").exists()
+    assert (tree / "shop.py").read_text() == BUGGY
+    assert (tree / "run.sh").stat().st_mode & 0o777 == 0o755
+    assert {p.lstat().st_mtime for p in tree.iterdir() if p.name != ".git"} == {1_000_000_000}
+    assert leaks(artifact, original, [tree]) == []
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_solver_tree(original, tree)
+
+
+def _pack(folder: Path) -> None:
+    subprocess.run(["git", "init", "-q", folder / "repository"], check=True)
+    (folder / "repository" / "shop.py").write_text(CODE)
+    git(folder / "repository", "add", ".")
+    git(folder / "repository", "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "-m", "old")
+    git(folder / "repository", "gc", "-q", "--prune=now")
+    (folder / "repository" / "shop.py").unlink()
+
+
+def _loose(folder: Path) -> None:
+    _pack(folder)
+    (pack,) = (folder / "repository" / ".git" / "objects" / "pack").glob("*.pack")
+    moved = folder / "moved.pack"
+    for part in pack.parent.iterdir():
+        shutil.move(part, moved if part == pack else folder / part.name)
+    with moved.open("rb") as stream:
+        subprocess.run(["git", "-C", folder / "repository", "unpack-objects", "-q"], stdin=stream, check=True)
+    moved.unlink()
+
+
+def _bytecode(folder: Path) -> None:
+    (folder / "shop.py").write_text(CODE)
+    py_compile.compile(str(folder / "shop.py"), cfile=str(folder / "shop.pyc"))
+    (folder / "shop.py").unlink()
+
+
+def _wheel(folder: Path) -> None:
+    with zipfile.ZipFile(folder / "shop.whl", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("shop.py", CODE)
+
+
+def _archive(folder: Path) -> None:
+    (folder / "shop.py").write_text(CODE)
+    with tarfile.open(folder / "shop.tar.gz", "w:gz") as archive:
+        archive.add(folder / "shop.py", "shop-1/shop.py")
+    (folder / "shop.py").unlink()
+
+
+@pytest.mark.parametrize(
+    ("plant", "where", "text"),
+    [
+        (lambda f: (f / "shop.py").write_text(f"x = 1\n\t{LINE}  \n"), "shop.py", LINE),
+        (_wheel, "shop.whl!shop.py", LINE),
+        (_archive, "shop.tar.gz!shop-1/shop.py", LINE),
+        (lambda f: (f / "notes").write_bytes(gzip.compress(CODE.encode())), "notes!", LINE),
+        (_bytecode, "shop.pyc", "the bytecode of total"),
+        (_pack, "repository/.git (packed objects)", LINE),
+        (_loose, "(git object)", LINE),
+    ],
+)
+def test_a_leak_is_found(made: tuple[CodebaseState, BugArtifact], tmp_path: Path, plant, where: str, text: str) -> None:
+    original, artifact = made
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    (place / "other.py").write_text("x = 1\n" * 1000)
+    assert leaks(artifact, original, [place]) == []
+    plant(place)
+    found = leaks(artifact, original, [place])
+    assert [leak.text for leak in found] == [text]
+    assert found[0].path.endswith(where)
+
+
+def test_what_the_solver_has_anyway_is_no_leak(made: tuple[CodebaseState, BugArtifact], tmp_path: Path) -> None:
+    original, artifact = made
+    (tmp_path / "place").write_text("    net = sum(prices)\n")
+    assert leaks(artifact, original, [tmp_path / "place", tmp_path / "absent"]) == []
