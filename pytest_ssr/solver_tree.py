@@ -122,7 +122,7 @@ class _Wanted:
         given = [p for p in {*original.snapshot.files, *weakened.changes} if not is_left_out(p)]
         held = b"\n".join(e.data for p in given if (e := weakened.entry(p)) is not None)
         lines: dict[bytes, None] = {}
-        self._codes: dict[bytes, str] = {}
+        self._codes: dict[bytes, CodeType] = {}
         for path in artifact.bug.paths:
             old, new = original.entry(path), weakened.entry(path)
             before = set(_stripped(new.data)) if new is not None else set()
@@ -133,16 +133,18 @@ class _Wanted:
                 known = {code.co_code for code in _codes(new.data if new is not None else b"")}
                 for code in _codes(old.data):
                     if code.co_code not in known and len(code.co_code) > 4 * _LEAST_CHARACTERS:
-                        self._codes[code.co_code] = code.co_name
+                        self._codes[code.co_code] = code
         self._pattern = re.compile(b"|".join(map(re.escape, lines))) if lines else None
 
     def held_by(self, data: bytes) -> Iterator[str]:
         """Return what of it some bytes hold."""
         if self._pattern is not None:
             yield from dict.fromkeys(m.decode(errors="replace") for m in self._pattern.findall(data))
-        for code, name in self._codes.items():
-            if code in data:
-                yield f"the bytecode of {name}"
+        for raw, code in self._codes.items():
+            # Short functions of other names have the same instructions.
+            names = (code.co_name, *code.co_names, *code.co_varnames)
+            if raw in data and all(name.encode() in data for name in names):
+                yield f"the bytecode of {code.co_name}"
 
 
 def _stripped(data: bytes) -> list[bytes]:
