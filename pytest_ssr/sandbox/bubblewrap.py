@@ -15,10 +15,10 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
+from typing import IO, Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
-from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox import folders, seccomp
 from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
@@ -57,7 +57,8 @@ class BubblewrapProvider:
         if fault:
             return Availability(False, fault, remedy())
         view = "overlay views" if overlay_works() else "copied views (overlay mounts are refused here)"
-        return Availability(True, f"{version()}, no network, no home, {view}")
+        calls = "system calls filtered" if seccomp.is_known_here() else "system calls not filtered on this processor"
+        return Availability(True, f"{version()}, no network, no home, {calls}, {view}")
 
     def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> BubblewrapSandbox:
         """Open a sandbox whose view of the tree appears at `mount_at`."""
@@ -138,24 +139,18 @@ class BubblewrapSandbox(FolderBacked):
         self._require_open()
         folders.prepare_scratch(self._scratch)
         told, telling = os.pipe()
-        try:
+        with os.fdopen(told, "rb") as reports:
             # Two mounts of one upper directory at a time are undefined.
-            with self._lock:
+            with os.fdopen(telling, "wb"), seccomp.descriptor(namespaces=False) as calls, self._lock:
                 result = run(
-                    self._command(inner, env, telling),
+                    self._command(inner, env, calls, telling),
                     env=_ENV,
                     stdin=stdin,
                     limits=limits,
                     written=self._written,
-                    pass_fds=(telling,),
+                    pass_fds=(telling, calls),
                 )
-            os.close(telling)
-            telling = -1
-            code = _exit_code(told)
-        finally:
-            os.close(told)
-            if telling >= 0:
-                os.close(telling)
+            code = _exit_code(reports)
         if result.limit is not None:
             return result
         if code is None:
@@ -168,25 +163,31 @@ class BubblewrapSandbox(FolderBacked):
         self._require_open()
         folders.prepare_scratch(self._scratch)
         self._lock.acquire()
-        return Conversation(
-            self._command(inner, env, None),
-            env=_ENV,
-            limits=limits,
-            written=self._written,
-            ended=self._lock.release,
-        )
+        # A server of ours gives each of its forks a namespace and a mount.
+        with seccomp.descriptor(namespaces=True) as calls:
+            return Conversation(
+                self._command(inner, env, calls, None),
+                env=_ENV,
+                limits=limits,
+                written=self._written,
+                pass_fds=(calls,),
+                ended=self._lock.release,
+            )
 
     def _written(self) -> int:
         return folders.disk_bytes(self._upper, self._scratch) - self._copied
 
-    def _command(self, inner: Sequence[str], env: Mapping[str, str] | None, telling: int | None) -> list[str]:
+    def _command(
+        self, inner: Sequence[str], env: Mapping[str, str] | None, calls: int, telling: int | None
+    ) -> list[str]:
         variables = {**folders.environment(_SCRATCH), **(env or {})}
-        return [*launcher(self._folder, overlay=self._overlay), *self._bwrap(variables, telling), *inner]
+        return [*launcher(self._folder, overlay=self._overlay), *self._bwrap(variables, calls, telling), *inner]
 
-    def _bwrap(self, variables: Mapping[str, str], telling: int | None) -> list[str]:
+    def _bwrap(self, variables: Mapping[str, str], calls: int, telling: int | None) -> list[str]:
         words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]
         words += ["--uid", "1000", "--gid", "1000", "--clearenv"]
         words += ["--json-status-fd", str(telling)] if telling is not None else []
+        words += ["--seccomp", str(calls)] if seccomp.is_known_here() else []
         for name, value in variables.items():
             words += ["--setenv", name, value]
         words += [*kernel_mounts(), *system_binds(self._folder / "etc")]
@@ -227,14 +228,13 @@ def _checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(path for path in readable if not Path(os.path.normpath(path)).is_relative_to("/usr"))
 
 
-def _exit_code(told: int) -> int | None:
+def _exit_code(reports: IO[bytes]) -> int | None:
     """Return how the command ended as bubblewrap tells it, negative for a signal; None when it was not started."""
-    with open(told, "rb", closefd=False) as file:
-        for line in file.read().splitlines():
-            code = json.loads(line).get("exit-code")
-            if code is not None:
-                # bubblewrap reports a signal as a shell does.
-                return 128 - int(code) if 128 < code <= 192 else int(code)
+    for line in reports:
+        code = json.loads(line).get("exit-code")
+        if code is not None:
+            # bubblewrap reports a signal as a shell does.
+            return 128 - int(code) if 128 < code <= 192 else int(code)
     return None
 
 

@@ -58,6 +58,7 @@ class Conversation:
         limits: Limits,
         written: Callable[[], int],
         marker: str = "",
+        pass_fds: Sequence[int] = (),
         ended: Callable[[], None] = lambda: None,
     ) -> None:
         """Start the command; raises SandboxError when that fails.
@@ -79,6 +80,7 @@ class Conversation:
                     stderr=self._errors,
                     env=dict(env),
                     cwd="/",
+                    pass_fds=tuple(pass_fds),
                     start_new_session=True,
                 )
                 .result()

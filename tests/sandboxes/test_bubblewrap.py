@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import json
+import platform
+import sys
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import seccomp
 from pytest_ssr.sandbox.bubblewrap import BubblewrapProvider
 from pytest_ssr.sandbox.mounting import overlay_works
 from pytest_ssr.sandbox.protocol import Limits
@@ -79,3 +84,43 @@ def test_no_folder_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert BubblewrapProvider().probe().works
     assert list(tmp_path.iterdir()) == []
+
+
+CALLS = """
+import ctypes, errno, json, sys
+libc = ctypes.CDLL(None, use_errno=True)
+found = {}
+for name, number in json.loads(sys.argv[1]).items():
+    libc.syscall(number, 0, 0, 0, 0, 0, 0)
+    found[name] = ctypes.get_errno()
+libc.syscall(int(sys.argv[2]), 0x10000000, 0, 0, 0, 0)
+found["clone"] = ctypes.get_errno()
+libc.syscall(435, 0, 0)
+found["clone3"] = ctypes.get_errno()
+print(json.dumps(found))
+"""
+
+
+@pytest.mark.skipif(not seccomp.is_known_here(), reason="no filter is known for this processor")
+def test_calls_that_reach_into_the_kernel_are_refused(tmp_path: Path) -> None:
+    refused = {n: k for n, k in seccomp.refused(namespaces=False).items() if n != "syslog"}
+    clone = {"x86_64": 56, "aarch64": 220}[platform.machine()]
+    readable = [Path(sys.prefix), Path(sys.base_prefix)]
+    with BubblewrapProvider().open(tmp_path, mount_at="/w", readable=readable) as sandbox:
+        argv = [sys.executable, "-I", "-c", CALLS, json.dumps(refused), str(clone)]
+        found = json.loads(sandbox.exec(argv, limits=Limits()).stdout)
+        inner = sandbox.exec(["unshare", "--user", "true"], limits=Limits())
+    assert found.pop("clone3") == errno.ENOSYS
+    assert len(found) > 40
+    assert {n: e for n, e in found.items() if e != errno.EPERM} == {}
+    assert inner.exit_code != 0
+
+
+def test_a_server_may_make_namespaces_and_nothing_else() -> None:
+    both = set(seccomp.refused(namespaces=False)) - set(seccomp.refused(namespaces=True))
+    assert both >= {"unshare", "mount", "setns"}
+    assert "keyctl" in seccomp.refused(namespaces=True)
+    for namespaces in (False, True):
+        steps = len(seccomp.program(namespaces=namespaces)) / 8
+        assert steps.is_integer()
+        assert steps < 256
