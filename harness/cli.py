@@ -28,6 +28,7 @@ from pytest_ssr.errors import (
     StoreWriteError,
 )
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, end_like_an_interrupt
+from pytest_ssr.sandbox import SANDBOXES
 
 DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
 
@@ -229,8 +230,14 @@ def _add_doctor(commands_of: Any) -> None:
         commands_of,
         "doctor",
         commands.doctor,
-        "say which sandboxes work here, and what to install",
-        "ssr doctor",
+        "say which sandboxes work here, and what to install; or try one against the whole contract",
+        "ssr doctor --sandbox bubblewrap",
+    )
+    parser.add_argument(
+        "--sandbox",
+        default=None,
+        metavar="NAME",
+        help=f"try every promise of the contract on this one and say what it contains: {', '.join(SANDBOXES)}",
     )
     parser.add_argument("--python", type=Path, default=None, metavar="PATH", help="also look at this interpreter")
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.promises import tried
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
@@ -189,7 +190,9 @@ def _patch(path: Path) -> Patch:
 
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Say what works here; 0 when a sandbox that isolates does, else 1."""
+    """Say what works here; 0 when a sandbox that isolates does, else 1. With a name: 0 when it keeps every promise."""
+    if arguments.sandbox is not None:
+        return _doctor_of(arguments.sandbox, as_json=arguments.json)
     probes = probe_all()
     interpreter: Interpreter | None = None
     try:
@@ -218,6 +221,22 @@ def doctor(arguments: argparse.Namespace) -> int:
     if left:
         terminal.say(f"{'cleaned':11} {left} folders that killed runs had left")
     return DONE if isolates else NO
+
+
+def _doctor_of(name: str, *, as_json: bool) -> int:
+    terminal = Terminal(quiet=as_json)
+    found = tried(name, progress=lambda done, of: terminal.status(f"{name}: promise {min(done + 1, of)} of {of}"))
+    if as_json:
+        rows = [{"name": p.name, "says": p.says, "kept": p.kept, "why": p.why} for p in found]
+        print(json.dumps({"sandbox": name, "promises": rows}, indent=1))
+    for title, contains in (("what it keeps to", False), ("what it contains", True)):
+        rows_here = [p for p in found if p.contains is contains]
+        terminal.say(f"{name}: {title}: {sum(p.kept for p in rows_here)} of {len(rows_here)}")
+        for promise in rows_here:
+            terminal.say(f"  {'yes' if promise.kept else 'NO ':3}  {promise.says}", "valid" if promise.kept else "bad")
+            if promise.why:
+                terminal.say(f"       {promise.why}")
+    return DONE if all(p.kept for p in found) else NO
 
 
 def rule_settings(arguments: argparse.Namespace) -> RuleSettings:

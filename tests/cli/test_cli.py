@@ -115,9 +115,22 @@ def test_doctor_names_every_sandbox() -> None:
     assert found["process"]["works"] is True
 
 
+@pytest.mark.bubblewrap
+def test_doctor_tries_the_contract_on_the_spot() -> None:
+    done = ssr("doctor", "--sandbox", "bubblewrap")
+    assert done.returncode == 0, done.stdout
+    assert "NO" not in done.stdout
+    assert "  yes  Neither the network nor the host can be reached; an own loopback works.\n" in done.stdout
+    done = ssr("doctor", "--sandbox", "process", "--json")
+    assert done.returncode == 1
+    kept = {p["name"]: p["kept"] for p in json.loads(done.stdout)["promises"]}
+    assert {n for n, k in kept.items() if not k} == {n for n in kept if n.startswith("isolates_")} != set()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["doctor", "--sandbox", "no"], "there is no sandbox 'no'"),
         (["inject", "nowhere"], "nowhere"),
         (["inject", ".", "--count", "0"], "--count and --jobs must be at least 1"),
         (["inject", ".", "--sandbox", "no"], "there is no sandbox 'no'"),
