@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -21,12 +22,15 @@ from pytest_ssr.testing import SandboxContract
 
 
 class TestContract(SandboxContract):
-    isolates = True
+    isolates = {isolates}
 
     @pytest.fixture
     def provider(self):
         return load_provider({name!r})
 """
+# What does not isolate is not asked to: the attempt would reach the machine.
+_OPEN = {"process": "not tried: it isolates nothing"}
+_NOT_RUN = "it did not run"
 _PREFIXES = ("holds_", "isolates_")
 
 
@@ -65,14 +69,14 @@ def tried(name: str, *, progress: Callable[[int, int], None]) -> list[Promise]:
     load_provider(name)
     said = promises()
     with tempfile.TemporaryDirectory(prefix="ssr-doctor-") as folder:
-        (Path(folder) / "test_contract.py").write_text(_SUITE.format(name=name))
+        (Path(folder) / "test_contract.py").write_text(_SUITE.format(name=name, isolates=name not in _OPEN))
         command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=line", "-p", "no:cacheprovider", "-o", "addopts="]
         command += ["-c", os.devnull, "--rootdir", folder, "--junitxml=found.xml", "test_contract.py"]
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
-        assert process.stdout is not None
+        assert isinstance(process.stdout, io.BufferedReader)
         printed = bytearray()
         while piece := process.stdout.read1(4096):
             printed += piece
@@ -80,13 +84,13 @@ def tried(name: str, *, progress: Callable[[int, int], None]) -> list[Promise]:
             progress(sum(first.count(c) for c in (b".", b"F", b"E")), len(said))
         process.wait()
         try:
-            found = dict(_read(Path(folder) / "found.xml"))
+            found = dict.fromkeys((n for n in said if n.startswith("isolates_")), _OPEN.get(name, _NOT_RUN))
+            found |= dict(_read(Path(folder) / "found.xml"))
         except (OSError, ElementTree.ParseError):
             last = printed.decode(errors="replace").strip().splitlines()[-1:]
             raise SandboxError(f"the contract suite does not run here: {' '.join(last)}") from None
-    return [
-        Promise(n, text, not found.get(n, "it did not run"), found.get(n, "it did not run")) for n, text in said.items()
-    ]
+    why = {n: found.get(n, _NOT_RUN) for n in said}
+    return [Promise(n, text, not why[n], why[n]) for n, text in said.items()]
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
