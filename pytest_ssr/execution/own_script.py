@@ -16,7 +16,7 @@ _SCRIPT = """\
 # Runs the oracle tests from the repository root, verbosely, and prints each test's id and outcome on a line of its own.
 set -u
 export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
-plugin="$(mktemp -d)"
+plugin="$(mktemp -d)" || exit 1
 trap 'rm -rf "$plugin"' EXIT
 cat > "$plugin/ssr_lines.py" <<'PLUGIN'
 import json, os
