@@ -55,4 +55,4 @@ def _pretended(case: Case, failing: frozenset[str]) -> str:
     others = case.stable - failing
     files = case.oracle_files(case.original)
     canaries = Canaries(case.bench, files, failing, others, chance, like_s=case.original_seconds or None)
-    return canaries.pretended(case.buggy, failing, others, chance)
+    return canaries.pretended(case.buggy, failing, others)

@@ -1,15 +1,15 @@
 """Whether a green run is believed: twins of its tests are planted, and each must do what it does on the original.
 
-A process that runs a patch can report whatever the patch likes, over any channel. It cannot know which of the tests
-are twins, nor what they expect: names, values and places are drawn anew for each grade, and what each twin must do is
-seen on the original, in a process that the patch is not in. A run where everything passes is a forgery, and one where
-only the tests of known names pass is one as well. Out of reach is a patch that answers the known inputs by a table.
+A process that runs a patch can report whatever the patch likes, over any channel. Names, values and places of the twins
+are drawn anew for each grade; what each must do is seen on the original, with the very same files and hash seed, in a
+process that the patch is not in. A run where everything passes is a forgery, and one where only the tests of known
+names pass is one as well. Code that recognises a test under another name gives itself away by `values`.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,10 +19,9 @@ from pytest_ssr.grading.twins import Function, Garden, Planted
 from pytest_ssr.outcomes import Outcome, SuiteRun
 from pytest_ssr.patch import FileEntry
 
-_MOST_FUNCTIONS, _MOST_OTHERS, _MOST_SITES = 12, 6, 3
+_MOST_FUNCTIONS, _MOST_OTHERS = 12, 6
 _FAILED = (Outcome.FAILED, Outcome.ERROR)
 _T = TypeVar("_T")
-_Place = tuple[Function, int | None, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +32,27 @@ class Opinion:
     """Why the outcomes cannot be true; empty when nothing speaks against them."""
     failed: str = ""
     """Why the tests do not pass, though they seemed to."""
-    fault: str = ""
-    """Why the run proves nothing."""
-    must_pass: int = 0
-    """Twins that had to pass."""
-    must_fail: int = 0
-    """Twins that had to fail."""
+    doubt: str = ""
+    """A test that demands another value and passes: it was not reached, or the value is equal to everything."""
+    unasked: tuple[str, ...] = ()
+    """FAIL_TO_PASS functions, of those drawn, that have no twin which must pass and does on the original."""
+    certain: bool = True
+    """Whether any twin that must fail does on the original."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Compared:
+    """Two runs of the same planted files, on the original and on another state."""
+
+    planted: Planted
+    reference: SuiteRun
+    run: SuiteRun
+    expected: Mapping[str, bool]
+    """By id of the twins that do on the original what they must: whether that is to pass."""
 
 
 class Canaries:
-    """The twins of one artifact's tests, proven on the original."""
+    """The twins of one artifact's tests."""
 
     def __init__(
         self,
@@ -54,54 +64,62 @@ class Canaries:
         *,
         like_s: float | None = None,
     ) -> None:
-        """Run the twins on the original; raises SandboxError when the sandbox breaks."""
-        self._bench, self._files, self._like_s = bench, tuple(files), like_s
+        """Draw the functions to have twins."""
+        self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
-        real = Garden(texts, fail_to_pass).functions
-        others = [f for f in Garden(texts, pass_to_pass).functions if f not in real]
-        chosen = [*_some(real, _MOST_FUNCTIONS, chance), *_some(others, _MOST_OTHERS, chance)]
-        ids = [f.id_of(f.chain[-1]) for f in chosen if f.chain]
-        self._garden = Garden(texts, ids)
-        everything = self._garden.sites
-        # The last site, an assertion at the end, is there for the tests that have no other.
-        numbers = {f: list(range(len(sites))) for f, sites in everything.items()}
-        wanted = {f: [None, *_some(n[:-1], _MOST_SITES, chance), *n[-1:]] for f, n in numbers.items()}
-        self._good: frozenset[_Place] = frozenset()
-        for functions in (list(everything), [f for f in everything if not f.chain]):
-            planted = self._garden.plant({f: wanted[f] for f in functions}, chance)
-            self._proof = self._run(bench.original, planted, hash_seed=0)
-            self._good = frozenset(_as_they_must(self._proof, planted))
-            if self._good:
-                break
+        real = [f for f in Garden(texts, fail_to_pass).functions if f.chain]
+        others = [f for f in Garden(texts, pass_to_pass).functions if f.chain and f not in real]
+        self._real = _some(real, _MOST_FUNCTIONS, chance)
+        self._never = {i.partition("[")[0] for i in fail_to_pass} - {f.id_of(f.chain[-1]) for f in real}
+        chosen = [*self._real, *_some(others, _MOST_OTHERS, chance)]
+        self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen])
 
-    @property
-    def are_there(self) -> bool:
-        """Whether any twin does what it must on the original."""
-        return bool(self._good)
+    def opinion(self, state: CodebaseState, tests: Collection[str]) -> Opinion:
+        """Run a state's tests with twins among them; `tests` have passed without. Raises SandboxError."""
+        found = self._compared(state)
+        if found.reference.fault:
+            # Further tests end the run on the original as well.
+            return Opinion(
+                unasked=tuple(sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real})), certain=False
+            )
+        if found.run.fault:
+            return Opinion(failed=f"with further tests among them, the run ended otherwise: {found.run.fault}")
+        asked: set[Function] = set()
+        failed = doubt = ""
+        for name, must_pass in sorted(found.expected.items()):
+            twin, result = found.planted.twin_of(name), found.run.results.get(name)
+            assert twin is not None
+            if result is None:
+                failed = failed or f"{name}, which was added for this grade, did not run"
+            elif not must_pass and result.outcome not in _FAILED:
+                what = f"{name}, which was added for this grade and must fail, {result.outcome}"
+                if twin.site == len(self._garden.sites[twin.function]) - 1:
+                    return Opinion(forged=what)
+                doubt = what
+            elif must_pass and not result.outcome.is_pass:
+                failed = failed or f"{name}, a test under another name, {result.outcome}"
+            elif must_pass:
+                asked.add(twin.function)
+        if failed:
+            return Opinion(failed=failed)
+        lost = [i for i in sorted(tests) if i in found.reference.passing and i not in found.run.passing]
+        if lost:
+            return Opinion(failed=f"with further tests among them, {lost[0]} does not pass")
+        unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
+        return Opinion(doubt=doubt, unasked=tuple(unasked), certain=not all(found.expected.values()))
 
-    def opinion(self, state: CodebaseState, tests: Collection[str], chance: random.Random) -> Opinion:
-        """Run a state's tests with fresh twins among them; `tests` have passed without."""
-        planted = self._drawn(chance)
-        run = self._run(state, planted, hash_seed=chance.randint(3, 1000))
-        if run.fault:
-            return Opinion(fault=f"with further tests among them, the run ended otherwise: {run.fault}")
-        return self._judged(run, planted, tests)
-
-    def pretended(
-        self, state: CodebaseState, failing: Collection[str], passing: Collection[str], chance: random.Random
-    ) -> str:
+    def pretended(self, state: CodebaseState, failing: Collection[str], passing: Collection[str]) -> str:
         """Return why tests that fail on a state do not fail by its code; empty where nothing speaks for that."""
-        planted = self._drawn(chance)
-        run = self._run(state, planted, hash_seed=chance.randint(3, 1000))
+        found = self._compared(state)
         like_the_test = unlike = 0
-        for name, must_pass in sorted(self._expected(planted).items()):
-            twin, result = planted.twin_of(name), run.results.get(name)
+        for name, must_pass in sorted(found.expected.items()):
+            twin, result = found.planted.twin_of(name), found.run.results.get(name)
             assert twin is not None
             real = twin.function.id_of(twin.function.chain[-1]) + _parameters(name) if twin.function.chain else ""
             passes = result is not None and result.outcome.is_pass
-            if passes and not must_pass:
+            if passes and not must_pass and twin.site == len(self._garden.sites[twin.function]) - 1:
                 return f"on the buggy state {name}, which was added and must fail, passes"
-            if must_pass and real in passing and not passes and not run.fault:
+            if must_pass and real in passing and not passes and not found.run.fault:
                 return f"on the buggy state {name}, which was added, does not pass as {real} does"
             if must_pass and real in failing:
                 like_the_test, unlike = like_the_test + (not passes), unlike + passes
@@ -109,58 +127,39 @@ class Canaries:
             return "on the buggy state the failing tests pass under other names: it is not the code that fails"
         return ""
 
-    def _drawn(self, chance: random.Random) -> Planted:
-        """Plant for each function one twin that must pass and one that must fail, where there are such."""
-        by_function: dict[Function, set[int | None]] = {}
-        for function, site, _ in sorted(self._good, key=repr):
-            by_function.setdefault(function, set()).add(site)
-        wanted: dict[Function, list[int | None]] = {}
-        for function, sites in by_function.items():
-            failing = sorted(s for s in sites if s is not None)
-            drawn = [chance.choice(failing[:-1] or failing)] if failing else []
-            wanted[function] = [*drawn, *([None] if None in sites else [])]
-            chance.shuffle(wanted[function])
-        return self._garden.plant(wanted, chance)
+    def _compared(self, state: CodebaseState) -> _Compared:
+        everything = self._garden.functions
+        hash_seed = self._chance.randint(3, 1000)
+        for functions in (everything, [f for f in everything if not f.chain]):
+            planted = self._garden.plant({f: self._drawn(f) for f in functions}, self._chance)
+            reference = self._run(self._bench.original, planted, hash_seed, self._like_s)
+            expected = _as_they_must(reference, planted)
+            if not all(expected.values()):
+                break
+        run = self._run(state, planted, hash_seed, max(self._like_s or 0.0, reference.seconds))
+        return _Compared(planted, reference, run, expected)
 
-    def _judged(self, run: SuiteRun, planted: Planted, tests: Collection[str]) -> Opinion:
-        counts = {True: 0, False: 0}
-        expected = self._expected(planted)
-        for name, must_pass in sorted(expected.items()):
-            counts[must_pass] += 1
-            result = run.results.get(name)
-            if result is None:
-                return Opinion(forged=f"{name}, which was added for this grade, did not run")
-            if not must_pass and result.outcome not in _FAILED:
-                return Opinion(forged=f"{name}, which was added for this grade and must fail, {result.outcome}")
-            if must_pass and not result.outcome.is_pass:
-                return Opinion(failed=f"{name}, a test under another name, {result.outcome}")
-        lost = [i for i in sorted(tests) if i in self._proof.passing and i not in run.passing]
-        if lost:
-            return Opinion(failed=f"with further tests among them, {lost[0]} does not pass")
-        return Opinion(must_pass=counts[True], must_fail=counts[False])
+    def _drawn(self, function: Function) -> list[int | None]:
+        """Draw how the twins of a function are: one that must pass, and one or two that must fail."""
+        last = len(self._garden.sites[function]) - 1
+        # The last site, an assertion at the end, is reached whatever the others say.
+        drawn: list[int | None] = [None, last, *([self._chance.randrange(last)] if last else [])]
+        self._chance.shuffle(drawn)
+        return drawn
 
-    def _expected(self, planted: Planted) -> Mapping[str, bool]:
-        """Return by id whether a twin must pass."""
-        found = {}
-        for base, twin in planted.twins.items():
-            for function, site, parameters in self._good:
-                if (function, site) == (twin.function, twin.site):
-                    found[base + parameters] = twin.site is None
-        return found
-
-    def _run(self, state: CodebaseState, planted: Planted, *, hash_seed: int) -> SuiteRun:
-        entries = {p: FileEntry(data, _mode(self._bench, p)) for p, data in planted.files.items()}
-        run, _ = self._bench.suite(
-            state.replace(entries), self._files, hash_seed=hash_seed, like_s=self._like_s, fresh=True
-        )
-        return run
+    def _run(self, state: CodebaseState, planted: Planted, hash_seed: int, like_s: float | None) -> SuiteRun:
+        entries = {p: FileEntry(d, e.mode) for p, d in planted.files.items() if (e := self._bench.original.entry(p))}
+        return self._bench.suite(state.replace(entries), self._files, hash_seed=hash_seed, like_s=like_s, fresh=True)[0]
 
 
-def _as_they_must(run: SuiteRun, planted: Planted) -> Iterator[_Place]:
+def _as_they_must(run: SuiteRun, planted: Planted) -> dict[str, bool]:
+    """Return the twins that do what they must, and whether that is to pass."""
+    found = {}
     for name, result in run.results.items() if not run.fault else ():
         twin = planted.twin_of(name)
         if twin is not None and (result.outcome.is_pass if twin.site is None else result.outcome in _FAILED):
-            yield twin.function, twin.site, _parameters(name)
+            found[name] = twin.site is None
+    return found
 
 
 def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
@@ -169,9 +168,3 @@ def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
 
 def _parameters(name: str) -> str:
     return name[name.index("[") :] if "[" in name else ""
-
-
-def _mode(bench: Workbench, path: str) -> int:
-    entry = bench.original.entry(path)
-    assert entry is not None
-    return entry.mode

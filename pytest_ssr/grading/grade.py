@@ -18,8 +18,8 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.canaries import Canaries
-from pytest_ssr.grading.inputs import difference
 from pytest_ssr.grading.suspicion import suspicions
+from pytest_ssr.grading.values import Values
 from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
 from pytest_ssr.patch import Patch
 from pytest_ssr.surface import is_test_surface
@@ -140,6 +140,7 @@ class _Grading:
         forged, flags = False, tuple(flags)
         if not reason and not trusted:
             reason = self._unlike_the_original(evidence)
+            flags += self._too_quick(evidence)
             if not reason:
                 reason, forged, more = self._doubt(state, suspicious=any(f.startswith("suspicious") for f in flags))
                 flags += more
@@ -155,7 +156,7 @@ class _Grading:
         )
 
     def _unlike_the_original(self, evidence: SuiteRun) -> str:
-        """Compare what ran with what runs on the original: ids, the exit status, the time it took."""
+        """Compare what ran with what runs on the original: ids, and the exit status with the outcomes."""
         reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
         gone, new = (
             set(reference.collected) - set(evidence.collected),
@@ -167,38 +168,44 @@ class _Grading:
         failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in evidence.results.values())
         if evidence.status is RunStatus.COMPLETED and bool(failed) != (evidence.exit_code == 1):
             return f"the exit status {evidence.exit_code} and {failed} reported failures cannot both be true"
-        spent = sum(r.duration_s for r in evidence.results.values())
-        usual = sum(r.duration_s for i, r in reference.results.items() if i in evidence.results)
-        if usual > _LONG_S and spent < _QUICK * usual:
-            return f"the tests say that they took {spent:.2f} s; on the original it is {usual:.1f} s"
         return ""
+
+    def _too_quick(self, evidence: SuiteRun) -> tuple[str, ...]:
+        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
+        spent, usual = (sum(r.duration_s for r in run.results.values()) for run in (evidence, reference))
+        if usual > _LONG_S and spent < _QUICK * usual:
+            return (f"suspicious: the tests took {spent:.2f} s; on the original {usual:.1f} s",)
+        return ()
 
     def _doubt(self, state: CodebaseState, *, suspicious: bool) -> tuple[str, bool, tuple[str, ...]]:
         """Return why a run in which all passed is not believed, whether that is a forgery, and further flags."""
         chance = random.SystemRandom()
         tests = self._fail_to_pass | self._pass_to_pass
-        canaries = self._canaries(chance)
-        flags = (
-            () if canaries.are_there else ("no further test could be added to these: the outcomes are less certain",)
-        )
-        for _ in range((2 if suspicious else 1) if canaries.are_there else 0):
-            opinion = canaries.opinion(state, tests, chance)
-            if opinion.forged:
-                return f"forged: {opinion.forged}", True, flags
-            if opinion.failed or opinion.fault:
-                return opinion.failed or opinion.fault, False, flags
-        if not suspicious and canaries.are_there:
-            return "", False, flags
-        apart = self._in_parts(state, chance)
-        return apart or difference(self._bench, state, self._files, self._fail_to_pass, chance), False, flags
+        sets = (self._files, self._fail_to_pass, self._pass_to_pass)
+        opinion = Canaries(self._bench, *sets, chance, like_s=self._like_s).opinion(state, tests)
+        if opinion.forged or opinion.failed:
+            why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
+            return why, bool(opinion.forged), ()
+        answer = self._values(chance).answer(state)
+        if answer.forged or answer.unrepaired:
+            why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
+            return why, bool(answer.forged), ()
+        if opinion.doubt and not answer.compared:
+            return opinion.doubt, False, ()
+        flags = []
+        if opinion.unasked:
+            flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
+        if not answer.compared:
+            flags.append("less certain: the tests compare no value that shows the bug and can be written down")
+        apart = self._in_parts(state, chance) if suspicious or opinion.unasked or not opinion.certain else ""
+        return apart, False, tuple(flags)
 
-    def _canaries(self, chance: random.Random) -> Canaries:
-        key = ("canaries", tuple(self._files), self._fail_to_pass, self._pass_to_pass)
+    def _values(self, chance: random.Random) -> Values:
+        key = ("values", self._artifact.bug.data, tuple(self._files), self._fail_to_pass)
         if key not in self._bench.memo:
-            self._bench.memo[key] = Canaries(
-                self._bench, self._files, self._fail_to_pass, self._pass_to_pass, chance, like_s=self._like_s
-            )
-        found: Canaries = self._bench.memo[key]
+            buggy = self._bench.original.apply(self._artifact.bug)
+            self._bench.memo[key] = Values(self._bench, buggy, self._files, self._fail_to_pass, chance)
+        found: Values = self._bench.memo[key]
         return found
 
     def _in_parts(self, state: CodebaseState, chance: random.Random) -> str:

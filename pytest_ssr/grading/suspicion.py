@@ -8,7 +8,6 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Collection, Iterator
-from difflib import SequenceMatcher
 from pathlib import PurePosixPath
 
 from pytest_ssr.codebase import CodebaseState
@@ -51,7 +50,7 @@ _CHANGING = frozenset(
         *("sys.setprofile", "sys.settrace"),
     )
 )
-_SMALL = 2
+_SMALL, _LARGE, _MOST_BYTES = 2, 10**300, 500_000
 _MOST = 20
 
 
@@ -107,13 +106,21 @@ def _changing(tree: ast.Module | None) -> Iterator[str]:
 
 
 def _added(old: bytes, new: bytes) -> frozenset[int]:
-    """Return the numbers of the lines of the new text that the old one has not."""
-    a, b = old.splitlines(), new.splitlines()
-    matcher = SequenceMatcher(None, a, b, autojunk=False)
-    return frozenset(n + 1 for tag, _, _, j, k in matcher.get_opcodes() if tag != "equal" for n in range(j, k))
+    """Return the numbers of the lines of the new text that the old one has not, wherever they are."""
+    left = Counter(line.strip() for line in old.splitlines())
+    found = set()
+    for number, line in enumerate(new.splitlines(), 1):
+        text = line.strip()
+        if left[text]:
+            left[text] -= 1
+        elif text:
+            found.add(number)
+    return frozenset(found)
 
 
 def _parsed(data: bytes) -> ast.Module | None:
+    if len(data) > _MOST_BYTES:
+        return None
     with recorded_warnings():
         try:
             return ast.parse(data)

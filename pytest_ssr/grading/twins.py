@@ -8,9 +8,12 @@ another exception, or ends with an assertion that does not hold.
 from __future__ import annotations
 
 import ast
+import io
 import random
 import re
 import string
+import textwrap
+import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +22,7 @@ from pytest_ssr.weakening.definitions import definitions_of, find_class
 from pytest_ssr.weakening.text import Definition, Lines, begin, first_line, read_lines
 
 _WORDS = ("again", "empty", "first", "given", "large", "many", "nested", "plain", "second", "values")
+_LARGE = 10**300
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
 Vary = Callable[[bytes, random.Random], bytes]
 
@@ -86,7 +90,7 @@ class Garden:
 
     def __init__(self, files: Mapping[str, bytes], tests: Collection[str]) -> None:
         """tests: node ids; those of other files have no twins."""
-        self._lines = {path: found for path, data in files.items() if (found := read_lines(data)) is not None}
+        self._lines = {p: found for p, data in files.items() if (found := read_lines(_in_utf8(data))) is not None}
         self._nodes: dict[Function, Definition] = {}
         self.sites: dict[Function, list[Site]] = {}
         for test in sorted({t.partition("[")[0] for t in tests}):
@@ -106,44 +110,28 @@ class Garden:
         """All that can have twins; one of each file stands for no real test."""
         return list(self.sites)
 
-    def asserted(self, function: Function) -> list[tuple[ast.Assert, ast.expr]]:
-        """Return a function's assertions that compare a call with a literal, each with the side of the call."""
-        found = []
-        for part in _inside(self._nodes[function].body) if function in self._nodes else ():
-            if isinstance(part, ast.Assert) and isinstance(part.test, ast.Compare) and len(part.test.ops) == 1:
-                left, right = part.test.left, part.test.comparators[0]
-                side = right if _is_literal(left) else left if _is_literal(right) else None
-                if side is not None and isinstance(part.test.ops[0], ast.Eq) and _calls(side):
-                    found.append((part, side))
-        return found
+    def definition(self, function: Function) -> Definition | None:
+        """Return where a function is written, where that is known."""
+        return self._nodes.get(function)
 
-    def text(self, function: Function, node: ast.expr) -> bytes:
-        """Return an expression of a function's file as it is written."""
-        start, end = self._lines[function.path].span(node)
-        return self._lines[function.path].data[start:end]
-
-    def varied(self, function: Function, side: ast.expr, chance: random.Random) -> bytes:
-        """Return an expression with one literal argument of its calls changed; as it is where there is none."""
-        lines = self._lines[function.path]
-        start, end = lines.span(side)
-        given = [a for c in _calls(side) for a in (*c.args, *(k.value for k in c.keywords))]
-        spans = [lines.span(a) for a in given if _is_varied(a)]
-        if not spans:
-            return lines.data[start:end]
-        a, b = chance.choice(spans)
-        return splice(lines.data[start:end], [Edit(a - start, b - start, _other_value(lines.data[a:b], chance))])
-
-    def plant_instead(
-        self, wanted: Sequence[tuple[Function, ast.Assert, Callable[[str], bytes]]], chance: random.Random
+    def plant_texts(
+        self, wanted: Sequence[tuple[Function, Callable[[str], str]]], tail: bytes, chance: random.Random
     ) -> tuple[Planted, list[str]]:
-        """Plant twins in which another statement, made from the twin's id, stands for an assertion; returns the ids."""
-        plot, twins = _Plot(), dict[str, Twin]()
-        for function, statement, make in wanted:
-            name = self._name(function, twins, chance)
-            twins[function.id_of(name)] = Twin(function, None)
-            span = self._lines[function.path].span(statement)
-            self._put(plot, function, self._renamed(function, name, [Edit(*span, make(function.id_of(name)))]), chance)
-        return self._planted(plot, twins), list(twins)
+        """Plant functions beside others, each made from the name it gets; returns the names.
+
+        tail: comes after everything in each file that is changed.
+        """
+        plot, twins, names = _Plot(), dict[str, Twin](), list[str]()
+        for function, make in wanted:
+            names.append(self._name(function, twins, chance))
+            twins[function.id_of(names[-1])] = Twin(function, None)
+            lines, node = self._lines[function.path], self._nodes[function]
+            head = lines.line(first_line(node))
+            indent = head[: len(head) - len(head.lstrip())].decode()
+            self._put(plot, function, (textwrap.indent(make(names[-1]), indent) + "\n").encode(), chance)
+        for path in plot.edits:
+            plot.tails.setdefault(path, []).append(tail)
+        return self._planted(plot, twins), names
 
     def _found(self, path: str, chain: Sequence[str]) -> Definition | None:
         lines = self._lines.get(path)
@@ -237,6 +225,19 @@ class Garden:
         return text if text.endswith(b"\n") else text + b"\n"
 
 
+def _in_utf8(data: bytes) -> bytes:
+    """Return a file in UTF-8, with the encoding that it declares changed to that; as it is where that fails."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        if encoding in ("utf-8", "utf-8-sig"):
+            return data
+        lines = data.decode(encoding).split("\n", 2)
+        lines[:2] = [re.sub(r"(coding[:=]\s*)[-\w.]+", r"\1utf-8", line) for line in lines[:2]]
+        return "\n".join(lines).encode()
+    except (SyntaxError, LookupError, UnicodeError):
+        return data
+
+
 def _joined(edits: Sequence[Edit]) -> list[Edit]:
     """Make one edit of those that insert at the same place."""
     texts: dict[int, bytes] = {}
@@ -301,14 +302,6 @@ def _definitions(tree: ast.Module, chain: Sequence[str]) -> list[Definition]:
     return []
 
 
-def _calls(node: ast.expr) -> list[ast.Call]:
-    return [n for n in ast.walk(node) if isinstance(n, ast.Call)]
-
-
-def _is_varied(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, int | str) and not isinstance(node.value, bool)
-
-
 def _is_literal(node: ast.expr) -> bool:
     return isinstance(node, ast.Constant | ast.JoinedStr | ast.List | ast.Tuple | ast.Dict | ast.Set) or (
         isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub) and isinstance(node.operand, ast.Constant)
@@ -328,7 +321,7 @@ def _other_value(text: bytes, chance: random.Random) -> bytes:
             more: str | bytes = letter if isinstance(value, str) else letter.encode()
             return ascii(value[:at] + more + value[at:]).encode()  # type: ignore[operator] # both are of one kind
         if isinstance(value, int | float):
-            return f"({value!r} + {number})".encode()
+            return b"(" + text + f" + {number})".encode()
     endings = {
         ast.UnaryOp: f" - {number}",
         ast.JoinedStr: f" + {chance.choice(string.ascii_lowercase)!r}",
@@ -345,7 +338,7 @@ def _written_otherwise(text: bytes, chance: random.Random) -> bytes:
     """Return the same value, where it is a number or a text, in other words."""
     node = _expression(text)
     value = node.value if isinstance(node, ast.Constant) else None
-    if isinstance(value, int) and not isinstance(value, bool):
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGE:
         by = chance.randint(2, 99)
         return f"({value + by!r} - {by})".encode()
     if isinstance(value, str | bytes) and len(value) > 1:

@@ -49,7 +49,7 @@ def read_lines(data: bytes) -> Lines | None:
             tree = ast.parse(data)
     except (SyntaxError, ValueError, RecursionError):
         return None
-    if re.search(rb"coding[:=]\s*(?!utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):
+    if re.search(rb"coding[:=](?!\s*utf-?8)", b"\n".join(data.split(b"\n")[:2]), re.IGNORECASE):
         return None
     # Columns of the first line do not count a byte order mark.
     first = 3 if data.startswith(b"\xef\xbb\xbf") else 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from pytest_ssr.checks import bug_validity
 from pytest_ssr.patch import Patch
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES
@@ -240,7 +241,9 @@ def test_original_repeats_a_test_keyed_on_the_source(open_bench, texts, without)
         ("open(__file__).read().count('a comment') == 1", "buggy with a comment added, run again, differs in"),
     ],
 )
-def test_buggy_repeats_a_bug_that_comes_and_goes(bench, weak, condition, words):
+def test_buggy_repeats_a_bug_that_comes_and_goes(bench, weak, condition, words, monkeypatch):
+    """The twins of the tests at bug-validity would find some of these before."""
+    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
     bug = {
         "pkg/adding.py": "import os\n\n\ndef add(a, b):\n"
         f"    return a - b if {condition} else a + b\n\n\ndef double(a):\n    return add(a, a)\n"

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 
+from pytest_ssr.checks import bug_validity
 from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
 
 TESTS = "tests/test_add.py"
@@ -83,8 +84,9 @@ def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(bench, weak):
     assert set(verdict.files_control) == {"pkg/adding.py", "pkg/unused.py"}
 
 
-def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(bench, texts, without):
+def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(bench, texts, without, monkeypatch):
     """Only the first call is wrong; in another order it is made by a test that does not mind."""
+    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
     bug = {
         "pkg/adding.py": "calls = []\n\n\ndef add(a, b):\n    calls.append(1)\n"
         "    return a - b if len(calls) == 1 else a + b\n\n\ndef double(a):\n    return add(a, a)\n"
@@ -102,7 +104,7 @@ def test_a_bug_that_strikes_at_random_is_never_valid(open_bench, texts):
     tests = "import pytest\n" + texts[TESTS] + drawn
     bench = open_bench({TESTS: tests}, max_broken_fraction=1.0)
     bug = {
-        "pkg/adding.py": "import random\n\n\ndef add(a, b):\n    return a + b + random.SystemRandom().getrandbits(1)\n"
+        "pkg/adding.py": "drawn = __import__('ran' + 'dom')\n\n\ndef add(a, b):\n    return a + b + drawn.getrandbits(1)\n"
         "\n\ndef double(a):\n    return a + a\n"
     }
     verdict = bench.judge(bench.artifact(bug, {TESTS: texts[TESTS].replace("def test_add", "def untested")}))

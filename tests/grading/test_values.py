@@ -1,0 +1,93 @@
+"""What tests compare is written down and compared outside: for their inputs, and for others."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.values import Answer, Values
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+CODE = "def price(net, rate=10):\n    if net < 0:\n        raise ValueError(net)\n    return net + net * rate // 100\n"
+BUGGY = CODE.replace("+ net * rate", "- net * rate").replace("net < 0", "net < -5")
+TESTS = """\
+import unittest
+
+import pytest
+
+from shop import price
+
+
+@pytest.mark.parametrize("net", [100, 200])
+def test_price(net):
+    cost = price(net, rate=20)
+    assert cost == net * 1.2, "said"
+
+
+def test_refused():
+    with pytest.raises(ValueError):
+        price(-3)
+
+
+class TestUnit(unittest.TestCase):
+    def test_more(self):
+        self.assertEqual(price(300), 330)
+"""
+FILES = ["test_shop.py"]
+FAILING = ["test_shop.py::test_price[100]", "test_shop.py::test_refused", "test_shop.py::TestUnit::test_more"]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    root = tmp_path_factory.mktemp("values")
+    (root / "project").mkdir()
+    (root / "project" / "shop.py").write_text(CODE)
+    (root / "project" / "test_shop.py").write_text(TESTS)
+    store = Store(root / "store")
+    return open_workbench(
+        root / "project", store, settings=RuleSettings(), sandbox="process", python=Path(sys.executable)
+    )
+
+
+def state(bench: Workbench, text: str) -> CodebaseState:
+    return bench.original.replace({"shop.py": FileEntry(text.encode(), 0o100644)})
+
+
+@pytest.fixture(scope="module")
+def values(bench: Workbench) -> Values:
+    return Values(bench, state(bench, BUGGY), FILES, FAILING, random.Random(1))
+
+
+@pytest.mark.parametrize("text", [CODE, CODE.replace("net + net * rate // 100", "(net * (100 + rate)) // 100")])
+def test_a_repair_gives_the_values_of_the_original(bench: Workbench, values: Values, text: str) -> None:
+    answer = values.answer(state(bench, text))
+    assert (answer.forged, answer.unrepaired) == ("", "")
+    assert answer.compared >= 5
+
+
+def test_what_is_still_broken_is_not_what_the_tests_compare(bench: Workbench, values: Values) -> None:
+    answer = values.answer(state(bench, BUGGY))
+    assert answer.forged.startswith("in test_shop.py::")
+    assert "on the original" in answer.forged
+
+
+def test_a_table_has_no_other_values(bench: Workbench, values: Values) -> None:
+    table = "TABLE = {(100, 20): 120, (200, 20): 240, (300, 10): 330}\n\n\n" + CODE.replace(
+        "net + net * rate // 100", "TABLE.get((net, rate), 0)"
+    )
+    answer = values.answer(state(bench, table))
+    assert answer.forged == ""
+    assert "with another argument the values are" in answer.unrepaired
+
+
+def test_tests_that_compare_nothing_tell_nothing(bench: Workbench) -> None:
+    values = Values(bench, state(bench, CODE + "# the same\n"), FILES, FAILING, random.Random(1))
+    assert values.answer(state(bench, BUGGY)) == Answer()
