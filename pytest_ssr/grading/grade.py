@@ -158,10 +158,8 @@ class _Grading:
     def _unlike_the_original(self, evidence: SuiteRun) -> str:
         """Compare what ran with what runs on the original: ids, and the exit status with the outcomes."""
         reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        gone, new = (
-            set(reference.collected) - set(evidence.collected),
-            set(evidence.collected) - set(reference.collected),
-        )
+        usual, found = set(reference.collected), set(evidence.collected)
+        gone, new = usual - found, found - usual
         if gone or new or len(reference.collected) != len(evidence.collected):
             which = f"vanished: {some(gone)}" if gone else f"appeared: {some(new)}" if new else "appear twice"
             return f"not the tests of the original were collected; {which}"
