@@ -22,7 +22,7 @@ from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, opening_lines, progress_line, shown, summary_lines
 from pytest_ssr.validator import step_names
 
-_PER_WANTED = 30
+_PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
 _SCREENING = "screening"
 _COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
@@ -109,6 +109,7 @@ class InjectPlugin:
         self.start = time.monotonic()
         self.attempts: dict[int, Attempt] = {}
         self.selected: list[int] = []
+        self.enough_from: int | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -142,7 +143,8 @@ class InjectPlugin:
         assert campaign is not None
         items: list[pytest.Item] = []
         with options.user_errors():
-            for index in range(max(_AT_LEAST, _PER_WANTED * self.count)):
+            most = _PER_WANTED * min(self.count, _FEW_WANTED) + _PER_MORE_WANTED * max(0, self.count - _FEW_WANTED)
+            for index in range(max(_AT_LEAST, most)):
                 candidate = campaign.candidate(index)
                 if candidate is None:
                     break
@@ -179,6 +181,8 @@ class InjectPlugin:
 
     def _enough_before(self, index: int) -> bool:
         """Tell whether as many as wanted are valid among the candidates that come before this one."""
+        if self.enough_from is not None and index >= self.enough_from:
+            return True
         campaign = self.campaign
         assert campaign is not None
         for earlier in self.selected or range(index):
@@ -187,6 +191,8 @@ class InjectPlugin:
                 if known is not None:
                     self.attempts[earlier] = known
         valid = sum(a.status is AttemptStatus.VALID for i, a in self.attempts.items() if i < index)
+        if valid >= self.count:
+            self.enough_from = index
         return valid >= self.count
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
