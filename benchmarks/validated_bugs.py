@@ -112,8 +112,9 @@ def write(out: Path, rows: list[list[str]], arguments: argparse.Namespace) -> No
         "# Validated bugs on real projects",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `--count {arguments.count} "
-        f"--jobs {arguments.jobs}`, full rule: seven checks, controls, repeats; every run a fresh process in a fresh",
-        "sandbox. Seconds per artifact are wall time times jobs, rejected candidates and the baseline included.",
+        f"--jobs {arguments.jobs}`, full rule: seven checks, controls, repeats; screened in",
+        "forks of warm processes, confirmed by the artifact's own script in fresh sandboxes; again: in fresh processes",
+        "only. Seconds per artifact are wall time times jobs, rejected candidates and the baseline included.",
         "A core-hour is an hour of one job; what else the machine did counts against it.",
         "",
         *table,
