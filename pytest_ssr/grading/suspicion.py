@@ -172,6 +172,6 @@ def _constants(tree: ast.AST | None) -> Iterator[object]:
     for node in ast.walk(tree) if tree is not None else ():
         value = getattr(node, "value", None) if isinstance(node, ast.Constant) else None
         if (isinstance(value, str | bytes) and len(value) > _SMALL) or (
-            isinstance(value, int | float) and not isinstance(value, bool) and abs(value) > _SMALL
+            isinstance(value, int | float) and not isinstance(value, bool) and _SMALL < abs(value) < _LARGE
         ):
             yield value

@@ -66,6 +66,13 @@ def test_honest_code_is_not(snapshot: Snapshot, text: str) -> None:
     assert found(snapshot, text) == ()
 
 
+def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None:
+    number = "0x" + "f" * 10_000
+    before = CodebaseState(snapshot)
+    after = before.replace({"shop.py": FileEntry(f"{CODE}y = x == {number}\n".encode(), 0o100644)})
+    assert suspicions(before, after, [f"assert price({number})\n".encode()]) == ()
+
+
 def test_what_is_no_python_is_named(snapshot: Snapshot) -> None:
     assert found(snapshot, "def price(:\n") == ("suspicious: shop.py cannot be read as Python",)
     assert found(snapshot, "import pytest\n", "notes.txt") == ()
