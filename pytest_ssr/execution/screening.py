@@ -40,6 +40,10 @@ class Screened:
     """Why it was not run in a fork of a warm process."""
 
 
+class _NoEndError(UnfitError):
+    """In no fork would it be otherwise."""
+
+
 class Screening:
     """Runs the tests that a change can touch."""
 
@@ -74,6 +78,8 @@ class Screening:
                 return found
             except UnfitError as error:
                 fallback = str(error)
+                if isinstance(error, _NoEndError):
+                    break
         return replace(self.fresh(state, bench=bench), fallback=fallback)
 
     def _forked(
@@ -95,8 +101,11 @@ class Screening:
         run = bench.fork(wanted)
         failed = sum(not r.outcome.is_pass for r in run.results.values())
         stopped = bool(wanted.stop_after) and failed >= wanted.stop_after
-        whole = run.fault or stopped or run.results.keys() >= set(wanted.tests)
-        if touched.tests is not None and not whole:
+        whole = stopped or run.results.keys() >= set(wanted.tests)
+        if run.fault and whole:
+            # A thread that waits may be let go by what later tests do, or by a garbage collection in one of them.
+            raise _NoEndError("its tests come to their end and its process does not")
+        if touched.tests is not None and not whole and not run.fault:
             raise UnfitError("what ended it concerns tests that were not selected")
         return run
 

@@ -75,6 +75,10 @@ def unreached(x):
 
 def slow(x):
     return x + 1
+
+
+def answer():
+    return 42
 """
 READ = """\
 def spoken(x):
@@ -191,6 +195,25 @@ def test_other():
 def test_xml():
     assert pkg.aside.xml.dom.minidom.parseString("<a/>").documentElement.tagName == "a"
 """,
+    "tests/test_waits.py": """\
+import threading
+
+from pkg.core import answer
+
+GO = threading.Event()
+
+
+def test_waits():
+    waits = threading.Thread(target=GO.wait)
+    waits.start()
+    assert answer() == 42
+    GO.set()
+    waits.join()
+
+
+def test_lets_go():
+    GO.set()
+""",
     "pytest.ini": "[pytest]\nfilterwarnings = error\npythonpath = .\n",
 }
 CHANGES = {
@@ -224,6 +247,7 @@ CHANGES = {
         "    import colorsys\n\n    text = str(x + colorsys.ONE_THIRD)",
         IMPORT,
     ),
+    "a thread that another test lets go": ("core", "return 42", "return 43", FRESH),
     "loaded already": ("aside", "import xml.dom.minidom", "import xml", FRESH),
 }
 
@@ -243,7 +267,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 
 def test_every_way_can_be_used_and_every_test_counts(campaign: Campaign) -> None:
     assert campaign.baseline.cold == {}
-    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 18
+    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 20
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -9,8 +9,12 @@ import sys
 import time
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from pytest_ssr.attempt import AttemptStatus
+from pytest_ssr.plugin.inject import InjectPlugin
 
 
 def run(project: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
@@ -56,6 +60,27 @@ def test_two_workers_make_the_same_artifacts(project: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "valid artifacts: 2" in done.stdout
     assert artifacts(project, "two") == artifacts(project)
+
+
+def test_candidates_after_enough_are_passed_over_without_a_look_at_the_store(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    attempts = {0: AttemptStatus.VALID, 1: AttemptStatus.SURVIVED, 2: AttemptStatus.VALID}
+
+    class Known:
+        def known(self, index: int) -> object:
+            asked.append(index)
+            return SimpleNamespace(status=attempts[index]) if index in attempts else None
+
+    plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-count", "2"))
+    monkeypatch.setattr(plugin, "campaign", Known())
+    assert not plugin._enough_before(2)
+    assert plugin._enough_before(3)
+    seen = len(asked)
+    assert all(plugin._enough_before(index) for index in range(3, 1000))
+    assert len(asked) == seen
+    assert not plugin._enough_before(2)
 
 
 def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
