@@ -12,7 +12,7 @@ from pytest_ssr.campaign import Campaign
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
-from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.execution.interpreter import find_in_image, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.sandbox import choose
@@ -76,7 +76,7 @@ def open_workbench(
     """
     provider = choose(sandbox, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
-    interpreter = find_interpreter(project.resolve(), python)
+    interpreter = find_in_image(provider, python) or find_interpreter(project.resolve(), python)
     if compiled:
         snapshot = with_bytecode(snapshot, provider, interpreter, store.trees)
     return Workbench(snapshot, provider, interpreter, settings)

@@ -251,7 +251,7 @@ class SandboxContract(LimitPromises):
             assert self.sh(sandbox, "mkdir -p a/b && echo x > a/b/c && chmod 0 a/b a").exit_code == 0
             deep = self.sh(sandbox, f'cd "$1"; {_DEEP}', sandbox.scratch)
             assert (deep.exit_code, deep.limit) == (0, None)
-            assert len(list((tmp_path / "tmp").iterdir())) == 1
+            assert len(list((tmp_path / "tmp").iterdir())) <= 1
             sandbox.close()
             sandbox.close()
         assert list((tmp_path / "tmp").iterdir()) == []

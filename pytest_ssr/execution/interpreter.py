@@ -7,11 +7,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ProjectError
+from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
 _PROBE = """
 import importlib.metadata as m, json, sys
@@ -19,6 +21,7 @@ dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
 "path": sys.path, "version": sys.version, "dists": dists}))
 """
+_TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,42 @@ def find_interpreter(project: Path, python: Path | None) -> Interpreter:
             raise refusal from None
 
 
+def find_in_image(provider: SandboxProvider, python: Path | None) -> Interpreter | None:
+    """Return the interpreter of a provider's image: the one named, else SWE-bench's, else the first on its PATH.
+
+    None for a provider that shows the host's system. Raises ProjectError when there is none with pytest.
+    """
+    if not isinstance(provider, WithImage) or not provider.image:
+        return None
+    wanted = [str(python)] if python is not None else [_TESTBED, "python3", "python"]
+    refused = ""
+    with tempfile.TemporaryDirectory() as empty, provider.open(Path(empty), mount_at="/tmp/ssr-look") as sandbox:
+        for name in wanted:
+            done = sandbox.exec([name, "-c", _PROBE], limits=Limits(wall_s=60), cwd=sandbox.scratch)
+            try:
+                return _checked(json.loads(done.stdout), name, (), provider.image_digest())
+            except ValueError:
+                refused = refused or f"{name} does not run"
+            except ProjectError as error:
+                refused = str(error)
+    raise ProjectError(f"the image {provider.image} has no interpreter to use: {refused}; name one with --python")
+
+
 def _interpreter(chosen: Path, project: Path) -> Interpreter:
     facts = _ask(chosen, project)
+    readable = _readable(Path(facts["executable"]), [*facts["prefixes"], *facts["path"]], project.resolve())
+    return _checked(facts, str(chosen), readable)
+
+
+def _checked(facts: dict[str, Any], chosen: str, readable: tuple[Path, ...], image: str = "") -> Interpreter:
     names = {name.lower() for name, _ in facts["dists"]}
     if "pytest" not in names:
         raise ProjectError(f"{chosen} has no pytest; run: {chosen} -m pip install pytest, or choose another --python")
-    digest = hashlib.sha256(json.dumps([facts["version"], facts["dists"]]).encode()).hexdigest()
-    executable = Path(facts["executable"])
+    told = [facts["version"], facts["dists"], *([image] if image else [])]
     return Interpreter(
-        executable=executable,
-        readable=_readable(executable, [*facts["prefixes"], *facts["path"]], project.resolve()),
-        environment_hash=digest[:16],
+        executable=Path(facts["executable"]),
+        readable=readable,
+        environment_hash=hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16],
         version=facts["version"].split()[0],
     )
 

@@ -13,19 +13,27 @@ __all__ = ["SANDBOXES", "choose", "load_provider", "probe_all", "reap"]
 
 SANDBOXES = {
     "bubblewrap": "pytest_ssr.sandbox.bubblewrap:BubblewrapProvider",
+    "docker": "pytest_ssr.sandbox.docker:DockerProvider",
+    "gvisor": "pytest_ssr.sandbox.docker:GvisorProvider",
     "process": "pytest_ssr.sandbox.process:ProcessProvider",
 }
+_WITH_IMAGE = ("docker", "gvisor")
+_STRENGTH = ("bubblewrap", "docker")
 
 
 def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
-    """Return the sandbox of a name, one of ours or one that a plugin adds; raises SettingsError for another."""
+    """Return the sandbox of a name, one of ours or one that a plugin adds; raises SettingsError for another.
+
+    Some take an image: `docker:python:3.12`.
+    """
     if extra and name in extra:
         return extra[name]
-    if name not in SANDBOXES:
-        known = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})})])
+    kind, _, image = name.partition(":")
+    if kind not in SANDBOXES or (":" in name and (kind not in _WITH_IMAGE or not image)):
+        known = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})}), *(f"{k}:IMAGE" for k in _WITH_IMAGE)])
         raise SettingsError(f"there is no sandbox {name!r}; choose among {known}")
-    module, _, attribute = SANDBOXES[name].partition(":")
-    provider: SandboxProvider = getattr(importlib.import_module(module), attribute)()
+    module, _, attribute = SANDBOXES[kind].partition(":")
+    provider: SandboxProvider = getattr(importlib.import_module(module), attribute)(*([image] if image else []))
     return provider
 
 
@@ -45,14 +53,17 @@ def choose(
         if not found.works:
             raise SandboxUnavailableError(f"the sandbox {name} does not work here: {found.detail}; {found.remedy}")
         return provider
-    provider = load_provider("bubblewrap", extra)
-    found = provider.probe()
-    if found.works:
-        return provider
+    refused = []
+    for kind in _STRENGTH:
+        provider = load_provider(kind, extra)
+        found = provider.probe()
+        if found.works:
+            return provider
+        refused.append(f"{kind}: {found.detail}; {found.remedy}")
     if model_written:
         raise SandboxUnavailableError(
-            f"no sandbox that isolates works here (bubblewrap: {found.detail}; {found.remedy}), and model-written "
-            "code is not run without one; to run it all the same, say --sandbox process"
+            f"no sandbox that isolates works here ({' | '.join(refused)}), and model-written code is not run without "
+            "one; to run it all the same, say --sandbox process"
         )
     return load_provider("process", extra)
 

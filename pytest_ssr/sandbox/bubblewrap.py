@@ -22,7 +22,15 @@ from pytest_ssr.sandbox import folders, seccomp
 from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
-from pytest_ssr.sandbox.host import etc_files, kernel_mounts, remedy, system_binds, version
+from pytest_ssr.sandbox.host import (
+    checked_place,
+    checked_readable,
+    etc_files,
+    kernel_mounts,
+    remedy,
+    system_binds,
+    version,
+)
 from pytest_ssr.sandbox.layers import OverlayFiles
 from pytest_ssr.sandbox.mounting import launcher, overlay_works
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
@@ -87,9 +95,9 @@ class BubblewrapSandbox(FolderBacked):
     def __init__(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path], overlay: bool, like: Self | None = None
     ) -> None:
-        self.root = _checked_place(mount_at)
+        self.root = checked_place(mount_at, _OURS)
         self.scratch = _SCRATCH
-        self._readable = _checked_readable(readable)
+        self._readable = checked_readable(readable)
         self._tree = tree.resolve()
         self._overlay = overlay
         self._folder = folders.new_folder()
@@ -211,21 +219,6 @@ class BubblewrapSandbox(FolderBacked):
         self._require_open()
         in_scratch, relative = inside(path, self.root, self.scratch)
         return PlainFiles(self._scratch) if in_scratch else self._files, relative
-
-
-def _checked_place(mount_at: str) -> str:
-    path = mount_at.rstrip("/")
-    if not path.startswith("/") or os.path.normpath(path) != path or path in _OURS:
-        raise SandboxError(f"a tree cannot be shown at {mount_at!r} inside a sandbox")
-    return path
-
-
-def _checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
-    home = Path.home().resolve()
-    for path in readable:
-        if not path.is_absolute() or home.is_relative_to(path.resolve()):
-            raise SandboxError(f"{path} would show the whole home directory inside the sandbox")
-    return tuple(path for path in readable if not Path(os.path.normpath(path)).is_relative_to("/usr"))
 
 
 def _exit_code(reports: IO[bytes]) -> int | None:

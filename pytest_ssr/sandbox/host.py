@@ -1,4 +1,4 @@
-"""What a bubblewrap sandbox shows of the host, and what a host must allow for it."""
+"""What sandboxes without an image of their own show of the host, and what a host must allow for bubblewrap."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import contextlib
 import functools
 import os
 import subprocess
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
+from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.protocol import MIB
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _ETC_FILES = (
     "ld.so.cache",
     "ld.so.conf",
@@ -24,7 +26,7 @@ _ETC_FILES = (
     "services",
     "python3*/*",
 )
-_ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates")
+ETC_FOLDERS = ("alternatives", "ssl/certs", "ca-certificates")
 _OWN_ETC = {
     "passwd": b"root:x:0:0:root:/root:/bin/sh\nssr:x:1000:1000:ssr:/scratch/home:/bin/sh\n"
     b"nobody:x:65534:65534::/:/bin/false\n",
@@ -38,6 +40,23 @@ _OWN_ETC = {
 # it are.
 _COVERED = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/acpi", "/proc/scsi")
 _TMP_BYTES = 256 * MIB
+
+
+def checked_place(mount_at: str, taken: Collection[str]) -> str:
+    """Return where a tree is shown inside; raises SandboxError where that cannot be."""
+    path = mount_at.rstrip("/")
+    if not path.startswith("/") or os.path.normpath(path) != path or path in taken:
+        raise SandboxError(f"a tree cannot be shown at {mount_at!r} inside a sandbox")
+    return path
+
+
+def checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
+    """Return host paths that may be shown besides system directories; raises SandboxError for the home directory."""
+    home = Path.home().resolve()
+    for path in readable:
+        if not path.is_absolute() or home.is_relative_to(path.resolve()):
+            raise SandboxError(f"{path} would show the whole home directory inside the sandbox")
+    return tuple(path for path in readable if not Path(os.path.normpath(path)).is_relative_to("/usr"))
 
 
 def kernel_mounts() -> list[str]:
@@ -64,14 +83,14 @@ def etc_files() -> dict[str, bytes]:
 def system_binds(etc: Path) -> tuple[str, ...]:
     """Return the arguments that show system directories and an `/etc` made of `etc` and a few folders, read-only."""
     words: list[str] = []
-    for place in _SYSTEM:
+    for place in SYSTEM:
         path = Path(place)
         if path.is_symlink():
             words += ["--symlink", os.readlink(path), place]
         elif path.is_dir():
             words += ["--ro-bind", place, place]
     words += ["--bind", str(etc), "/etc"]
-    for name in _ETC_FOLDERS:
+    for name in ETC_FOLDERS:
         if (Path("/etc") / name).is_dir():
             words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
     return (*words, "--remount-ro", "/etc")

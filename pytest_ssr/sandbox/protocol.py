@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, runtime_checkable
 
 MIB = 1024 * 1024
 
@@ -137,3 +137,14 @@ class SandboxProvider(Protocol):
         readable: further host paths the commands may read (the interpreter's prefixes, site directories).
         Raises SandboxUnavailableError when the sandbox does not work here, SandboxError when it breaks.
         """
+
+
+@runtime_checkable
+class WithImage(Protocol):
+    """A provider whose sandboxes can show an image in place of the host's system."""
+
+    image: str
+    """The image's name; empty: the host's system is shown."""
+
+    def image_digest(self) -> str:
+        """Return what tells the image's content from any other; raises SandboxError where it cannot be had."""

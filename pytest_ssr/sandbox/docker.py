@@ -1,0 +1,287 @@
+"""The sandbox `docker`: a container without network, capabilities or a writable root, by the Docker SDK.
+
+Without an image the container shows the host's system directories and interpreter, read-only, as bubblewrap does;
+with one (`docker:IMAGE`) nothing of the host. The tree and scratch are file systems in memory, filled by archive
+streams. A container whose sandbox is closed is emptied and serves the next one that asks for the same, if it is then
+as it was when it was new; it ends with this process, whatever ends that.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from pytest_ssr.errors import MissingExtraError, SandboxError
+from pytest_ssr.sandbox import docker_container
+from pytest_ssr.sandbox.docker_container import Container, Recipe
+from pytest_ssr.sandbox.files import inside, place
+from pytest_ssr.sandbox.folders import environment
+from pytest_ssr.sandbox.host import checked_place, checked_readable
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
+
+if TYPE_CHECKING:
+    import docker
+
+_SCRATCH = "/scratch"
+_OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH)
+_TESTBED = "/testbed"
+_IDLE = 4
+_ENGINE = "install and start it: apt-get install docker.io, systemctl start docker"
+T = TypeVar("T")
+
+
+class DockerProvider:
+    """Opens sandboxes in containers of one image.
+
+    image: name, name:tag or name@digest; none: the host's own system, which needs an engine on this machine. An image
+    in SWE-bench's layout shows the tree at `/testbed`. runtime: such as `runsc` (gVisor); none: the engine's own.
+    cpus: how many processors a container may use.
+    """
+
+    def __init__(self, image: str = "", *, runtime: str = "", cpus: float = 2.0) -> None:
+        self.name = "gvisor" if runtime else "docker"
+        self.image, self._runtime, self._cpus = image, runtime, cpus
+        self._lock = threading.Lock()
+        self._client: docker.DockerClient | None = None
+        self._idle: list[Container] = []
+        self._archives: dict[Path, bytes] = {}
+        self._testbed: bool | None = None
+        atexit.register(self.close)
+
+    def probe(self) -> Availability:
+        """Run a command in a container, now."""
+        try:
+            with self._guarded():
+                client = self._engine()
+                docker_container.reap(client)
+                said = client.version()
+                if self._runtime and self._runtime not in client.info().get("Runtimes", {}):
+                    detail = f"the engine knows no runtime {self._runtime}"
+                    return Availability(
+                        False, detail, "register it: https://gvisor.dev/docs/user_guide/quick_start/docker/"
+                    )
+            with self.open(Path("/var/empty"), mount_at="/tmp/ssr-trial") as sandbox:
+                done = sandbox.exec(["true"], limits=Limits(wall_s=60))
+            if done.exit_code != 0:
+                return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _ENGINE)
+        except MissingExtraError as error:
+            return Availability(False, "the package docker is not installed", str(error).partition("; ")[2])
+        except SandboxError as error:
+            what, _, remedy = str(error).partition("; ")
+            return Availability(False, what, remedy or _ENGINE)
+        shown = self.image or "the host's system, read-only"
+        runtime = f" on {self._runtime}" if self._runtime else ""
+        return Availability(True, f"Docker {said['Version']}{runtime}, {shown}, no network, no home, no capabilities")
+
+    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> DockerSandbox:
+        """Open a sandbox whose copy of the tree lies at `mount_at`, in SWE-bench's images at `/testbed`."""
+        root = _TESTBED if self._is_testbed() else checked_place(mount_at, _OURS)
+        shown = () if self.image else tuple(p for p in checked_readable(readable) if p.exists())
+        recipe = Recipe(self.image, self._runtime, self._cpus, root, _SCRATCH, shown)
+        container = self._container(recipe)
+        sandbox = DockerSandbox(self, container)
+        try:
+            with self._guarded():
+                container.shell.unpack(root, self._archive(tree, recipe))
+                sandbox._begin()
+        except BaseException:
+            sandbox.close()
+            raise
+        return sandbox
+
+    def close(self) -> None:
+        """Remove the containers that are kept for the next sandbox."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for container in idle:
+            container.remove()
+
+    def image_digest(self) -> str:
+        """Return the engine's id of the image, which is a hash of its content."""
+        with self._guarded():
+            client = self._engine()
+            docker_container.provide(client, self.image)
+            return str(client.images.get(self.image).id)
+
+    def _is_testbed(self) -> bool:
+        if not self.image:
+            return False
+        if self._testbed is None:
+            with self._guarded():
+                client = self._engine()
+                docker_container.provide(client, self.image)
+                config = client.images.get(self.image).attrs["Config"]
+                self._testbed = (config.get("WorkingDir") or "").rstrip("/") == _TESTBED
+        return self._testbed
+
+    def _container(self, recipe: Recipe) -> Container:
+        """Return a new container, or one that a closed sandbox has left."""
+        while True:
+            with self._lock:
+                found = next((c for c in self._idle if c.recipe == recipe), None)
+                if found is not None:
+                    self._idle.remove(found)
+            if found is None:
+                with self._guarded():
+                    return Container(self._engine(), recipe)
+            if found.is_as_new():
+                return found
+            found.remove()
+
+    def _give_back(self, container: Container) -> None:
+        if container.is_as_new():
+            with self._lock:
+                self._idle.append(container)
+                surplus = self._idle.pop(0) if len(self._idle) > _IDLE else None
+            container = surplus  # type: ignore[assignment] # nothing left to remove is None
+        if container is not None:
+            container.remove()
+
+    def _archive(self, tree: Path, recipe: Recipe) -> bytes:
+        with self._lock:
+            known = self._archives.get(tree)
+        if known is None:
+            known = _archived(tree, recipe)
+            with self._lock:
+                self._archives = {tree: known}
+        return known
+
+    def _engine(self) -> docker.DockerClient:
+        """Return the client, connected; raises SandboxUnavailableError with what to do."""
+        with self._lock:
+            if self._client is None:
+                try:
+                    import docker
+                except ImportError:
+                    raise MissingExtraError("docker", "docker") from None
+                self._client = docker.from_env(timeout=120)
+                self._client.ping()
+            return self._client
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Turn what the SDK raises into errors that say what to do."""
+        try:
+            yield
+        except SandboxError:
+            raise
+        except (ImportError, MissingExtraError):
+            raise
+        except Exception as error:
+            raise docker_container.explained(error, _ENGINE) from None
+
+
+class GvisorProvider(DockerProvider):
+    """The same on gVisor, a kernel in user space, where the engine knows it as the runtime `runsc`."""
+
+    def __init__(self, image: str = "") -> None:
+        super().__init__(image, runtime="runsc")
+
+
+class DockerSandbox:
+    """A copy of a tree in a container of its own, for as long as the sandbox is open."""
+
+    def __init__(self, provider: DockerProvider, container: Container) -> None:
+        self._provider, self._container = provider, container
+        self.root, self.scratch = container.recipe.root, _SCRATCH
+        self._used = 0
+        self._closed = False
+
+    def _begin(self) -> None:
+        self._container.shell.prepare(self.scratch)
+        self._used = self._container.shell.usage().disk_bytes
+
+    def exec(
+        self,
+        argv: Sequence[str],
+        *,
+        limits: Limits,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        cwd: str | None = None,
+    ) -> ExecResult:
+        """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as the engine tells them."""
+        variables = {**environment(self.scratch), **(env or {})}
+        if self._provider.image and "PATH" not in (env or {}):
+            del variables["PATH"]
+        return self._do(lambda c: c.run(argv, variables, limits, stdin, place(self.root, cwd), used_before=self._used))
+
+    def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
+        """Return a regular file's content; see the protocol."""
+        top, relative = self._place(path)
+        data = self._do(lambda c: c.shell.read(top, relative, max_bytes))
+        if data is None:
+            raise FileNotFoundError(path)
+        return data
+
+    def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a regular file; see the protocol."""
+        top, relative = self._place(path)
+        self._do(lambda c: c.shell.write(top, relative, data, executable=executable))
+
+    def remove(self, path: str) -> None:
+        """Remove a file or link; see the protocol."""
+        top, relative = self._place(path)
+        self._do(lambda c: c.shell.remove(top, relative))
+
+    def fork(self) -> Self:
+        """Copy the tree and scratch into another container."""
+        archive = self._do(lambda c: c.shell.pack(self.root, self.scratch))
+        other = type(self)(self._provider, self._provider._container(self._container.recipe))
+        try:
+            other._do(lambda c: c.shell.unpack("/", archive))
+            other._begin()
+            other._used = self._used
+        except BaseException:
+            other.close()
+            raise
+        return other
+
+    def close(self) -> None:
+        """Kill what still runs and give the container back, emptied; idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._provider._give_back(self._container)
+
+    def __enter__(self) -> Self:
+        """Return the sandbox itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Close it."""
+        self.close()
+
+    def _do(self, act: Callable[[Container], T]) -> T:
+        if self._closed:
+            raise SandboxError("the sandbox is closed")
+        with self._provider._guarded():
+            return act(self._container)
+
+    def _place(self, path: str) -> tuple[str, str]:
+        if self._closed:
+            raise SandboxError("the sandbox is closed")
+        in_scratch, relative = inside(path, self.root, self.scratch)
+        return self.scratch if in_scratch else self.root, relative
+
+
+def _archived(tree: Path, recipe: Recipe) -> bytes:
+    """Return a tree as an archive whose files belong to the commands' user."""
+
+    def owned(found: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        found.uid, found.gid, found.uname, found.gname = recipe.user, recipe.user, "", ""
+        usual = found.isreg() or found.isdir() or found.issym()
+        return found if usual else None
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        for path in sorted(tree.iterdir()) if tree.is_dir() else ():
+            # Two names of one file become two files: `add` would write the second as a link.
+            archive.inodes.clear()  # type: ignore[attr-defined] # not in its stubs
+            archive.add(path, path.name, filter=owned)
+    return raw.getvalue()

@@ -1,0 +1,437 @@
+"""One container: how it is made, what runs in it and to which limits, how it goes, and what killed runs left."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import io
+import os
+import select
+import socket
+import sys
+import tarfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.sandbox.host import ETC_FOLDERS, SYSTEM, etc_files
+from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell
+from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
+from pytest_ssr.sandbox.running import limited
+
+if TYPE_CHECKING:
+    import docker
+
+LABEL = "io.pytest-ssr.owner"
+_HOST_IMAGE = "pytest-ssr-host"
+_TMP_BYTES = 256 * MIB
+_ROOM = 8 * 1024 * MIB
+_SLACK = 256 * MIB
+_MOST_PROCESSES = 2048
+_SAMPLE_S, _SHARE, _GRACE_S = 0.05, 10, 5.0
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What containers must have in common so that one can stand for the other."""
+
+    image: str
+    """Name of the image; empty: the host's system."""
+    runtime: str
+    """The engine's runtime; empty: its default."""
+    cpus: float
+    """Processors it may use."""
+    root: str
+    """Where the tree lies."""
+    scratch: str
+    """Where scratch lies."""
+    readable: tuple[Path, ...]
+    """Host paths shown read-only at their own places."""
+    user: int = field(default_factory=lambda: os.geteuid() or 1000)
+    """The user of commands, never root; ours where we are not root, so that what only we may read is readable."""
+
+
+class Container:
+    """A running container and its shell."""
+
+    def __init__(self, client: docker.DockerClient, recipe: Recipe) -> None:
+        """Create and start it; raises SandboxError or what the SDK raises."""
+        self._client, self.recipe = client, recipe
+        self._limits: tuple[int, int] | None = None
+        self._alive = True
+        image = recipe.image or host_image(client)
+        if recipe.image:
+            provide(client, recipe.image)
+        api = client.api
+        self._id: str = api.create_container(
+            image,
+            ["-c", SHELL],
+            entrypoint=["/bin/sh"],
+            user=f"{recipe.user}:{recipe.user + 1}",
+            working_dir="/",
+            hostname="ssr",
+            stdin_open=True,
+            network_disabled=True,
+            labels={LABEL: owner()},
+            host_config=self._host_config(),
+        )["Id"]
+        try:
+            raw = api.attach_socket(self._id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
+            places = (recipe.root, recipe.scratch, "/tmp", "/dev/shm")
+            self.shell = Shell(_socket(raw), places)
+            api.start(self._id)
+            self._new = self.shell.clean()
+        except BaseException:
+            self.remove()
+            raise
+
+    def _host_config(self) -> dict[str, Any]:
+        import docker
+
+        recipe = self.recipe
+        own = f"rw,exec,nosuid,nodev,uid={recipe.user},gid={recipe.user},mode=0755,size={_ROOM}"
+        shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"
+        shown = [*recipe.readable] if recipe.image else [*_system(), *recipe.readable]
+        mounts = [docker.types.Mount(str(p), str(p), type="bind", read_only=True) for p in shown]
+        config: dict[str, Any] = self._client.api.create_host_config(
+            auto_remove=True,
+            network_mode="none",
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            read_only=True,
+            tmpfs={recipe.root: own, recipe.scratch: own, "/tmp": shared, "/dev/shm": shared},
+            mounts=mounts,
+            nano_cpus=int(recipe.cpus * 1e9),
+            pids_limit=_MOST_PROCESSES,
+            runtime=recipe.runtime or None,
+        )
+        return config
+
+    def run(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        limits: Limits,
+        stdin: bytes,
+        cwd: str,
+        *,
+        used_before: int,
+    ) -> ExecResult:
+        """Run a command to its end or to a limit; afterwards nothing of it runs."""
+        inner = limited(argv, limits, cwd)
+        self._limit(limits)
+        self.shell.prepare(self.recipe.scratch)
+        killed = self.shell.usage().killed
+        api, user = self._client.api, f"{self.recipe.user}:{self.recipe.user}"
+        begin = time.monotonic()
+        name = api.exec_create(self._id, inner, stdin=bool(stdin), user=user, environment=dict(env))["Id"]
+        watch = _Watch(self, name, _socket(api.exec_start(name, socket=True)), stdin, limits, used_before, killed)
+        try:
+            limit = watch.to_the_end(begin)
+        except SandboxError:
+            if not self._was_out_of_memory():
+                raise
+            limit = Limit.MEMORY
+        finally:
+            watch.close()
+        out, err = watch.kept()
+        code = None if limit is not None else watch.code
+        if code is not None and 128 < code <= 192:
+            code = 128 - code
+        return ExecResult(code, out, err, time.monotonic() - begin, limit)
+
+    def ended(self, name: str) -> int | None:
+        """Return the exit status of a command, or None while it runs."""
+        found = self._client.api.exec_inspect(name)
+        return None if found["Running"] else found["ExitCode"]
+
+    def _limit(self, limits: Limits) -> None:
+        """Bound the memory of all together; files in memory count as well."""
+        wanted = (limits.memory_bytes, limits.disk_bytes)
+        if wanted != self._limits:
+            most = sum(wanted) + self.shell.usage().disk_bytes + _SLACK
+            self._client.api.update_container(self._id, mem_limit=most, memswap_limit=most)
+            self._limits = wanted
+
+    def _was_out_of_memory(self) -> bool:
+        with contextlib.suppress(Exception):
+            return bool(self._client.api.inspect_container(self._id)["State"]["OOMKilled"])
+        return False
+
+    def is_as_new(self) -> bool:
+        """Empty it; tell whether it is then as when it was new."""
+        try:
+            return self._alive and self.shell.clean() == self._new
+        except SandboxError:
+            return False
+
+    def remove(self) -> None:
+        """Kill and remove it; what is gone already is no error."""
+        self._alive = False
+        if hasattr(self, "shell"):
+            self.shell.close()
+        with contextlib.suppress(Exception):
+            self._client.api.remove_container(self._id, force=True, v=True)
+
+
+class _Watch:
+    """Moves a command's bytes, samples its usage, and decides when it is over."""
+
+    def __init__(
+        self,
+        container: Container,
+        name: str,
+        stream: socket.socket,
+        stdin: bytes,
+        limits: Limits,
+        used_before: int,
+        killed: int,
+    ) -> None:
+        self._container, self._name, self._stream, self._limits = container, name, stream, limits
+        self._used_before, self._killed = used_before, killed
+        self._input = memoryview(stdin)
+        self._half_closed = not stdin
+        self._frames = Frames()
+        self._kept: tuple[bytearray, bytearray] = (bytearray(), bytearray())
+        self._at_end = False
+        self.code: int | None = None
+        stream.setblocking(False)
+
+    def to_the_end(self, begin: float) -> Limit | None:
+        """Return when the command has ended, or when a limit was passed; then all of it is dead."""
+        limit: Limit | None = None
+        due = begin + _SAMPLE_S
+        until = begin + self._limits.wall_s
+        while limit is None:
+            now = time.monotonic()
+            if self._size() > self._limits.output_bytes:
+                limit = Limit.OUTPUT
+            elif now > until:
+                limit = Limit.WALL_TIME
+            elif self._at_end or now >= due:
+                self.code = self._container.ended(self._name)
+                if self.code is not None:
+                    break
+                limit = self._sampled()
+                due = now + max(_SAMPLE_S, _SHARE * (time.monotonic() - now)) if not self._at_end else 0.0
+                if self._at_end:
+                    time.sleep(0.002)
+            else:
+                self._move(min(due, until) - now)
+        self._container.shell.kill_others()
+        self._drain()
+        if limit is None:
+            limit = self._at_last()
+        return limit
+
+    def kept(self) -> tuple[bytes, bytes]:
+        """Return standard output and standard error, together within the limit."""
+        room = self._limits.output_bytes
+        out = bytes(self._kept[0][:room])
+        return out, bytes(self._kept[1][: room - len(out)])
+
+    def close(self) -> None:
+        """Close the stream."""
+        self._stream.close()
+
+    def _size(self) -> int:
+        return len(self._kept[0]) + len(self._kept[1])
+
+    def _sampled(self) -> Limit | None:
+        usage = self._container.shell.usage()
+        if usage.killed > self._killed:
+            return Limit.MEMORY
+        if usage.processes > self._limits.processes + 8:
+            return Limit.PROCESSES
+        if usage.resident_bytes > self._limits.memory_bytes:
+            return Limit.MEMORY
+        if usage.disk_bytes - self._used_before > self._limits.disk_bytes:
+            return Limit.DISK
+        return None
+
+    def _at_last(self) -> Limit | None:
+        if self._size() > self._limits.output_bytes:
+            return Limit.OUTPUT
+        usage = self._container.shell.usage()
+        if usage.killed > self._killed:
+            return Limit.MEMORY
+        return Limit.DISK if usage.disk_bytes - self._used_before > self._limits.disk_bytes else None
+
+    def _move(self, seconds: float) -> None:
+        writing = [self._stream] if self._input else []
+        readable, writable, _ = select.select([self._stream], writing, [], max(0.001, seconds))
+        if writable:
+            try:
+                self._input = self._input[self._stream.send(self._input[: 1 << 16]) :]
+            except BlockingIOError:
+                pass
+            except OSError:
+                self._input = memoryview(b"")
+        if not self._input and not self._half_closed:
+            self._half_closed = True
+            with contextlib.suppress(OSError):
+                self._stream.shutdown(socket.SHUT_WR)
+        if readable:
+            self._receive()
+
+    def _receive(self) -> None:
+        try:
+            piece = self._stream.recv(1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            piece = b""
+        if not piece:
+            self._at_end = True
+        for stream, data in self._frames.feed(piece):
+            self._kept[0 if stream == 1 else 1].extend(data)
+
+    def _drain(self) -> None:
+        """Take what the dead left in the stream."""
+        until = time.monotonic() + _GRACE_S
+        while not self._at_end and (left := until - time.monotonic()) > 0 and self._size() <= self._limits.output_bytes:
+            if select.select([self._stream], [], [], left)[0]:
+                self._receive()
+
+
+def provide(client: docker.DockerClient, image: str) -> None:
+    """Pull an image that is not there, with progress on a terminal and again after a failure.
+
+    `SSR_IMAGE_PREFIX` (such as a mirror's `host/path/`) is put before the name; the image then has its own name.
+    """
+    import docker
+
+    try:
+        client.images.get(image)
+        return
+    except docker.errors.ImageNotFound:
+        pass
+    source = os.environ.get("SSR_IMAGE_PREFIX", "") + image
+    for attempt in range(_TRIES):
+        try:
+            _pull(client, source)
+            if source != image and "@" not in image:
+                name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
+                client.api.tag(source, name, tag)
+            return
+        except docker.errors.DockerException as error:
+            final = isinstance(error, docker.errors.NotFound) or attempt == _TRIES - 1
+            if final:
+                raise SandboxUnavailableError(
+                    f"the image {source} is not here and cannot be pulled: {_short(error)}; pull it, build it, or set "
+                    "SSR_IMAGE_PREFIX to a mirror"
+                ) from None
+            time.sleep(2**attempt)
+
+
+def _pull(client: docker.DockerClient, image: str) -> None:
+    import docker
+
+    shown = sys.stderr.isatty()
+    done: dict[str, tuple[int, int]] = {}
+    tag = None if "@" in image or ":" in image.rsplit("/", 1)[-1] else "latest"
+    for event in client.api.pull(image, tag=tag, stream=True, decode=True):
+        if "error" in event:
+            raise docker.errors.DockerException(event["error"])
+        detail = event.get("progressDetail") or {}
+        if "total" in detail:
+            done[event["id"]] = (detail.get("current", 0), detail["total"])
+            if shown:
+                have, total = (sum(part) / MIB for part in zip(*done.values(), strict=True))
+                print(f"\rssr: pulling {image}: {have:.0f} of {total:.0f} MiB", end="", file=sys.stderr, flush=True)
+    if shown and done:
+        print(file=sys.stderr)
+
+
+def host_image(client: docker.DockerClient) -> str:
+    """Return the name of an image that holds nothing but links and a small `/etc`, made where it is not there."""
+    import docker
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for path in (Path(p) for p in SYSTEM):
+            if path.is_symlink():
+                link = tarfile.TarInfo(path.name)
+                link.type, link.linkname = tarfile.SYMTYPE, os.readlink(path)
+                archive.addfile(link)
+        for name, data in sorted(etc_files().items()):
+            entry = tarfile.TarInfo(f"etc/{name}")
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    data = raw.getvalue()
+    tag = hashlib.sha256(data).hexdigest()[:16]
+    try:
+        client.images.get(f"{_HOST_IMAGE}:{tag}")
+    except docker.errors.ImageNotFound:
+        client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag)
+    return f"{_HOST_IMAGE}:{tag}"
+
+
+def _system() -> list[Path]:
+    """Return the host's system directories that the host's own image shows."""
+    folders = [Path(p) for p in SYSTEM] + [Path("/etc", name) for name in ETC_FOLDERS]
+    return [p for p in folders if p.is_dir() and not p.is_symlink()]
+
+
+@functools.cache
+def owner() -> str:
+    """Return what tells this process from every other one: machine's start, pid namespace, pid, its start."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{boot} {os.stat('/proc/self/ns/pid').st_ino} {os.getpid()} {_started(os.getpid())}"
+
+
+def _started(pid: int) -> str:
+    """Return when a process began, in the kernel's ticks; empty where there is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+    return ""
+
+
+def reap(client: docker.DockerClient) -> int:
+    """Remove the containers whose process is gone; returns how many."""
+    boot, space, _, _ = owner().split()
+    count = 0
+    for found in client.api.containers(all=True, filters={"label": LABEL}):
+        words = found["Labels"][LABEL].split()
+        # Another machine's start: all that ran then is gone. Another namespace: its processes cannot be seen from here.
+        gone = words[0] != boot or (words[1] == space and _started(int(words[2])) != words[3])
+        if gone:
+            with contextlib.suppress(Exception):
+                client.api.remove_container(found["Id"], force=True, v=True)
+                count += 1
+    return count
+
+
+def explained(error: Exception, engine: str) -> SandboxError:
+    """Return what the user should know of an error of the SDK."""
+    import docker
+    import requests
+
+    text = _short(error)
+    if "Permission denied" in text or isinstance(error, PermissionError):
+        return SandboxUnavailableError(
+            f"the Docker engine does not let this user in ({text}); add the user to the group docker and log in again"
+        )
+    if "no space left" in text.lower():
+        return SandboxError(f"the Docker engine has no room left on its disk ({text}); docker system prune makes room")
+    if isinstance(error, docker.errors.APIError):
+        return SandboxError(f"the Docker engine refuses: {text}")
+    if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
+        return SandboxUnavailableError(f"the Docker engine cannot be reached ({text}); {engine}")
+    raise error
+
+
+def _short(error: Exception) -> str:
+    explanation = getattr(error, "explanation", None)
+    return " ".join(str(explanation or error).split())[:300]
+
+
+def _socket(raw: Any) -> socket.socket:
+    """Return the socket below what the SDK gives for a stream."""
+    found: socket.socket = getattr(raw, "_sock", raw)
+    return found

@@ -1,0 +1,241 @@
+"""Files of a container, moved by a small shell that is the container's first process.
+
+The shell has the commands' user and another group: it may kill what they leave and read what they write, and they may
+not trace it, open its streams (ptrace(2), "access mode checking": user and group must both be equal) or end it (the
+first process of a namespace takes no signal from inside that it does not handle). It gets lines of shell over its
+standard input and answers on its standard output; that stream ends when this process does, and the container with it.
+"""
+
+from __future__ import annotations
+
+import secrets
+import select
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pytest_ssr.errors import SandboxError
+
+SHELL = """\
+export LC_ALL=C PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"; unset CDPATH; umask 022
+nl='
+'
+step() { [ ! -L "./$1" ] && [ -d "./$1" ] && cd "./$1"; }
+make() { [ ! -L "./$1" ] && { [ -d "./$1" ] || mkdir -m 755 "./$1"; } && cd "./$1"; }
+put() {
+    if [ -d "./$1" ] && [ ! -L "./$1" ] && ! rmdir "./$1"; then head -c "$3" >/dev/null; echo directory; return; fi
+    if head -c "$3" > "./$4" && chmod "$2" "./$4" && rm -f "./$1" && mv "./$4" "./$1"; then echo done; return; fi
+    rm -f "./$4"; echo failed
+}
+get() {
+    [ ! -L "./$1" ] && [ -f "./$1" ] && [ -r "./$1" ] || { echo none; return; }
+    size=$(wc -c < "./$1")
+    if [ "$size" -gt "$2" ]; then echo large; else echo "data $size"; cat "./$1"; fi
+}
+opened() { find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; ; }
+pack() {
+    opened "$@"; find "$@" -xdev -type f ! -perm -400 -exec chmod u+r {} \\;
+    size=$(tar -cf - "$@" | wc -c) && echo "data $size" && tar -cf - "$@"
+}
+clean() { opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l; }
+while IFS= read -r line; do eval "$line" 2>/dev/null; done
+"""
+_WAIT_S = 120.0
+_CGROUP = "/sys/fs/cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What runs in a container and what it takes."""
+
+    processes: int
+    """Processes and threads, the shell's own among them."""
+    resident_bytes: int
+    """Memory that belongs to no file."""
+    killed: int
+    """How often the kernel has killed for want of memory."""
+    disk_bytes: int
+    """Bytes on the file systems that can be written."""
+
+
+class Shell:
+    """The other end of the container's first process."""
+
+    def __init__(self, stream: socket.socket, places: Iterable[str]) -> None:
+        """places: the mount points that commands may write to."""
+        self._stream, self._places = stream, tuple(places)
+        self._data, self._frames = bytearray(), Frames()
+
+    def read(self, top: str, relative: str, max_bytes: int) -> bytes | None:
+        """Return a regular file's content, None where there is none; raises SandboxError when it is too large."""
+        *parents, name = relative.split("/")
+        steps = [f"cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
+        answer = self._ask(f"({' && '.join(steps)} && get {quoted(name)} {max_bytes} || echo none)")
+        if answer == "large":
+            raise SandboxError(f"{name} is larger than {max_bytes} bytes")
+        return self._payload(answer) if answer.startswith("data ") else None
+
+    def write(self, top: str, relative: str, data: bytes, *, executable: bool) -> None:
+        """Write a regular file in place of what is there, making its parents."""
+        *parents, name = relative.split("/")
+        steps = [f"cd {quoted(top)}", *(f"make {quoted(p)}" for p in parents)]
+        mode = "755" if executable else "644"
+        put = f"put {quoted(name)} {mode} {len(data)} .ssr-{secrets.token_hex(8)}"
+        line = f"({' && '.join(steps)} || {{ head -c {len(data)} >/dev/null; echo parent; exit; }}; {put})"
+        answer = self._ask(line, data)
+        if answer != "done":
+            why = {"parent": "a parent is a link or a file", "directory": "it is a directory"}.get(answer, "no room")
+            raise SandboxError(f"{relative} cannot be written in the sandbox: {why}")
+
+    def remove(self, top: str, relative: str) -> None:
+        """Remove a file or link, if it is there."""
+        *parents, name = relative.split("/")
+        steps = [f"cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
+        self._ask(
+            f"({' && '.join(steps)} && {{ [ -L ./{quoted(name)} ] || [ ! -d ./{quoted(name)} ]; }} && "
+            f"rm -f ./{quoted(name)}; echo done)"
+        )
+
+    def unpack(self, top: str, archive: bytes) -> None:
+        """Unpack an archive (tar) below a directory."""
+        line = f"if head -c {len(archive)} | tar -xpf - -C {quoted(top)}; then echo done; else echo failed; fi"
+        if self._ask(line, archive) != "done":
+            raise SandboxError(f"files cannot be put into the container at {top}: no room, or it has no tar")
+
+    def pack(self, *tops: str) -> bytes:
+        """Return an archive of directories, with names relative to `/`."""
+        answer = self._ask(f"(cd / && pack {' '.join(quoted('.' + top) for top in tops)}; echo)")
+        if not answer.startswith("data "):
+            raise SandboxError("the files of the container cannot be copied")
+        archive = self._payload(answer)
+        self._line()
+        return archive
+
+    def prepare(self, scratch: str) -> None:
+        """Make HOME and TMPDIR again where they are missing."""
+        self._ask(f"mkdir -p {quoted(scratch)}/home {quoted(scratch)}/tmp; echo done")
+
+    def kill_others(self) -> None:
+        """Kill everything but this shell."""
+        self._ask("kill -9 -1; echo done")
+
+    def usage(self) -> Usage:
+        """Return what runs and what it takes; a container without cgroup files is judged by its processes alone."""
+        files = " ".join(
+            f"{_CGROUP}/{name}"
+            for name in (
+                "pids/pids.current",
+                "pids.current",
+                "memory/memory.stat",
+                "memory.stat",
+                "memory/memory.oom_control",
+                "memory.events",
+            )
+        )
+        places = " ".join(map(quoted, self._places))
+        text = self._ask_text(f'cat {files}; echo; df -P -k {places}; set -- /proc/[0-9]*; echo "processes $#"')
+        words = {w[0]: w[1] for w in (line.split() for line in text.splitlines()) if len(w) == 2}
+        counted = next((int(line) for line in text.splitlines() if line.isdigit()), 0)
+        used = sum(_used(line) for line in text.splitlines())
+        return Usage(
+            processes=counted or int(words.get("processes", 0)),
+            resident_bytes=int(words.get("total_rss", words.get("anon", 0))),
+            killed=int(words.get("oom_kill", 0)),
+            disk_bytes=used,
+        )
+
+    def clean(self) -> tuple[str, ...]:
+        """Kill all else, empty what can be written, and return what is left to compare: equal where nothing is."""
+        self.kill_others()
+        places = " ".join(map(quoted, self._places))
+        ipc = "cat /proc/sysvipc/* | wc -l; ls -A /dev/mqueue | wc -l"
+        return tuple(self._ask_text(f"clean {places}; {ipc}; cat /proc/mounts | wc -l").split())
+
+    def close(self) -> None:
+        """Close the stream, which ends the shell and so the container."""
+        self._stream.close()
+
+    def _ask_text(self, line: str) -> str:
+        end = secrets.token_hex(8)
+        self._send(f"{line}; echo {end}")
+        lines = []
+        while (text := self._line()) != end:
+            lines.append(text)
+        return "\n".join(lines)
+
+    def _ask(self, line: str, payload: bytes = b"") -> str:
+        self._send(line, payload)
+        return self._line()
+
+    def _payload(self, answer: str) -> bytes:
+        return self._exactly(int(answer.split()[1]))
+
+    def _send(self, line: str, payload: bytes = b"") -> None:
+        try:
+            self._stream.settimeout(_WAIT_S)
+            self._stream.sendall(line.encode("utf-8", "surrogateescape") + b"\n" + payload)
+        except OSError as error:
+            raise SandboxError(f"the container is gone: {error}") from None
+
+    def _line(self) -> str:
+        while (end := self._data.find(b"\n")) < 0:
+            self._receive()
+        line = bytes(self._data[:end])
+        del self._data[: end + 1]
+        return line.decode("utf-8", "replace")
+
+    def _exactly(self, count: int) -> bytes:
+        while len(self._data) < count:
+            self._receive()
+        data = bytes(self._data[:count])
+        del self._data[:count]
+        return data
+
+    def _receive(self) -> None:
+        ready, _, _ = select.select([self._stream], [], [], _WAIT_S)
+        try:
+            piece = self._stream.recv(1 << 20) if ready else b""
+        except OSError as error:
+            raise SandboxError(f"the container is gone: {error}") from None
+        if not piece:
+            raise SandboxError("the container is gone" if ready else f"the container says nothing for {_WAIT_S:g} s")
+        for stream, data in self._frames.feed(piece):
+            if stream == 1:
+                self._data += data
+
+
+class Frames:
+    """Takes apart the stream of an attached container: eight bytes of head (stream, length), then the data."""
+
+    def __init__(self) -> None:
+        self._raw = bytearray()
+        self._stream, self._left = 0, 0
+
+    def feed(self, piece: bytes) -> list[tuple[int, bytes]]:
+        """Return the parts that are there now: 1 and standard output, or 2 and standard error."""
+        self._raw += piece
+        found = []
+        while self._raw:
+            if not self._left:
+                if len(self._raw) < 8:
+                    break
+                self._stream, self._left = struct.unpack(">BxxxL", self._raw[:8])
+                del self._raw[:8]
+                continue
+            data = bytes(self._raw[: self._left])
+            del self._raw[: self._left]
+            self._left -= len(data)
+            found.append((self._stream, data))
+        return found
+
+
+def quoted(text: str) -> str:
+    """Quote a word for the shell; a line of it stays one line."""
+    return "'" + text.replace("'", "'\\''").replace("\n", "'\"$nl\"'") + "'"
+
+
+def _used(line: str) -> int:
+    """Return the bytes in use that a line of `df -P -k` tells."""
+    words = line.split(None, 5)
+    return int(words[2]) * 1024 if len(words) == 6 and words[4].endswith("%") and words[2].isdigit() else 0
