@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 
 import pytest
 
-from pytest_ssr.sandbox import load_provider
+from pytest_ssr.sandbox import SANDBOXES, load_provider
+from pytest_ssr.sandbox.protocol import Availability
 
 pytest_plugins = ["pytester"]
 
@@ -57,12 +59,19 @@ def test_clamp_keeps():
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs bubblewrap where it does not work; in CI that is a failure."""
-    if item.get_closest_marker("bubblewrap"):
-        found = load_provider("bubblewrap").probe()
-        if not found.works:
-            text = f"bubblewrap does not work here: {found.detail}; {found.remedy}"
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+    """Skip what needs a sandbox where it does not work; in CI that is a failure."""
+    for name in SANDBOXES:
+        if item.get_closest_marker(name):
+            found = probed(name)
+            if not found.works:
+                text = f"{name} does not work here: {found.detail}; {found.remedy}"
+                (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+
+
+@functools.cache
+def probed(name: str) -> Availability:
+    """Try a sandbox once in each process."""
+    return load_provider(name).probe()
 
 
 @pytest.fixture(scope="session")

@@ -23,7 +23,7 @@ from pytest_ssr.sandbox.docker_container import Container, Recipe
 from pytest_ssr.sandbox.files import inside, place
 from pytest_ssr.sandbox.folders import environment
 from pytest_ssr.sandbox.host import checked_place, checked_readable
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limit, Limits
 
 if TYPE_CHECKING:
     import docker
@@ -33,6 +33,7 @@ _OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH)
 _TESTBED = "/testbed"
 _IDLE = 4
 _ENGINE = "install and start it: apt-get install docker.io, systemctl start docker"
+_GVISOR = "https://gvisor.dev/docs/user_guide/quick_start/docker/"
 T = TypeVar("T")
 
 
@@ -57,24 +58,26 @@ class DockerProvider:
     def probe(self) -> Availability:
         """Run a command in a container, now."""
         try:
-            with self._guarded():
-                client = self._engine()
-                docker_container.reap(client)
-                said = client.version()
-                if self._runtime and self._runtime not in client.info().get("Runtimes", {}):
-                    detail = f"the engine knows no runtime {self._runtime}"
-                    return Availability(
-                        False, detail, "register it: https://gvisor.dev/docs/user_guide/quick_start/docker/"
-                    )
-            with self.open(Path("/var/empty"), mount_at="/tmp/ssr-trial") as sandbox:
-                done = sandbox.exec(["true"], limits=Limits(wall_s=60))
-            if done.exit_code != 0:
-                return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _ENGINE)
+            return self._probe()
         except MissingExtraError as error:
             return Availability(False, "the package docker is not installed", str(error).partition("; ")[2])
         except SandboxError as error:
             what, _, remedy = str(error).partition("; ")
             return Availability(False, what, remedy or _ENGINE)
+        finally:
+            self.close()
+
+    def _probe(self) -> Availability:
+        with self._guarded():
+            client = self._engine()
+            docker_container.reap(client)
+            said = client.version()
+            if self._runtime and self._runtime not in client.info().get("Runtimes", {}):
+                return Availability(False, f"the engine knows no runtime {self._runtime}", f"register it: {_GVISOR}")
+        with self.open(Path("/var/empty"), mount_at="/tmp/ssr-trial") as sandbox:
+            done = sandbox.exec(["true"], limits=Limits(wall_s=60))
+        if done.exit_code != 0:
+            return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _ENGINE)
         shown = self.image or "the host's system, read-only"
         runtime = f" on {self._runtime}" if self._runtime else ""
         return Availability(True, f"Docker {said['Version']}{runtime}, {shown}, no network, no home, no capabilities")
@@ -96,18 +99,20 @@ class DockerProvider:
         return sandbox
 
     def close(self) -> None:
-        """Remove the containers that are kept for the next sandbox."""
+        """Remove the containers that are kept for the next sandbox and close what leads to the engine."""
         with self._lock:
             idle, self._idle = self._idle, []
+            client, self._client = self._client, None
         for container in idle:
             container.remove()
+        if client is not None:
+            client.close()
 
     def image_digest(self) -> str:
         """Return the engine's id of the image, which is a hash of its content."""
         with self._guarded():
             client = self._engine()
-            docker_container.provide(client, self.image)
-            return str(client.images.get(self.image).id)
+            return str(client.images.get(docker_container.provide(client, self.image)).id)
 
     def _is_testbed(self) -> bool:
         if not self.image:
@@ -115,8 +120,7 @@ class DockerProvider:
         if self._testbed is None:
             with self._guarded():
                 client = self._engine()
-                docker_container.provide(client, self.image)
-                config = client.images.get(self.image).attrs["Config"]
+                config = client.images.get(docker_container.provide(client, self.image)).attrs["Config"]
                 self._testbed = (config.get("WorkingDir") or "").rstrip("/") == _TESTBED
         return self._testbed
 
@@ -185,7 +189,11 @@ class GvisorProvider(DockerProvider):
 
 
 class DockerSandbox:
-    """A copy of a tree in a container of its own, for as long as the sandbox is open."""
+    """A copy of a tree in a container of its own, for as long as the sandbox is open.
+
+    Commands can have the kernel end the container for want of memory. That is theirs to answer for and no broken
+    sandbox: the limit is told, and from then on every command meets it and no file is found.
+    """
 
     def __init__(self, provider: DockerProvider, container: Container) -> None:
         self._provider, self._container = provider, container
@@ -208,6 +216,8 @@ class DockerSandbox:
     ) -> ExecResult:
         """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as the engine tells them."""
         variables = {**environment(self.scratch), **(env or {})}
+        if self._container.out_of_memory:
+            return ExecResult(None, b"", b"", 0.0, Limit.MEMORY)
         if self._provider.image and "PATH" not in (env or {}):
             del variables["PATH"]
         return self._do(lambda c: c.run(argv, variables, limits, stdin, place(self.root, cwd), used_before=self._used))
@@ -215,7 +225,9 @@ class DockerSandbox:
     def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
         """Return a regular file's content; see the protocol."""
         top, relative = self._place(path)
-        data = self._do(lambda c: c.shell.read(top, relative, max_bytes))
+        data = None
+        if not self._container.out_of_memory:
+            data = self._do(lambda c: c.shell.read(top, relative, max_bytes))
         if data is None:
             raise FileNotFoundError(path)
         return data
@@ -223,12 +235,14 @@ class DockerSandbox:
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a regular file; see the protocol."""
         top, relative = self._place(path)
-        self._do(lambda c: c.shell.write(top, relative, data, executable=executable))
+        if not self._container.out_of_memory:
+            self._do(lambda c: c.shell.write(top, relative, data, executable=executable))
 
     def remove(self, path: str) -> None:
         """Remove a file or link; see the protocol."""
         top, relative = self._place(path)
-        self._do(lambda c: c.shell.remove(top, relative))
+        if not self._container.out_of_memory:
+            self._do(lambda c: c.shell.remove(top, relative))
 
     def fork(self) -> Self:
         """Copy the tree and scratch into another container."""

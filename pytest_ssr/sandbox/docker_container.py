@@ -30,8 +30,9 @@ LABEL = "io.pytest-ssr.owner"
 _HOST_IMAGE = "pytest-ssr-host"
 _TMP_BYTES = 256 * MIB
 _ROOM = 8 * 1024 * MIB
-_SLACK = 256 * MIB
-_MOST_PROCESSES = 2048
+_SLACK = 1024 * MIB
+_MOST_PROCESSES = 1024
+_OWN_PROCESSES = 8
 _SAMPLE_S, _SHARE, _GRACE_S = 0.05, 10, 5.0
 _TRIES = 3
 
@@ -57,16 +58,18 @@ class Recipe:
 
 
 class Container:
-    """A running container and its shell."""
+    """A running container and its shell.
+
+    out_of_memory: the kernel has killed its shell, as commands can bring about; then it holds nothing any more.
+    """
 
     def __init__(self, client: docker.DockerClient, recipe: Recipe) -> None:
         """Create and start it; raises SandboxError or what the SDK raises."""
         self._client, self.recipe = client, recipe
-        self._limits: tuple[int, int] | None = None
+        self._most = _most(Limits())
         self._alive = True
-        image = recipe.image or host_image(client)
-        if recipe.image:
-            provide(client, recipe.image)
+        self.out_of_memory = False
+        image = provide(client, recipe.image) if recipe.image else host_image(client)
         api = client.api
         self._id: str = api.create_container(
             image,
@@ -83,7 +86,8 @@ class Container:
         try:
             raw = api.attach_socket(self._id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             places = (recipe.root, recipe.scratch, "/tmp", "/dev/shm")
-            self.shell = Shell(_socket(raw), places)
+            self._stream = Stream(raw)
+            self.shell = Shell(self._stream.socket, places)
             api.start(self._id)
             self._new = self.shell.clean()
         except BaseException:
@@ -107,6 +111,8 @@ class Container:
             tmpfs={recipe.root: own, recipe.scratch: own, "/tmp": shared, "/dev/shm": shared},
             mounts=mounts,
             nano_cpus=int(recipe.cpus * 1e9),
+            mem_limit=self._most,
+            memswap_limit=self._most,
             pids_limit=_MOST_PROCESSES,
             runtime=recipe.runtime or None,
         )
@@ -130,11 +136,12 @@ class Container:
         api, user = self._client.api, f"{self.recipe.user}:{self.recipe.user}"
         begin = time.monotonic()
         name = api.exec_create(self._id, inner, stdin=bool(stdin), user=user, environment=dict(env))["Id"]
-        watch = _Watch(self, name, _socket(api.exec_start(name, socket=True)), stdin, limits, used_before, killed)
+        watch = _Watch(self, name, Stream(api.exec_start(name, socket=True)), stdin, limits, used_before, killed)
         try:
             limit = watch.to_the_end(begin)
         except SandboxError:
-            if not self._was_out_of_memory():
+            self.out_of_memory = self._was_out_of_memory()
+            if not self.out_of_memory:
                 raise
             limit = Limit.MEMORY
         finally:
@@ -151,12 +158,11 @@ class Container:
         return None if found["Running"] else found["ExitCode"]
 
     def _limit(self, limits: Limits) -> None:
-        """Bound the memory of all together; files in memory count as well."""
-        wanted = (limits.memory_bytes, limits.disk_bytes)
-        if wanted != self._limits:
-            most = sum(wanted) + self.shell.usage().disk_bytes + _SLACK
+        """Bound the memory of all together anew; a runtime that cannot do so keeps its first bound, and is sampled."""
+        most = _most(limits)
+        if most != self._most and not self.recipe.runtime:
             self._client.api.update_container(self._id, mem_limit=most, memswap_limit=most)
-            self._limits = wanted
+            self._most = most
 
     def _was_out_of_memory(self) -> bool:
         with contextlib.suppress(Exception):
@@ -173,10 +179,16 @@ class Container:
     def remove(self) -> None:
         """Kill and remove it; what is gone already is no error."""
         self._alive = False
-        if hasattr(self, "shell"):
-            self.shell.close()
+        if hasattr(self, "_stream"):
+            # Its end is the end of the shell, and so of the container.
+            self._stream.close()
         with contextlib.suppress(Exception):
             self._client.api.remove_container(self._id, force=True, v=True)
+
+
+def _most(limits: Limits) -> int:
+    """Return the bound for a container's memory: files in memory count as well, the tree among them."""
+    return limits.memory_bytes + limits.disk_bytes + _SLACK
 
 
 class _Watch:
@@ -186,13 +198,14 @@ class _Watch:
         self,
         container: Container,
         name: str,
-        stream: socket.socket,
+        stream: Stream,
         stdin: bytes,
         limits: Limits,
         used_before: int,
         killed: int,
     ) -> None:
-        self._container, self._name, self._stream, self._limits = container, name, stream, limits
+        self._container, self._name, self._limits = container, name, limits
+        self._whole, self._stream = stream, stream.socket
         self._used_before, self._killed = used_before, killed
         self._input = memoryview(stdin)
         self._half_closed = not stdin
@@ -200,7 +213,7 @@ class _Watch:
         self._kept: tuple[bytearray, bytearray] = (bytearray(), bytearray())
         self._at_end = False
         self.code: int | None = None
-        stream.setblocking(False)
+        self._stream.setblocking(False)
 
     def to_the_end(self, begin: float) -> Limit | None:
         """Return when the command has ended, or when a limit was passed; then all of it is dead."""
@@ -237,16 +250,19 @@ class _Watch:
 
     def close(self) -> None:
         """Close the stream."""
-        self._stream.close()
+        self._whole.close()
 
     def _size(self) -> int:
         return len(self._kept[0]) + len(self._kept[1])
 
     def _sampled(self) -> Limit | None:
+        most = self._limits.processes + _OWN_PROCESSES
+        if self._container.shell.stop_many(most):
+            return Limit.PROCESSES
         usage = self._container.shell.usage()
         if usage.killed > self._killed:
             return Limit.MEMORY
-        if usage.processes > self._limits.processes + 8:
+        if usage.processes > most:
             return Limit.PROCESSES
         if usage.resident_bytes > self._limits.memory_bytes:
             return Limit.MEMORY
@@ -299,26 +315,27 @@ class _Watch:
                 self._receive()
 
 
-def provide(client: docker.DockerClient, image: str) -> None:
-    """Pull an image that is not there, with progress on a terminal and again after a failure.
+def provide(client: docker.DockerClient, image: str) -> str:
+    """Return the name of an image that is here, pulled where it was not, with progress on a terminal and retries.
 
-    `SSR_IMAGE_PREFIX` (such as a mirror's `host/path/`) is put before the name; the image then has its own name.
+    `SSR_IMAGE_PREFIX` (such as a mirror's `host/path/`) is put before the name to pull; then it gets its own name, but
+    for one with a digest, which an engine gives to nothing else.
     """
     import docker
 
-    try:
-        client.images.get(image)
-        return
-    except docker.errors.ImageNotFound:
-        pass
     source = os.environ.get("SSR_IMAGE_PREFIX", "") + image
+    for known in dict.fromkeys((image, source)):
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            client.images.get(known)
+            return known
     for attempt in range(_TRIES):
         try:
             _pull(client, source)
-            if source != image and "@" not in image:
-                name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
-                client.api.tag(source, name, tag)
-            return
+            if source == image or "@" in image:
+                return source
+            name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
+            client.api.tag(source, name, tag)
+            return image
         except docker.errors.DockerException as error:
             final = isinstance(error, docker.errors.NotFound) or attempt == _TRIES - 1
             if final:
@@ -327,6 +344,7 @@ def provide(client: docker.DockerClient, image: str) -> None:
                     "SSR_IMAGE_PREFIX to a mirror"
                 ) from None
             time.sleep(2**attempt)
+    raise AssertionError("the last try returns or raises")
 
 
 def _pull(client: docker.DockerClient, image: str) -> None:
@@ -368,7 +386,7 @@ def host_image(client: docker.DockerClient) -> str:
     try:
         client.images.get(f"{_HOST_IMAGE}:{tag}")
     except docker.errors.ImageNotFound:
-        client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag)
+        client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag, changes=[f"LABEL {LABEL}=none"])
     return f"{_HOST_IMAGE}:{tag}"
 
 
@@ -431,7 +449,15 @@ def _short(error: Exception) -> str:
     return " ".join(str(explanation or error).split())[:300]
 
 
-def _socket(raw: Any) -> socket.socket:
-    """Return the socket below what the SDK gives for a stream."""
-    found: socket.socket = getattr(raw, "_sock", raw)
-    return found
+class Stream:
+    """The socket of an attached container or command, below what the SDK gives."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+        self.socket: socket.socket = getattr(raw, "_sock", raw)
+
+    def close(self) -> None:
+        """Close it; a socket stays open while a file made of it does."""
+        for part in (self.socket, self._raw):
+            with contextlib.suppress(OSError):
+                part.close()

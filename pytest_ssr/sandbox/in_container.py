@@ -38,6 +38,12 @@ pack() {
     opened "$@"; find "$@" -xdev -type f ! -perm -400 -exec chmod u+r {} \\;
     size=$(tar -cf - "$@" | wc -c) && echo "data $size" && tar -cf - "$@"
 }
+few() {
+    for file in /sys/fs/cgroup/pids/pids.current /sys/fs/cgroup/pids.current; do
+        [ -r "$file" ] && read -r count < "$file" && [ "$count" -gt "$1" ] && kill -9 -1 && { echo many; return; }
+    done
+    echo few
+}
 clean() { opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l; }
 while IFS= read -r line; do eval "$line" 2>/dev/null; done
 """
@@ -120,8 +126,12 @@ class Shell:
         """Kill everything but this shell."""
         self._ask("kill -9 -1; echo done")
 
+    def stop_many(self, most: int) -> bool:
+        """Kill everything else if more processes and threads than these run; starts none, as there may be no room."""
+        return self._ask(f"few {most}") == "many"
+
     def usage(self) -> Usage:
-        """Return what runs and what it takes; a container without cgroup files is judged by its processes alone."""
+        """Return what runs and what it takes; where no cgroup files are shown, as on gVisor, by its processes."""
         files = " ".join(
             f"{_CGROUP}/{name}"
             for name in (
@@ -134,13 +144,17 @@ class Shell:
             )
         )
         places = " ".join(map(quoted, self._places))
-        text = self._ask_text(f'cat {files}; echo; df -P -k {places}; set -- /proc/[0-9]*; echo "processes $#"')
-        words = {w[0]: w[1] for w in (line.split() for line in text.splitlines()) if len(w) == 2}
+        known = f"[ -e {_CGROUP}/memory.stat ] || [ -e {_CGROUP}/memory/memory.stat ]"
+        alone = f'{known} || {{ cat /proc/[0-9]*/statm; set -- /proc/[0-9]*; echo "processes $#"; }}'
+        text = self._ask_text(f"cat {files}; echo; {alone}; df -P -k {places}")
+        split = [line.split() for line in text.splitlines()]
+        words = {w[0]: w[1] for w in split if len(w) == 2}
+        pages = sum(int(w[1]) for w in split if len(w) == 7 and "".join(w).isdigit())
         counted = next((int(line) for line in text.splitlines() if line.isdigit()), 0)
         used = sum(_used(line) for line in text.splitlines())
         return Usage(
             processes=counted or int(words.get("processes", 0)),
-            resident_bytes=int(words.get("total_rss", words.get("anon", 0))),
+            resident_bytes=int(words.get("total_rss", words.get("anon", pages * 4096))),
             killed=int(words.get("oom_kill", 0)),
             disk_bytes=used,
         )
@@ -149,12 +163,8 @@ class Shell:
         """Kill all else, empty what can be written, and return what is left to compare: equal where nothing is."""
         self.kill_others()
         places = " ".join(map(quoted, self._places))
-        ipc = "cat /proc/sysvipc/* | wc -l; ls -A /dev/mqueue | wc -l"
+        ipc = "cat /proc/sysvipc/* | wc -l; ls -A /dev/mqueue | wc -l; cat /proc/1/oom_score_adj"
         return tuple(self._ask_text(f"clean {places}; {ipc}; cat /proc/mounts | wc -l").split())
-
-    def close(self) -> None:
-        """Close the stream, which ends the shell and so the container."""
-        self._stream.close()
 
     def _ask_text(self, line: str) -> str:
         end = secrets.token_hex(8)

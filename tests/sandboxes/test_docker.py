@@ -1,0 +1,311 @@
+"""docker keeps the contract; what only it promises, and what happens when the engine or the container goes away."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pytest_ssr.errors import ProjectError, SandboxError
+from pytest_ssr.execution.interpreter import find_in_image
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.sandbox.docker import DockerProvider, DockerSandbox
+from pytest_ssr.sandbox.docker_container import LABEL, reap
+from pytest_ssr.sandbox.in_container import Frames
+from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+from pytest_ssr.testing import SandboxContract
+
+pytestmark = pytest.mark.docker
+LIMITS = Limits(wall_s=30)
+READABLE = sorted({Path(sys.prefix), Path(sys.base_prefix)})
+
+
+@pytest.fixture(scope="module")
+def provider() -> Iterator[DockerProvider]:
+    made = DockerProvider()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def sandbox(provider: DockerProvider, tmp_path: Path) -> Iterator[DockerSandbox]:
+    (tmp_path / "file").write_text("text")
+    with provider.open(tmp_path, mount_at="/w", readable=READABLE) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def client(provider: DockerProvider) -> Any:
+    return provider._engine()
+
+
+@pytest.fixture(scope="module")
+def images(client: Any) -> Iterator[dict[str, str]]:
+    """Images made of one with Python: with pytest in it, and in SWE-bench's layout."""
+    base = os.environ.get("SSR_TEST_IMAGE", "python:3.12-slim")
+    provider = DockerProvider(base)
+    provider.image_digest()
+    provider.close()
+    found = client.containers.run(
+        base, ["python3", "-c", "import site; print(site.getsitepackages()[-1])"], remove=True
+    )
+    site = found.decode().strip().lstrip("/")
+    made = client.api.create_container(base, ["true"])["Id"]
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for name in ("pytest", "iniconfig", "packaging", "pluggy", "pygments"):
+            for file in metadata.files(name) or ():
+                if ".." not in file.parts:
+                    archive.add(file.locate(), f"{site}/{file}")
+    client.api.put_archive(made, "/", raw.getvalue())
+    client.api.commit(made, "pytest-ssr-test", "plain")
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        link = tarfile.TarInfo("opt/miniconda3/envs/testbed/bin/python")
+        link.type, link.linkname = tarfile.SYMTYPE, "/usr/bin/python3"
+        archive.addfile(link)
+    client.api.put_archive(made, "/", raw.getvalue())
+    client.api.commit(made, "pytest-ssr-test", "testbed", changes=["WORKDIR /testbed/"])
+    client.api.remove_container(made, force=True)
+    yield {"base": base, "plain": "pytest-ssr-test:plain", "testbed": "pytest-ssr-test:testbed"}
+    for tag in ("plain", "testbed"):
+        client.images.remove(f"pytest-ssr-test:{tag}", force=True)
+
+
+class TestContract(SandboxContract):
+    @pytest.fixture
+    def provider(self, provider: DockerProvider) -> DockerProvider:
+        return provider
+
+
+def sh(sandbox: DockerSandbox, script: str, limits: Limits = LIMITS) -> bytes:
+    done = sandbox.exec(["sh", "-c", script], limits=limits)
+    assert done.limit is None
+    return done.stdout
+
+
+def ids(client: Any) -> set[str]:
+    return {c["Id"] for c in client.api.containers(all=True, filters={"label": LABEL})}
+
+
+def test_a_container_has_no_power(sandbox: DockerSandbox, client: Any) -> None:
+    status = sh(sandbox, "cat /proc/self/status").decode()
+    words = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert {words[f"Cap{kind}"] for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb")} == {"0" * 16}
+    assert (words["NoNewPrivs"], words["Seccomp"]) == ("1", "2")
+    assert sh(sandbox, "id -u").strip() != b"0"
+    config = client.api.inspect_container(sandbox._container._id)["HostConfig"]
+    assert (config["NetworkMode"], config["ReadonlyRootfs"], config["CapDrop"]) == ("none", True, ["ALL"])
+    assert config["PidsLimit"] > 0
+    assert config["NanoCpus"] > 0
+    assert config["Memory"] == config["MemorySwap"] > 0
+
+
+def test_the_shell_cannot_be_reached_from_inside(sandbox: DockerSandbox) -> None:
+    script = (
+        "kill -9 1; kill -STOP 1; kill -TERM 1; echo forged > /proc/1/fd/1; head -c 1 /proc/1/mem; cat /proc/1/environ;"
+        "head -c 1 /proc/1/fd/0"
+    )
+    assert sh(sandbox, script) == b""
+    assert sandbox.read("file") == b"text"
+
+
+def test_a_fork_bomb_ends_soon_and_the_sandbox_lives(sandbox: DockerSandbox) -> None:
+    bomb = [sys.executable, "-c", "import os\nwhile True:\n    os.fork()"]
+    assert sandbox.exec(bomb, limits=Limits(wall_s=60)).limit is Limit.PROCESSES
+    assert sh(sandbox, "cat file") == b"text"
+
+
+def test_who_has_the_container_killed_for_memory_meets_the_limit_and_no_error(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    program = (
+        "import mmap, os, time\n"
+        "open('/proc/1/oom_score_adj', 'w').write('1000')\n"
+        "for _ in range(40):\n"
+        "    if os.fork() == 0:\n"
+        "        held = mmap.mmap(-1, 200 << 20)\n"
+        "        held.write(bytes(200 << 20))\n"
+        "        time.sleep(60)\n"
+        "time.sleep(60)\n"
+    )
+    small = Limits(wall_s=60, memory_bytes=512 * MIB, disk_bytes=64 * MIB)
+    with provider.open(tmp_path, mount_at="/w", readable=READABLE) as sandbox:
+        assert sandbox.exec([sys.executable, "-c", program], limits=small).limit is Limit.MEMORY
+        assert sandbox.exec(["true"], limits=small).limit in (None, Limit.MEMORY)
+        with contextlib.suppress(FileNotFoundError):
+            sandbox.read("file")
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sh(sandbox, "cat /proc/1/oom_score_adj") == b"0\n"
+
+
+def test_a_container_serves_the_next_sandbox_only_as_new(provider: DockerProvider, tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with provider.open(tmp_path / "tree", mount_at="/w") as sandbox:
+        first = sandbox._container
+        sh(sandbox, "for d in /w /scratch /tmp /dev/shm; do mkdir -p $d/deep && chmod 0 $d/deep; touch $d/left; done")
+        sh(sandbox, "sleep 1000 & ulimit -n 64")
+    with provider.open(tmp_path / "tree", mount_at="/w") as sandbox:
+        assert sandbox._container is first
+        assert sh(sandbox, "ls -A /w /tmp /dev/shm /scratch/home /scratch/tmp; ls /scratch; pgrep sleep").split() == (
+            b"/dev/shm: /scratch/home: /scratch/tmp: /tmp: /w: home tmp".split()
+        )
+        # A segment of System V outlives its processes.
+        assert sh(sandbox, "ipcmk -M 4096")
+    with provider.open(tmp_path / "tree", mount_at="/w") as sandbox:
+        assert sandbox._container is not first
+
+
+@pytest.mark.parametrize("moment", ["while a command runs", "between commands"])
+def test_a_container_that_is_killed_from_outside_is_a_broken_sandbox(
+    provider: DockerProvider, client: Any, tmp_path: Path, moment: str
+) -> None:
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        name = sandbox._container._id
+        if moment == "between commands":
+            client.api.kill(name)
+        else:
+            threading.Timer(0.5, lambda: client.api.kill(name)).start()
+        with pytest.raises(SandboxError):
+            sandbox.exec(["sleep", "30"], limits=LIMITS)
+        with pytest.raises(SandboxError):
+            sandbox.read("file")
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox._container._id != name
+        assert sh(sandbox, "echo again") == b"again\n"
+
+
+def test_nothing_is_left_of_a_process_that_was_killed(client: Any, tmp_path: Path) -> None:
+    before = ids(client)
+    program = (
+        "import sys, time; from pathlib import Path\n"
+        "from pytest_ssr.sandbox.docker import DockerProvider\n"
+        "box = DockerProvider().open(Path(sys.argv[1]), mount_at='/w'); print(box._container._id, flush=True)\n"
+        "time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", program, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        name = process.stdout.readline().strip()
+        assert name in ids(client)
+        process.kill()
+    until = time.monotonic() + 20
+    while name in ids(client) and time.monotonic() < until:
+        time.sleep(0.1)
+    assert ids(client) <= before
+
+
+def test_reap_removes_what_nobody_owns(client: Any, sandbox: DockerSandbox) -> None:
+    image = client.api.inspect_container(sandbox._container._id)["Image"]
+    owner = client.api.inspect_container(sandbox._container._id)["Config"]["Labels"][LABEL].split()
+    orphans = [
+        client.api.create_container(image, ["/bin/true"], labels={LABEL: label})["Id"]
+        for label in (f"{owner[0]} {owner[1]} 4194000 1", f"another-start {owner[1]} {owner[2]} {owner[3]}")
+    ]
+    elsewhere = client.api.create_container(image, ["/bin/true"], labels={LABEL: f"{owner[0]} 1 4194000 1"})["Id"]
+    try:
+        assert reap(client) == 2
+        assert not set(orphans) & ids(client)
+        assert {elsewhere, sandbox._container._id} <= ids(client)
+    finally:
+        client.api.remove_container(elsewhere, force=True)
+
+
+def test_a_project_is_run_by_the_interpreter_of_an_image(images: dict[str, str], project: Path, tmp_path: Path) -> None:
+    for kind, root in (("plain", str(project)), ("testbed", "/testbed")):
+        bench = open_workbench(
+            project, Store(tmp_path / kind), settings=RuleSettings(), sandbox=f"docker:{images[kind]}", compiled=False
+        )
+        with bench.original.open(bench.provider) as sandbox:
+            assert sandbox.root == root
+            assert not sandbox.exec(["ls", str(Path.home())], limits=LIMITS).stdout
+        run, _ = bench.suite(bench.original, (), like_s=1.0, fresh=True)
+        assert len(run.passing) == 7
+        assert bench.interpreter.readable == ()
+        bench.provider.close()
+    bare = DockerProvider(images["base"])
+    with pytest.raises(ProjectError, match=r"has no interpreter to use: python3 has no pytest"):
+        find_in_image(bare, None)
+    bare.close()
+
+
+def test_an_image_is_pulled_by_way_of_a_mirror(
+    images: dict[str, str], client: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    mirror = os.environ.get("SSR_TEST_REGISTRY")
+    if mirror is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("SSR_TEST_REGISTRY names no registry to push to")
+    client.api.tag(images["plain"], f"{mirror}/team/box", "1")
+    told = [
+        e["aux"]["Digest"] for e in client.api.push(f"{mirror}/team/box", "1", stream=True, decode=True) if "aux" in e
+    ]
+    monkeypatch.setenv("SSR_IMAGE_PREFIX", f"{mirror}/")
+    for name in ("team/box:1", f"team/box@{told[0]}"):
+        client.images.remove(f"{mirror}/team/box:1", force=True)
+        with contextlib.suppress(Exception):
+            client.images.remove(f"{mirror}/team/box@{told[0]}", force=True)
+        provider = DockerProvider(name)
+        with provider.open(tmp_path, mount_at="/w") as sandbox:
+            assert sh(sandbox, "python3 -c 'import pytest; print(7)'") == b"7\n"
+        provider.close()
+    for name in ("team/box:1", f"{mirror}/team/box:1", f"{mirror}/team/box@{told[0]}"):
+        with contextlib.suppress(Exception):
+            client.images.remove(name, force=True)
+
+
+@pytest.mark.parametrize(
+    ("sandbox", "host", "status", "said"),
+    [
+        ("docker", "unix:///absent.sock", 3, "cannot be reached"),
+        ("docker", "unix:///absent.sock", 3, "apt-get install docker.io"),
+        ("docker:no.such.host/image", None, 3, "the image no.such.host/image is not here and cannot be pulled"),
+        ("docker:", None, 2, "there is no sandbox 'docker:'; choose among"),
+        ("process:image", None, 2, "there is no sandbox 'process:image'; choose among"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(
+    project: Path, sandbox: str, host: str | None, status: int, said: str
+) -> None:
+    command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--sandbox", sandbox]
+    env = {**os.environ, **({"DOCKER_HOST": host} if host else {})}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == status
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.gvisor
+def test_tests_run_on_gvisor(project: Path, tmp_path: Path) -> None:
+    bench = open_workbench(
+        project, Store(tmp_path / "store"), settings=RuleSettings(), sandbox="gvisor", compiled=False
+    )
+    with bench.original.open(bench.provider, readable=bench.interpreter.readable) as sandbox:
+        # The kernel that it shows is gVisor's own.
+        assert b"gVisor" in sandbox.exec(["dmesg"], limits=LIMITS).stdout
+        sandbox.write("new", b"data")
+        assert sandbox.read("new") == b"data"
+        assert sandbox.exec(["sleep", "60"], limits=Limits(wall_s=1)).limit is Limit.WALL_TIME
+    run, _ = bench.suite(bench.original, (), like_s=1.0, fresh=True)
+    assert len(run.passing) == 7
+    bench.provider.close()
+
+
+def test_frames_may_come_in_any_pieces() -> None:
+    raw = b"\x01\0\0\0\0\0\0\x03abc\x02\0\0\0\0\0\0\x00\x02\0\0\0\0\0\0\x02de\x01\0\0\0\0\0\0\x01f"
+    for size in range(1, len(raw) + 1):
+        frames = Frames()
+        found = [part for start in range(0, len(raw), size) for part in frames.feed(raw[start : start + size])]
+        assert b"".join(data for stream, data in found if stream == 1) == b"abcf"
+        assert b"".join(data for stream, data in found if stream == 2) == b"de"
