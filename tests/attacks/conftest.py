@@ -49,7 +49,8 @@ PASS_TO_PASS = (
     "tests/test_add.py::test_nothing",
     "tests/test_texts.py::test_shout",
 )
-BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
+ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker")]
+EACH = ["process", *ISOLATE]
 TIME_LIMIT_S = 6.0
 MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
 PLACES = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
@@ -80,7 +81,7 @@ class Arena:
             file_bytes=16 * MIB,
             disk_bytes=32 * MIB,
         )
-        self.isolates = sandbox == "bubblewrap"
+        self.isolates = sandbox != "process"
         self.before = listing(folder)
 
     def patch(self, changes: Texts, *, on_weakened: bool = False) -> Patch:
@@ -206,16 +207,16 @@ def _guarded(arena: Arena) -> Iterator[Arena]:
     assert listing(arena.folder) == arena.before, "the project, its neighbour or the store was changed"
 
 
-@pytest.fixture(params=BOTH)
+@pytest.fixture(params=EACH)
 def arena(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
     """Each sandbox."""
     yield from _guarded(open_arena(request.param))
 
 
-@pytest.fixture
-def isolated(clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
-    """The sandbox that isolates."""
-    yield from _guarded(open_arena("bubblewrap"))
+@pytest.fixture(params=ISOLATE)
+def isolated(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+    """Each sandbox that isolates."""
+    yield from _guarded(open_arena(request.param))
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ ARTIFACTS = sorted(Path(__file__).with_name("artifacts").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", ARTIFACTS, ids=lambda path: path.stem)
-def test_a_hostile_artifact_is_rejected(copied, path):
+def test_a_hostile_artifact_is_rejected(arena, path):
     attack = tomllib.loads(path.read_text())
     parts = {name: attack[name] for name in ("bug", "parser") if name in attack}
-    rejection = copied.judge(**parts).rejection
+    rejection = arena.judge(**parts).rejection
     assert rejection is not None, attack["tries"]
     assert rejection.name == attack["check"], rejection
-    assert attack["reason"] in rejection.reason
+    reasons = attack["reason"] if isinstance(attack["reason"], list) else [attack["reason"]]
+    assert any(reason in rejection.reason for reason in reasons)

@@ -26,9 +26,11 @@ def test_an_honest_patch_is_resolved(arena, texts):
 
 
 @pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
-def test_a_patch_that_cheats_is_not_resolved(request, path):
+def test_a_patch_that_cheats_is_not_resolved(arena, path):
     attack = tomllib.loads(path.read_text())
-    arena = request.getfixturevalue("isolated" if attack.get("isolated") else "copied")
+    if attack.get("isolated") and not arena.isolates:
+        # It would reach the machine; that `process` does not keep it out is what `process` says.
+        return
     grade = arena.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
     assert grade.resolved is False, attack["tries"]
     assert grade.forged is attack.get("forged", False), grade.reason

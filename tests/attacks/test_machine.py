@@ -110,7 +110,6 @@ def test_the_tree_itself_is_a_copy(arena):
     assert b"pkg" in arena.printed("ls -a # again\n")
 
 
-@pytest.mark.bubblewrap
 def test_no_place_of_the_machine_can_be_written(isolated, marker, tmp_path):
     places = [
         f"{place}/{marker}"
@@ -127,7 +126,6 @@ def connecting(port: int) -> str:
     return f"python -c \"import socket; socket.create_connection(('127.0.0.1', {port}), 3).send(b'hello')\" 2>/dev/null"
 
 
-@pytest.mark.bubblewrap
 def test_no_listener_of_the_machine_is_reached(isolated):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.2)
@@ -187,12 +185,13 @@ def test_a_signal_to_itself_is_the_scripts_own_end(arena, how):
     assert found.reason == "on the original: signal 9 ended it"
 
 
-@pytest.mark.bubblewrap
 @pytest.mark.parametrize("attack", ["kill -9 -1", "kill -9 $PPID", "kill -9 1; kill -9 $PPID; kill -15 -1"])
 def test_a_signal_to_everyone_stays_inside(isolated, attack):
     """The process that judges is the first that would be hit."""
     found = isolated.step("test-script", first=attack)
-    assert found.passed or "signal" in found.reason or "limit" in found.reason or "finds no test" in found.reason
+    # Where its parent lies outside its namespace, that is number 0: it kills its own group, and no check can be made.
+    whole = found.passed or "earlier one failed" in found.reason
+    assert whole or "signal" in found.reason or "limit" in found.reason or "finds no test" in found.reason
     assert isolated.step("test-script").passed
 
 
@@ -207,7 +206,6 @@ def test_variables_and_home_of_the_user_are_not_given(arena, marker, monkeypatch
     assert b"private-key" not in printed
 
 
-@pytest.mark.bubblewrap
 def test_files_of_the_user_are_not_seen(isolated, tmp_path):
     (tmp_path / "private-key").touch()
     printed = isolated.printed(f"ls -a {tmp_path} {Path.home()} {isolated.beside}\n")
