@@ -12,13 +12,14 @@ from pytest_ssr.sandbox.protocol import Availability, SandboxProvider
 __all__ = ["SANDBOXES", "choose", "load_provider", "probe_all", "reap"]
 
 SANDBOXES = {
+    "apptainer": "pytest_ssr.sandbox.apptainer:ApptainerProvider",
     "bubblewrap": "pytest_ssr.sandbox.bubblewrap:BubblewrapProvider",
     "docker": "pytest_ssr.sandbox.docker:DockerProvider",
     "gvisor": "pytest_ssr.sandbox.docker:GvisorProvider",
     "process": "pytest_ssr.sandbox.process:ProcessProvider",
 }
-_WITH_IMAGE = ("docker", "gvisor")
-_STRENGTH = ("bubblewrap", "docker")
+_WITH_IMAGE = ("apptainer", "docker", "gvisor")
+_STRENGTH = ("bubblewrap", "docker", "apptainer")
 
 
 def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
-from pytest_ssr.sandbox.host import ETC_FOLDERS, SYSTEM, etc_files
+from pytest_ssr.sandbox.host import etc_files, shown_directories, shown_links
 from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
@@ -100,7 +100,7 @@ class Container:
         recipe = self.recipe
         own = f"rw,exec,nosuid,nodev,uid={recipe.user},gid={recipe.user},mode=0755,size={_ROOM}"
         shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"
-        shown = [*recipe.readable] if recipe.image else [*_system(), *recipe.readable]
+        shown = [*recipe.readable] if recipe.image else [*shown_directories(), *recipe.readable]
         mounts = [docker.types.Mount(str(p), str(p), type="bind", read_only=True) for p in shown]
         config: dict[str, Any] = self._client.api.create_host_config(
             auto_remove=True,
@@ -372,11 +372,10 @@ def host_image(client: docker.DockerClient) -> str:
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w") as archive:
-        for path in (Path(p) for p in SYSTEM):
-            if path.is_symlink():
-                link = tarfile.TarInfo(path.name)
-                link.type, link.linkname = tarfile.SYMTYPE, os.readlink(path)
-                archive.addfile(link)
+        for place, target in shown_links().items():
+            link = tarfile.TarInfo(place.lstrip("/"))
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            archive.addfile(link)
         for name, data in sorted(etc_files().items()):
             entry = tarfile.TarInfo(f"etc/{name}")
             entry.size, entry.mode = len(data), 0o644
@@ -388,12 +387,6 @@ def host_image(client: docker.DockerClient) -> str:
     except docker.errors.ImageNotFound:
         client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag, changes=[f"LABEL {LABEL}=none"])
     return f"{_HOST_IMAGE}:{tag}"
-
-
-def _system() -> list[Path]:
-    """Return the host's system directories that the host's own image shows."""
-    folders = [Path(p) for p in SYSTEM] + [Path("/etc", name) for name in ETC_FOLDERS]
-    return [p for p in folders if p.is_dir() and not p.is_symlink()]
 
 
 @functools.cache

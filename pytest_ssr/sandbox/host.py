@@ -83,17 +83,26 @@ def etc_files() -> dict[str, bytes]:
 def system_binds(etc: Path) -> tuple[str, ...]:
     """Return the arguments that show system directories and an `/etc` made of `etc` and a few folders, read-only."""
     words: list[str] = []
-    for place in SYSTEM:
-        path = Path(place)
-        if path.is_symlink():
-            words += ["--symlink", os.readlink(path), place]
-        elif path.is_dir():
-            words += ["--ro-bind", place, place]
+    for place, target in shown_links().items():
+        words += ["--symlink", target, place]
+    folders = [str(path) for path in shown_directories()]
+    for folder in [f for f in folders if f in SYSTEM]:
+        words += ["--ro-bind", folder, folder]
     words += ["--bind", str(etc), "/etc"]
-    for name in ETC_FOLDERS:
-        if (Path("/etc") / name).is_dir():
-            words += ["--ro-bind", f"/etc/{name}", f"/etc/{name}"]
+    for folder in [f for f in folders if f not in SYSTEM]:
+        words += ["--ro-bind", folder, folder]
     return (*words, "--remount-ro", "/etc")
+
+
+def shown_directories() -> list[Path]:
+    """Return the host's system directories, and the folders of `/etc`, that such a sandbox shows."""
+    found = [Path(p) for p in SYSTEM] + [Path("/etc", name) for name in ETC_FOLDERS]
+    return [p for p in found if p.is_dir() and not (p.is_symlink() and str(p) in SYSTEM)]
+
+
+def shown_links() -> dict[str, str]:
+    """Return the host's system directories that are links, with what they point to."""
+    return {place: os.readlink(place) for place in SYSTEM if Path(place).is_symlink()}
 
 
 def version() -> str:

@@ -49,7 +49,7 @@ PASS_TO_PASS = (
     "tests/test_add.py::test_nothing",
     "tests/test_texts.py::test_shout",
 )
-ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker")]
+ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")]
 EACH = ["process", *ISOLATE]
 TIME_LIMIT_S = 6.0
 MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
@@ -214,7 +214,9 @@ def arena(request: pytest.FixtureRequest, clean_machine: None, open_arena: Calla
 
 
 @pytest.fixture(params=ISOLATE)
-def isolated(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+def isolated(
+    request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]
+) -> Iterator[Arena]:
     """Each sandbox that isolates."""
     yield from _guarded(open_arena(request.param))
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
-from pytest_ssr.sandbox import choose, folders, load_provider, probe_all, reap
+from pytest_ssr.sandbox import SANDBOXES, choose, folders, load_provider, probe_all, reap
 from pytest_ssr.sandbox.protocol import Availability, Limits
 from pytest_ssr.testing import FakeSandboxProvider, fake_result
 
@@ -22,7 +22,9 @@ BROKEN = FakeSandboxProvider(availability=Availability(False, "bwrap is not inst
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(SettingsError, match="there is no sandbox 'jail'; choose among auto, bubblewrap, mine, process"):
+    with pytest.raises(
+        SettingsError, match="there is no sandbox 'jail'; choose among auto, apptainer, bubblewrap, docker"
+    ):
         load_provider("jail", {"mine": FakeSandboxProvider()})
 
 
@@ -37,16 +39,30 @@ def test_a_named_sandbox_that_does_not_work_is_refused() -> None:
 
 
 def test_auto_without_isolation_refuses_model_written_code() -> None:
+    none = dict.fromkeys(("bubblewrap", "docker", "apptainer"), BROKEN)
     with pytest.raises(SandboxUnavailableError, match="say --sandbox process"):
-        choose("auto", model_written=True, extra={"bubblewrap": BROKEN})
-    assert choose("auto", extra={"bubblewrap": BROKEN}).name == "process"
+        choose("auto", model_written=True, extra=none)
+    assert choose("auto", extra=none).name == "process"
     assert choose("process", model_written=True).name == "process"
 
 
 @pytest.mark.bubblewrap
 def test_auto_takes_the_strongest() -> None:
     assert choose("auto", model_written=True).name == "bubblewrap"
-    assert all(found.works for found in probe_all().values())
+
+
+@pytest.mark.parametrize("works", ["docker", "apptainer"])
+def test_auto_takes_what_works(works: str) -> None:
+    none = dict.fromkeys(("bubblewrap", "docker", "apptainer"), BROKEN)
+    assert choose("auto", model_written=True, extra={**none, works: FakeSandboxProvider(name=works)}).name == works
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.docker
+@pytest.mark.gvisor
+@pytest.mark.apptainer
+def test_every_sandbox_works_here() -> None:
+    assert {name: found.works for name, found in probe_all().items()} == dict.fromkeys(SANDBOXES, True)
 
 
 def test_reap_removes_only_what_nobody_owns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
