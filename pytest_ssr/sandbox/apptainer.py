@@ -62,9 +62,10 @@ class ApptainerProvider:
         finally:
             folders.discard(folder)
         shown = self.image or "the host's system, read-only"
-        without_root = "by user namespaces: no filter of system calls, and /dev is its own and can be written"
-        how = "system calls filtered" if os.geteuid() == 0 else without_root
-        return Availability(True, f"{_version()}, {shown}, no network, no home, no capabilities; {how}")
+        how = "" if os.geteuid() == 0 else "; by user namespaces, where /dev is its own and can be written"
+        return Availability(
+            True, f"{_version()}, {shown}, no network, no home, no capabilities, system calls filtered{how}"
+        )
 
     def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> ApptainerSandbox:
         """Open a sandbox whose copy of the tree appears at `mount_at`."""
@@ -135,7 +136,7 @@ class ApptainerSandbox(FolderBacked):
         for seen in mounts:
             above = next((p for p in map(str, Path(seen).parents) if p in mounts), "/")
             source = self._folder / "root" if above == "/" else mounts[above][0]
-            if not self._image if above == "/" else mounts[above][1]:
+            if seen != "/proc/sys" and (not self._image if above == "/" else mounts[above][1]):
                 (source / os.path.relpath(seen, above)).mkdir(parents=True, exist_ok=True)
 
     def exec(
@@ -168,14 +169,17 @@ class ApptainerSandbox(FolderBacked):
         if result.limit is None and reached not in result.stderr:
             raise SandboxError(f"the sandbox does not start: {_last(before)}")
         code = result.exit_code
-        return replace(result, exit_code=128 - code if code is not None and 128 < code <= 192 else code, stderr=after)
+        if code is not None and 128 < code <= 192:
+            code = 128 - code
+        out = result.stdout[: limits.output_bytes]
+        return replace(result, exit_code=code, stdout=out, stderr=after[: limits.output_bytes - len(out)])
 
     def _command(self) -> list[str]:
         words = ["apptainer", "--silent", "exec", "--containall", "--cleanenv", "--no-home", "--no-privs"]
+        words += ["--security", f"seccomp:{self._folder / 'filter.json'}"]
         words += ["--ipc", "--uts", "--pid", "--net", "--network", "none", "--no-mount", "home,tmp,cwd,bind-paths,sys"]
         if os.geteuid() == 0:
             words += ["--security", f"uid:{_USER}", "--security", f"gid:{_USER}"]
-            words += ["--security", f"seccomp:{self._folder / 'filter.json'}"]
         for seen, (source, writable) in self._mounts().items():
             words += ["--mount", _mount(source, seen, writable=writable)]
         return [*words, "--pwd", "/", self._image or str(self._folder / "root")]
@@ -183,6 +187,7 @@ class ApptainerSandbox(FolderBacked):
     def _mounts(self) -> dict[str, tuple[Path, bool]]:
         """Return what is mounted where, and whether it can be written; what lies below another comes after it."""
         found = {str(p): (p, False) for p in ([] if self._image else [*shown_directories(), *self._shown])}
+        found["/proc/sys"] = (Path("/proc/sys"), False)
         found |= {self.root: (self._tree, True), _SCRATCH: (self._scratch, True)}
         found |= {seen: (path, True) for seen, path in self._shared.items()}
         return dict(sorted(found.items(), key=lambda item: item[0].count("/")))
