@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, SettingsError
 from pytest_ssr.sandbox import load_provider
 
 _SUITE = """\
@@ -67,6 +67,8 @@ def tried(name: str, *, progress: Callable[[int, int], None]) -> list[Promise]:
     Raises SettingsError for a name that is not known, SandboxError when the suite itself does not run.
     """
     load_provider(name)
+    if ":" in name:
+        raise SettingsError(f"the suite needs this interpreter, which {name} does not hold; try {name.split(':')[0]}")
     said = promises()
     with tempfile.TemporaryDirectory(prefix="ssr-doctor-") as folder:
         (Path(folder) / "test_contract.py").write_text(_SUITE.format(name=name, isolates=name not in _OPEN))

@@ -22,6 +22,8 @@ from pytest_ssr.grading.suspicion import suspicions
 from pytest_ssr.grading.values import Values
 from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
 from pytest_ssr.patch import Patch
+from pytest_ssr.sandbox.folders import kills_for_memory, require_room
+from pytest_ssr.sandbox.protocol import Limit
 from pytest_ssr.surface import is_test_surface
 
 _TRIES = 2
@@ -95,11 +97,22 @@ def grade_patch(
         flags += grading.suspicions(state)
     fault = ""
     for _ in range(_TRIES):
+        killed = kills_for_memory()
         try:
-            return grading.grade(state, flags, trusted=trusted)
+            grade = grading.grade(state, flags, trusted=trusted)
+            if not grade.resolved:
+                _require_a_sound_machine(grade.reason, killed)
+            return grade
         except SandboxError as error:
             fault = str(error)
     return Grade(grading.name, None, f"no grade: the sandbox failed: {fault}", flags=flags)
+
+
+def _require_a_sound_machine(reason: str, killed: int) -> None:
+    """Raise SandboxError where honest tests may have failed for want of room or memory that is not theirs to answer."""
+    require_room()
+    if kills_for_memory() > killed and str(Limit.MEMORY) not in reason:
+        raise SandboxError("the kernel has killed a process of this machine for want of memory")
 
 
 class _Grading:

@@ -169,6 +169,9 @@ class ApptainerSandbox(FolderBacked):
         if result.limit is None and reached not in result.stderr:
             raise SandboxError(f"the sandbox does not start: {_last(before)}")
         code = result.exit_code
+        if code is not None and code < 0:
+            # A signal to the command is told as a shell does; this one hit the program, which nothing inside can reach.
+            raise SandboxError(f"the sandbox was killed from outside (signal {-code})")
         if code is not None and 128 < code <= 192:
             code = 128 - code
         out = result.stdout[: limits.output_bytes]

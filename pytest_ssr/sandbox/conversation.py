@@ -22,6 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 from pytest_ssr.sandbox.running import dying_with_us
 from pytest_ssr.sandbox.sampling import Descendants
@@ -65,7 +66,16 @@ class Conversation:
 
         written: returns the bytes written in the sandbox so far. marker: as for `run`. ended: called once, at the end.
         """
-        self._limits, self._written, self._ended = limits, written, ended
+        self._limits, self._written = limits, written
+        group = cgroup.made(limits)
+        whole = [*dying_with_us(), *command]
+
+        def over() -> None:
+            if group is not None:
+                group.remove()
+            ended()
+
+        self._ended = over
         ours, theirs = socket.socketpair()
         self._socket = ours
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 # closed with the conversation
@@ -74,7 +84,7 @@ class Conversation:
                 _starter(os.getpid())
                 .submit(
                     subprocess.Popen,
-                    [*dying_with_us(), *command],
+                    group.joined(whole) if group is not None else whole,
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,
@@ -88,7 +98,7 @@ class Conversation:
         except (OSError, ValueError) as error:
             ours.close()
             self._errors.close()
-            ended()
+            over()
             raise SandboxError(f"the sandbox does not start: {error}") from None
         finally:
             theirs.close()

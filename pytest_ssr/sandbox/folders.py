@@ -16,6 +16,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.sampling import kill_marked
 
 PREFIX = "ssr-"
@@ -24,6 +26,7 @@ _OWNER = "owner"
 _USUAL = (Path("/tmp"), Path("/var/tmp"))
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 * 1024**3
+_LEAST_ROOM = 64 * 1024**2
 _FICLONE = 0x40049409
 _locks: dict[Path, int] = {}
 
@@ -50,8 +53,27 @@ def places() -> list[Path]:
     return [_MEMORY, usual] if roomy and usable else [usual, _MEMORY]
 
 
+def require_room() -> None:
+    """Raise SandboxError when this machine has too little room for a run: what fails then is not the tests' fault."""
+    place = places()[0]
+    with contextlib.suppress(OSError):
+        found = os.statvfs(place)
+        free = found.f_bavail * found.f_frsize
+        if free < _LEAST_ROOM:
+            raise SandboxError(f"only {free >> 20} MiB are free at {place}; free some space, or set TMPDIR")
+
+
+def kills_for_memory() -> int:
+    """Return how often the kernel has killed a process of this machine for want of memory; 0 where it does not tell."""
+    with contextlib.suppress(OSError, ValueError):
+        words = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(words.get("oom_kill", 0))
+    return 0
+
+
 def new_folder() -> Path:
-    """Make a folder for one sandbox, locked by this process until `discard`."""
+    """Make a folder for one sandbox, locked by this process until `discard`; raises SandboxError without room."""
+    require_room()
     made = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=places()[0])).resolve()
     lock = os.open(made / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
@@ -81,6 +103,7 @@ def discard(folder: Path) -> None:
 def reap() -> int:
     """Remove the folders of sandboxes whose process was killed, and what still runs in them; returns how many."""
     count = 0
+    cgroup.reap()
     for folder in (f for place in places() for f in place.glob(f"{PREFIX}*")):
         with contextlib.suppress(OSError):
             found = folder.lstat()

@@ -1,7 +1,8 @@
 """Start one command in a session of its own, feed it, drain it, hold it to its limits, and leave nothing of it.
 
 The limits that the kernel keeps for each process are set by a small shell in front of the command; those on all of it
-together are sampled, since no user may be assumed to own a control group. Samples are spaced by what they cost.
+together are sampled, and kept by a control group as well where this user may make one. Samples are spaced by what they
+cost.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
 from pytest_ssr.sandbox.sampling import Descendants
 
@@ -71,9 +73,11 @@ def run(
     not start.
     """
     begin = time.monotonic()
+    group = cgroup.made(limits)
+    whole = [*dying_with_us(), *command]
     try:
         process = subprocess.Popen(
-            [*dying_with_us(), *command],
+            group.joined(whole) if group is not None else whole,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -83,6 +87,8 @@ def run(
             start_new_session=True,
         )
     except (OSError, ValueError) as error:
+        if group is not None:
+            group.remove()
         raise SandboxError(f"the sandbox does not start: {error}") from None
     descendants = Descendants(process.pid, marker.encode())
     over = False
@@ -90,6 +96,8 @@ def run(
         watch = _Watch(process, stdin, limits, written, descendants, begin)
         limit = watch.to_the_end(sweep=bool(marker))
         over = True
+        if group is not None and limit is None and group.kills():
+            limit = Limit.MEMORY
         code = process.wait() if limit is None else None
         out, err = watch.kept()
         return ExecResult(code, out, err, time.monotonic() - begin, limit)
@@ -100,6 +108,8 @@ def run(
         for pipe in (process.stdin, process.stdout, process.stderr):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr] # all three were asked for
+        if group is not None:
+            group.remove()
 
 
 class _Watch:

@@ -1,0 +1,142 @@
+"""A control group for one command, where this user may make one: the kernel keeps limits that are otherwise sampled.
+
+Version 2 (the unified hierarchy) and version 1 are both used as they are found (cgroups(7)). A group is made below our
+own or beside it; whether that works is tried once in each process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pytest_ssr.sandbox.protocol import MIB, Limits
+
+_TOP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+_PREFIX = "ssr-"
+_SLACK_BYTES, _SLACK_PROCESSES = 64 * MIB, 64
+_JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo $$ > "$file" || exit 125; done; exec "$@"'
+_numbers = itertools.count()
+
+
+class Group:
+    """The group of one command: its processes and threads, and its memory, files in memory among it."""
+
+    def __init__(self, limits: Limits) -> None:
+        """Raises OSError where it cannot be made."""
+        self._folders: list[Path] = []
+        most = str(limits.memory_bytes + limits.disk_bytes + _SLACK_BYTES)
+        values = {
+            "pids.max": str(limits.processes + _SLACK_PROCESSES),
+            "memory.max" if _is_unified() else "memory.limit_in_bytes": most,
+        }
+        try:
+            for folder in _places():
+                folder /= f"{_PREFIX}{os.getpid()}-{next(_numbers)}"
+                folder.mkdir()
+                self._folders.append(folder)
+            for place, (name, value) in enumerate(values.items()):
+                (self._folders[min(place, len(self._folders) - 1)] / name).write_text(value)
+        except OSError:
+            self.remove()
+            raise
+
+    def joined(self, command: Sequence[str]) -> list[str]:
+        """Return a command that enters the group before it does anything else."""
+        return ["/bin/sh", "-c", _JOIN, "sh", *(str(f / "cgroup.procs") for f in self._folders), "--", *command]
+
+    def kills(self) -> int:
+        """Return how often the kernel has killed in it for want of memory."""
+        for folder in self._folders:
+            for name in ("memory.events", "memory.oom_control"):
+                with contextlib.suppress(OSError, ValueError):
+                    words = dict(line.split() for line in (folder / name).read_text().splitlines())
+                    return int(words.get("oom_kill", 0))
+        return 0
+
+    def remove(self) -> None:
+        """Remove it; the dead may take a moment to leave it."""
+        for folder in self._folders:
+            _remove(folder, patience_s=2.0)
+        self._folders = []
+
+
+def made(limits: Limits) -> Group | None:
+    """Return a new group, or None where this user can make none."""
+    if usable():
+        with contextlib.suppress(OSError):
+            return Group(limits)
+    return None
+
+
+@functools.cache
+def usable() -> bool:
+    """Run a command in a group, once in each process."""
+    try:
+        group = Group(Limits())
+    except OSError:
+        return False
+    try:
+        done = subprocess.run(group.joined(["true"]), capture_output=True, check=False, timeout=30)
+        return done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        group.remove()
+
+
+def reap() -> None:
+    """Remove the groups of processes that are gone."""
+    with contextlib.suppress(OSError):
+        for folder in (f for place in _places() for f in place.glob(f"{_PREFIX}*-*")):
+            pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+            if pid.isdigit() and not Path("/proc", pid).exists():
+                _remove(folder, patience_s=0.0)
+
+
+def _remove(folder: Path, *, patience_s: float) -> None:
+    until = time.monotonic() + patience_s
+    while True:
+        try:
+            folder.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > until:
+                return
+            time.sleep(0.005)
+
+
+@functools.cache
+def _is_unified() -> bool:
+    return (_TOP / "cgroup.controllers").exists()
+
+
+def _places() -> Iterator[Path]:
+    """Yield the directories in which groups are made: one for all controllers, or one each for pids and memory."""
+    if not _is_unified():
+        for name in ("pids", "memory"):
+            yield _TOP / name / _path_of(name).lstrip("/")
+        return
+    place = _TOP / _path_of("").lstrip("/")
+    # A group with processes of its own gives no controllers to those below, but for the topmost.
+    for folder in (place, place.parent):
+        given = (folder / "cgroup.subtree_control").read_text().split()
+        if {"memory", "pids"} <= set(given):
+            yield folder
+            return
+    raise OSError(f"no control group above {place} gives memory and pids to those below")
+
+
+def _path_of(controller: str) -> str:
+    for line in _OWN.read_text().splitlines():
+        _, names, path = line.split(":", 2)
+        if controller in names.split(","):
+            return path
+    raise OSError(f"there is no hierarchy for {controller}")

@@ -1,0 +1,146 @@
+"""Faults of the machine in the middle of a grade: no wrong grade comes of them, and nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.grading import grade as grade_module
+from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox.docker_container import LABEL
+
+
+@contextlib.contextmanager
+def again_and_again(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:
+    """Do something at short intervals while the block runs, so often at most; gives how often it took effect."""
+    over = threading.Event()
+    done: list[int] = []
+
+    def work() -> None:
+        while not over.wait(0.02) and len(done) < most:
+            if act():
+                done.append(1)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield done
+    finally:
+        over.set()
+        thread.join()
+
+
+def kill_containers(arena) -> Callable[[], bool]:
+    client = arena.bench.provider._engine()
+
+    def kill() -> bool:
+        killed = 0
+        for found in client.api.containers(filters={"label": LABEL}):
+            # Between the look and the blow it may have gone by itself.
+            with contextlib.suppress(Exception):
+                mine = f" {os.getpid()} " in found["Labels"][LABEL]
+                if mine and len(client.api.top(found["Id"])["Processes"]) > 1:
+                    client.api.kill(found["Id"])
+                    killed += 1
+        return killed > 0
+
+    return kill
+
+
+def kill_launchers(name: str) -> Callable[[], bool]:
+    """Kill the program in front of a sandbox, as the kernel does for want of memory."""
+
+    def kill() -> bool:
+        mine = {os.getpid()}
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (path / "cmdline").read_bytes().split(b"\0")
+                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+            except (OSError, ValueError, IndexError):
+                continue
+            if parent in mine and os.path.basename(words[0]) == name.encode():
+                os.kill(int(path.name), signal.SIGKILL)
+                return True
+        return False
+
+    return kill
+
+
+KILLERS = [
+    pytest.param("docker", None, marks=pytest.mark.docker),
+    pytest.param("apptainer", "apptainer", marks=pytest.mark.apptainer),
+    pytest.param("bubblewrap", "unshare", marks=pytest.mark.bubblewrap),
+]
+
+
+@pytest.mark.parametrize("often", [1, 10_000])
+@pytest.mark.parametrize(("sandbox", "program"), KILLERS)
+def test_a_sandbox_that_is_killed_gives_no_wrong_grade(clean_machine, open_arena, texts, sandbox, program, often):
+    arena = open_arena(sandbox)
+    killer = kill_launchers(program) if program else kill_containers(arena)
+    with again_and_again(killer, most=often) as done:
+        grade = arena.grade({"pkg/adding.py": texts["pkg/adding.py"]})
+    assert done, "nothing was killed: the test proves nothing"
+    if often == 1:
+        assert grade.resolved is True, grade.reason
+    else:
+        assert grade.resolved is None
+        assert grade.reason.startswith("no grade: the sandbox failed: ")
+    assert arena.grade({"pkg/adding.py": texts["pkg/adding.py"]}).resolved is True
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system to fill")
+@pytest.mark.bubblewrap
+def test_a_disk_that_fills_up_is_no_grade(open_arena, texts, tmp_path, monkeypatch):
+    arena = open_arena("bubblewrap")
+    small = tmp_path / "small"
+    small.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=100m", "tmpfs", str(small)], check=True)
+    try:
+        monkeypatch.setattr(tempfile, "tempdir", str(small))
+        filling = small / "filling"
+
+        def fill() -> bool:
+            if not any(small.glob("ssr-*")):
+                return False
+            with filling.open("wb") as file:
+                for _ in range(120):
+                    try:
+                        file.write(bytes(1 << 20))
+                        file.flush()
+                    except OSError:
+                        return True
+            return False
+
+        writes = texts["pkg/adding.py"] + "open('junk', 'wb').write(bytes(1 << 20))\n"
+        with again_and_again(fill, most=1) as done:
+            grade = arena.grade({"pkg/adding.py": writes})
+        assert done
+        assert grade.resolved is None
+        assert "MiB are free at" in grade.reason
+        filling.unlink()
+        assert arena.grade({"pkg/adding.py": texts["pkg/adding.py"]}).resolved is True
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_process_killed_for_want_of_memory_is_no_failed_test(copied, monkeypatch):
+    counted = iter(range(100))
+    monkeypatch.setattr(grade_module, "kills_for_memory", lambda: next(counted))
+    grade = copied.grade({"pkg/adding.py": "def add(a, b):\n    return 0\n\n\ndef double(a):\n    return 0\n"})
+    assert grade.resolved is None
+    assert "killed a process of this machine for want of memory" in grade.reason
+    assert isinstance(folders.kills_for_memory(), int)
+    begin = time.monotonic()
+    folders.require_room()
+    assert time.monotonic() - begin < 5

@@ -1,0 +1,113 @@
+"""Control groups where they can be made, and the same promises where they cannot."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.sandbox import cgroup, reap
+from pytest_ssr.sandbox.process import ProcessProvider
+from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
+from pytest_ssr.testing import SandboxContract
+
+SMALL = Limits(wall_s=60, memory_bytes=128 * MIB, disk_bytes=MIB, processes=40)
+
+
+@pytest.fixture
+def groups() -> list[Path]:
+    if not cgroup.usable():
+        pytest.skip("this user may make no control group here")
+    return list(cgroup._places())
+
+
+class TestSampledAlone(SandboxContract):
+    isolates = False
+
+    @pytest.fixture
+    def provider(self, monkeypatch: pytest.MonkeyPatch) -> ProcessProvider:
+        monkeypatch.setattr(cgroup, "usable", lambda: False)
+        return ProcessProvider()
+
+
+def left(groups: list[Path]) -> list[str]:
+    return [f.name for place in groups for f in place.glob(f"ssr-{os.getpid()}-*")]
+
+
+def test_a_command_runs_in_a_group_of_its_own(groups: list[Path], tmp_path: Path) -> None:
+    with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
+        shown = sandbox.exec(["cat", "/proc/self/cgroup"], limits=SMALL).stdout.decode()
+        assert f"/ssr-{os.getpid()}-" in shown
+        assert left(groups) == []
+        assert sandbox.exec(["sh", "-c", "exit 125"], limits=SMALL).exit_code == 125
+        assert sandbox.exec(["sh", "-c", "kill -9 $$"], limits=SMALL).exit_code == -9
+
+
+def test_memory_that_is_taken_between_two_samples_is_told_as_its_limit(
+    groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Shared memory, which no limit of a single process counts, and samples that never come."""
+    monkeypatch.setattr("pytest_ssr.sandbox.running._SAMPLE_S", 60.0)
+    program = "import mmap, time; held = mmap.mmap(-1, 50 << 20); held.write(bytes(50 << 20)); time.sleep(60)"
+    waiting = (
+        "import os, subprocess, sys\n"
+        "for _ in range(8):\n"
+        f"    subprocess.Popen([sys.executable, '-c', {program!r}])\n"
+        "os.wait()"
+    )
+    with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.exec([sys.executable, "-c", waiting], limits=SMALL).limit is Limit.MEMORY
+    assert left(groups) == []
+
+
+def test_groups_of_processes_that_are_gone_are_removed(groups: list[Path]) -> None:
+    with subprocess.Popen(["true"]) as process:
+        pass
+    gone = [place / f"ssr-{process.pid}-0" for place in groups]
+    alive = groups[0] / f"ssr-{os.getpid()}-77"
+    for folder in (*gone, alive):
+        folder.mkdir()
+    reap()
+    assert not any(folder.exists() for folder in gone)
+    assert alive.exists()
+    alive.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("lines", "given", "expected"),
+    [
+        ("0::/user/app/scope\n", {"user/app": "memory pids"}, ["user/app"]),
+        ("0::/user/app/scope\n", {"user/app/scope": "cpu memory pids"}, ["user/app/scope"]),
+        ("0::/\n", {"": "memory pids"}, [""]),
+        ("4:memory:/deep/one\n8:pids:/\n2:cpu,cpuacct:/\n", None, ["pids", "memory/deep/one"]),
+    ],
+)
+def test_where_groups_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, given: dict[str, str] | None, expected: list[str]
+) -> None:
+    own = tmp_path / "own"
+    own.write_text(lines)
+    for folder in ("user/app/scope", "pids", "memory/deep/one"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("user/app/scope", "user/app", "user", ""):
+        (tmp_path / folder / "cgroup.subtree_control").write_text((given or {}).get(folder, "cpu"))
+    monkeypatch.setattr(cgroup, "_TOP", tmp_path)
+    monkeypatch.setattr(cgroup, "_OWN", own)
+    monkeypatch.setattr(cgroup, "_is_unified", lambda: given is not None)
+    assert list(cgroup._places()) == [tmp_path / folder for folder in expected]
+
+
+def test_no_group_where_none_below_would_get_controllers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    (tmp_path / "a/b").mkdir(parents=True)
+    for folder in ("a", "a/b"):
+        (tmp_path / folder / "cgroup.subtree_control").write_text("")
+    monkeypatch.setattr(cgroup, "_TOP", tmp_path)
+    monkeypatch.setattr(cgroup, "_OWN", own)
+    monkeypatch.setattr(cgroup, "_is_unified", lambda: True)
+    with pytest.raises(OSError, match=r"no control group above .* gives memory and pids"):
+        cgroup.Group(SMALL)
