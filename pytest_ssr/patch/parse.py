@@ -17,11 +17,14 @@ _FULL_INDEX = re.compile(rb"(?:[0-9a-f]{40}\.\.[0-9a-f]{40}|[0-9a-f]{64}\.\.[0-9
 _MODES = {b"100644": 0o100644, b"100755": 0o100755, b"120000": SYMLINK}
 _COMBINED = (b"diff --cc ", b"diff --combined ")
 _MODE_WORDS = (b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ")
+_MOST_BYTES = 16 << 20
 _NAME_WORDS = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
 def parse_files(data: bytes) -> tuple[FileChange, ...]:
     """Return the changes of a diff; text before the first `diff --git` is passed over, unless it is a diff itself."""
+    if len(data) > _MOST_BYTES:
+        raise ArtifactError(f"the diff has {len(data) >> 20} MiB; more than {_MOST_BYTES >> 20} are not read")
     lines = data.split(b"\n")
     cut_off = bool(lines.pop())
     lines = [x + b"\n" for x in lines]

@@ -22,6 +22,13 @@ OUTSIDE = (
 )
 
 
+def test_a_diff_without_end_is_not_read():
+    data = adding("x.py", text="x" * (16 << 20))
+    with pytest.raises(ArtifactError, match="the diff has 16 MiB; more than 16 are not read"):
+        Patch.parse(data)
+    assert Patch.parse(adding("x.py", text="x" * (15 << 20))).paths == ("x.py",)
+
+
 def adding(path: str, *, mode: str = "100644", text: str = "X = 1") -> bytes:
     """Return a diff that adds a file of one line."""
     return (
