@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import os
+import secrets
 import select
 import socket
 import sys
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.host import etc_files, shown_directories, shown_links
-from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell
+from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, Usage, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
 
@@ -69,11 +70,12 @@ class Container:
         self._most = _most(Limits())
         self._alive = True
         self.out_of_memory = False
+        token = secrets.token_hex(16)
         image = provide(client, recipe.image) if recipe.image else host_image(client)
         api = client.api
         self._id: str = api.create_container(
             image,
-            ["-c", SHELL],
+            ["-c", f"token={token}\n{SHELL}"],
             entrypoint=["/bin/sh"],
             user=f"{recipe.user}:{recipe.user + 1}",
             working_dir="/",
@@ -85,14 +87,23 @@ class Container:
         )["Id"]
         try:
             raw = api.attach_socket(self._id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
-            places = (recipe.root, recipe.scratch, "/tmp", "/dev/shm")
             self._stream = Stream(raw)
-            self.shell = Shell(self._stream.socket, places)
+            self.shell = Shell(self._stream.socket, token, (*self._own_places(), "/tmp", "/dev/shm"))
             api.start(self._id)
             self._new = self.shell.clean()
         except BaseException:
             self.remove()
             raise
+
+    def _own_places(self) -> list[str]:
+        """Return the mount points of the commands' user: tree, scratch, and each directory above a mount in the tree.
+
+        The engine would make those directories itself, as root.
+        """
+        recipe = self.recipe
+        below = (p.relative_to(recipe.root) for p in recipe.readable if p.is_relative_to(recipe.root))
+        between = {f"{recipe.root}/{folder}" for p in below for folder in p.parents if folder.name}
+        return [recipe.root, recipe.scratch, *sorted(between)]
 
     def _host_config(self) -> dict[str, Any]:
         import docker
@@ -108,7 +119,7 @@ class Container:
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             read_only=True,
-            tmpfs={recipe.root: own, recipe.scratch: own, "/tmp": shared, "/dev/shm": shared},
+            tmpfs={**dict.fromkeys(self._own_places(), own), "/tmp": shared, "/dev/shm": shared},
             mounts=mounts,
             nano_cpus=int(recipe.cpus * 1e9),
             mem_limit=self._most,
@@ -132,11 +143,11 @@ class Container:
         inner = limited(argv, limits, cwd)
         self._limit(limits)
         self.shell.prepare(self.recipe.scratch)
-        killed = self.shell.usage().killed
+        before = self.shell.usage()
         api, user = self._client.api, f"{self.recipe.user}:{self.recipe.user}"
         begin = time.monotonic()
         name = api.exec_create(self._id, inner, stdin=bool(stdin), user=user, environment=dict(env))["Id"]
-        watch = _Watch(self, name, Stream(api.exec_start(name, socket=True)), stdin, limits, used_before, killed)
+        watch = _Watch(self, name, Stream(api.exec_start(name, socket=True)), stdin, limits, used_before, before)
         try:
             limit = watch.to_the_end(begin)
         except SandboxError:
@@ -151,6 +162,12 @@ class Container:
         if code is not None and 128 < code <= 192:
             code = 128 - code
         return ExecResult(code, out, err, time.monotonic() - begin, limit)
+
+    def disk_bytes(self) -> int:
+        """Return the bytes on the file systems that can be written, asked by a user whom no command can hinder."""
+        command = ["df", "-P", "-k", *self.shell.places]
+        name = self._client.api.exec_create(self._id, command, user="0:0")["Id"]
+        return used_bytes(self._client.api.exec_start(name).decode("utf-8", "replace"))
 
     def ended(self, name: str) -> int | None:
         """Return the exit status of a command, or None while it runs."""
@@ -202,11 +219,11 @@ class _Watch:
         stdin: bytes,
         limits: Limits,
         used_before: int,
-        killed: int,
+        before: Usage,
     ) -> None:
         self._container, self._name, self._limits = container, name, limits
         self._whole, self._stream = stream, stream.socket
-        self._used_before, self._killed = used_before, killed
+        self._used_before, self._before = used_before, before
         self._input = memoryview(stdin)
         self._half_closed = not stdin
         self._frames = Frames()
@@ -218,7 +235,7 @@ class _Watch:
     def to_the_end(self, begin: float) -> Limit | None:
         """Return when the command has ended, or when a limit was passed; then all of it is dead."""
         limit: Limit | None = None
-        due = begin + _SAMPLE_S
+        due, pause = begin + _SAMPLE_S, 0.002
         until = begin + self._limits.wall_s
         while limit is None:
             now = time.monotonic()
@@ -230,17 +247,28 @@ class _Watch:
                 self.code = self._container.ended(self._name)
                 if self.code is not None:
                     break
-                limit = self._sampled()
-                due = now + max(_SAMPLE_S, _SHARE * (time.monotonic() - now)) if not self._at_end else 0.0
-                if self._at_end:
-                    time.sleep(0.002)
+                if now >= due:
+                    limit = self._sampled()
+                    due = now + max(_SAMPLE_S, _SHARE * (time.monotonic() - now))
+                else:
+                    # The command has closed its streams, or is just about to end.
+                    time.sleep(pause)
+                    pause = min(2 * pause, _SAMPLE_S)
             else:
                 self._move(min(due, until) - now)
-        self._container.shell.kill_others()
+        self._kill()
         self._drain()
         if limit is None:
             limit = self._at_last()
         return limit
+
+    def _kill(self) -> None:
+        """Kill all that runs, a command that the engine is only about to start as well."""
+        until = time.monotonic() + _GRACE_S
+        self._container.shell.kill_others()
+        while self._container.ended(self._name) is None and time.monotonic() < until:
+            time.sleep(0.005)
+            self._container.shell.kill_others()
 
     def kept(self) -> tuple[bytes, bytes]:
         """Return standard output and standard error, together within the limit."""
@@ -256,25 +284,27 @@ class _Watch:
         return len(self._kept[0]) + len(self._kept[1])
 
     def _sampled(self) -> Limit | None:
-        most = self._limits.processes + _OWN_PROCESSES
-        if self._container.shell.stop_many(most):
-            return Limit.PROCESSES
-        usage = self._container.shell.usage()
-        if usage.killed > self._killed:
+        usage, limits = self._container.shell.usage(alone=False), self._limits
+        if usage.killed > self._before.killed:
             return Limit.MEMORY
-        if usage.processes > most:
+        if usage.processes > limits.processes + _OWN_PROCESSES:
             return Limit.PROCESSES
-        if usage.resident_bytes > self._limits.memory_bytes:
+        if usage.resident_bytes > limits.memory_bytes:
             return Limit.MEMORY
-        if usage.disk_bytes - self._used_before > self._limits.disk_bytes:
-            return Limit.DISK
+        shared = usage.shared_bytes - self._before.shared_bytes
+        if self._before.disk_bytes - self._used_before + shared > limits.disk_bytes:
+            written = self._container.disk_bytes() - self._before.disk_bytes
+            if self._before.disk_bytes - self._used_before + written > limits.disk_bytes:
+                return Limit.DISK
+            shared -= written
+            return Limit.MEMORY if usage.resident_bytes + shared > limits.memory_bytes else None
         return None
 
     def _at_last(self) -> Limit | None:
         if self._size() > self._limits.output_bytes:
             return Limit.OUTPUT
         usage = self._container.shell.usage()
-        if usage.killed > self._killed:
+        if usage.killed > self._before.killed:
             return Limit.MEMORY
         return Limit.DISK if usage.disk_bytes - self._used_before > self._limits.disk_bytes else None
 

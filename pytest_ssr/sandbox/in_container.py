@@ -21,13 +21,18 @@ SHELL = """\
 export LC_ALL=C PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"; unset CDPATH; umask 022
 nl='
 '
-step() { [ ! -L "./$1" ] && [ -d "./$1" ] && cd "./$1"; }
-make() { [ ! -L "./$1" ] && { [ -d "./$1" ] || mkdir -m 755 "./$1"; } && cd "./$1"; }
+groups=/sys/fs/cgroup
+own() { [ -r "$1" ] && [ -w "$1" ] && [ -x "$1" ] || chmod u+rwx "$1"; }
+step() { [ ! -L "./$1" ] && [ -d "./$1" ] && own "./$1" && cd "./$1"; }
+make() { [ ! -L "./$1" ] && { [ -d "./$1" ] || mkdir -m 755 "./$1"; } && own "./$1" && cd "./$1"; }
 put() {
     if [ -d "./$1" ] && [ ! -L "./$1" ] && ! rmdir "./$1"; then head -c "$3" >/dev/null; echo directory; return; fi
-    if head -c "$3" > "./$4" && chmod "$2" "./$4" && rm -f "./$1" && mv "./$4" "./$1"; then echo done; return; fi
+    if into cat_to "$3" "./$4" && chmod "$2" "./$4" && rm -f "./$1" && mv "./$4" "./$1"; then echo done; return; fi
     rm -f "./$4"; echo failed
 }
+into() { act=$1; shift; head -c "$1" | { shift; "$act" "$@"; status=$?; cat >/dev/null; exit $status; }; }
+cat_to() { cat > "$1"; }
+tar_to() { tar -xpf - -C "$1"; }
 get() {
     [ ! -L "./$1" ] && [ -f "./$1" ] && [ -r "./$1" ] || { echo none; return; }
     size=$(wc -c < "./$1")
@@ -38,17 +43,23 @@ pack() {
     opened "$@"; find "$@" -xdev -type f ! -perm -400 -exec chmod u+r {} \\;
     size=$(tar -cf - "$@" | wc -c) && echo "data $size" && tar -cf - "$@"
 }
-few() {
-    for file in /sys/fs/cgroup/pids/pids.current /sys/fs/cgroup/pids.current; do
-        [ -r "$file" ] && read -r count < "$file" && [ "$count" -gt "$1" ] && kill -9 -1 && { echo many; return; }
+sample() {
+    [ -e "$groups/memory.stat" ] || [ -e "$groups/memory/memory.stat" ] || { echo unknown; return; }
+    for file in "$groups/pids.current" "$groups/pids/pids.current"; do
+        [ -r "$file" ] && read -r count < "$file" && echo "processes $count"
     done
-    echo few
+    for file in memory.stat memory/memory.stat memory.events memory/memory.oom_control; do
+        [ -r "$groups/$file" ] && while read -r key value; do
+            case $key in total_rss|anon|shmem|oom_kill) echo "$key $value" ;; esac
+        done < "$groups/$file"
+    done
 }
 clean() { opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l; }
-while IFS= read -r line; do eval "$line" 2>/dev/null; done
+while IFS= read -r line; do
+    case $line in "$token "*) eval "${line#* }" 2>/dev/null ;; esac
+done
 """
 _WAIT_S = 120.0
-_CGROUP = "/sys/fs/cgroup"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,24 +70,26 @@ class Usage:
     """Processes and threads, the shell's own among them."""
     resident_bytes: int
     """Memory that belongs to no file."""
+    shared_bytes: int
+    """Shared memory and files in memory."""
     killed: int
     """How often the kernel has killed for want of memory."""
     disk_bytes: int
-    """Bytes on the file systems that can be written."""
+    """Bytes on the file systems that can be written; 0 where that was not asked."""
 
 
 class Shell:
     """The other end of the container's first process."""
 
-    def __init__(self, stream: socket.socket, places: Iterable[str]) -> None:
-        """places: the mount points that commands may write to."""
-        self._stream, self._places = stream, tuple(places)
+    def __init__(self, stream: socket.socket, token: str, places: Iterable[str]) -> None:
+        """token: what each line begins with, as the shell was told. places: mount points that commands may write to."""
+        self._stream, self._token, self.places = stream, token, tuple(places)
         self._data, self._frames = bytearray(), Frames()
 
     def read(self, top: str, relative: str, max_bytes: int) -> bytes | None:
         """Return a regular file's content, None where there is none; raises SandboxError when it is too large."""
         *parents, name = relative.split("/")
-        steps = [f"cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
+        steps = [f"own {quoted(top)} && cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
         answer = self._ask(f"({' && '.join(steps)} && get {quoted(name)} {max_bytes} || echo none)")
         if answer == "large":
             raise SandboxError(f"{name} is larger than {max_bytes} bytes")
@@ -85,7 +98,7 @@ class Shell:
     def write(self, top: str, relative: str, data: bytes, *, executable: bool) -> None:
         """Write a regular file in place of what is there, making its parents."""
         *parents, name = relative.split("/")
-        steps = [f"cd {quoted(top)}", *(f"make {quoted(p)}" for p in parents)]
+        steps = [f"own {quoted(top)} && cd {quoted(top)}", *(f"make {quoted(p)}" for p in parents)]
         mode = "755" if executable else "644"
         put = f"put {quoted(name)} {mode} {len(data)} .ssr-{secrets.token_hex(8)}"
         line = f"({' && '.join(steps)} || {{ head -c {len(data)} >/dev/null; echo parent; exit; }}; {put})"
@@ -97,7 +110,7 @@ class Shell:
     def remove(self, top: str, relative: str) -> None:
         """Remove a file or link, if it is there."""
         *parents, name = relative.split("/")
-        steps = [f"cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
+        steps = [f"own {quoted(top)} && cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
         self._ask(
             f"({' && '.join(steps)} && {{ [ -L ./{quoted(name)} ] || [ ! -d ./{quoted(name)} ]; }} && "
             f"rm -f ./{quoted(name)}; echo done)"
@@ -105,7 +118,7 @@ class Shell:
 
     def unpack(self, top: str, archive: bytes) -> None:
         """Unpack an archive (tar) below a directory."""
-        line = f"if head -c {len(archive)} | tar -xpf - -C {quoted(top)}; then echo done; else echo failed; fi"
+        line = f"if into tar_to {len(archive)} {quoted(top)}; then echo done; else echo failed; fi"
         if self._ask(line, archive) != "done":
             raise SandboxError(f"files cannot be put into the container at {top}: no room, or it has no tar")
 
@@ -126,35 +139,26 @@ class Shell:
         """Kill everything but this shell."""
         self._ask("kill -9 -1; echo done")
 
-    def stop_many(self, most: int) -> bool:
-        """Kill everything else if more processes and threads than these run; starts none, as there may be no room."""
-        return self._ask(f"few {most}") == "many"
+    def usage(self, *, alone: bool = True) -> Usage:
+        """Return what runs and what it takes.
 
-    def usage(self) -> Usage:
-        """Return what runs and what it takes; where no cgroup files are shown, as on gVisor, by its processes."""
-        files = " ".join(
-            f"{_CGROUP}/{name}"
-            for name in (
-                "pids/pids.current",
-                "pids.current",
-                "memory/memory.stat",
-                "memory.stat",
-                "memory/memory.oom_control",
-                "memory.events",
-            )
-        )
-        places = " ".join(map(quoted, self._places))
-        known = f"[ -e {_CGROUP}/memory.stat ] || [ -e {_CGROUP}/memory/memory.stat ]"
-        alone = f'{known} || {{ cat /proc/[0-9]*/statm; set -- /proc/[0-9]*; echo "processes $#"; }}'
-        text = self._ask_text(f"cat {files}; echo; {alone}; df -P -k {places}")
+        alone: nothing else runs. Else no process is started, as what runs could stop or end it: files in memory, the
+        tree's and those of scratch, are then counted with all shared memory. Where the container shows no control
+        groups, as on gVisor, its processes tell.
+        """
+        text = self._ask_text("sample")
+        if alone or text == "unknown":
+            text += "\n" + self._ask_text(f"df -P -k {' '.join(map(quoted, self.places))}")
+        if "unknown" in text:
+            text += "\n" + self._ask_text('cat /proc/[0-9]*/statm; set -- /proc/[0-9]*; echo "processes $#"')
         split = [line.split() for line in text.splitlines()]
         words = {w[0]: w[1] for w in split if len(w) == 2}
         pages = sum(int(w[1]) for w in split if len(w) == 7 and "".join(w).isdigit())
-        counted = next((int(line) for line in text.splitlines() if line.isdigit()), 0)
-        used = sum(_used(line) for line in text.splitlines())
+        used = used_bytes(text)
         return Usage(
-            processes=counted or int(words.get("processes", 0)),
+            processes=int(words.get("processes", 0)),
             resident_bytes=int(words.get("total_rss", words.get("anon", pages * 4096))),
+            shared_bytes=int(words.get("shmem", used)),
             killed=int(words.get("oom_kill", 0)),
             disk_bytes=used,
         )
@@ -162,7 +166,7 @@ class Shell:
     def clean(self) -> tuple[str, ...]:
         """Kill all else, empty what can be written, and return what is left to compare: equal where nothing is."""
         self.kill_others()
-        places = " ".join(map(quoted, self._places))
+        places = " ".join(map(quoted, self.places))
         ipc = "cat /proc/sysvipc/* | wc -l; ls -A /dev/mqueue | wc -l; cat /proc/1/oom_score_adj"
         return tuple(self._ask_text(f"clean {places}; {ipc}; cat /proc/mounts | wc -l").split())
 
@@ -184,7 +188,7 @@ class Shell:
     def _send(self, line: str, payload: bytes = b"") -> None:
         try:
             self._stream.settimeout(_WAIT_S)
-            self._stream.sendall(line.encode("utf-8", "surrogateescape") + b"\n" + payload)
+            self._stream.sendall(f"{self._token} {line}\n".encode("utf-8", "surrogateescape") + payload)
         except OSError as error:
             raise SandboxError(f"the container is gone: {error}") from None
 
@@ -245,7 +249,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''").replace("\n", "'\"$nl\"'") + "'"
 
 
-def _used(line: str) -> int:
-    """Return the bytes in use that a line of `df -P -k` tells."""
-    words = line.split(None, 5)
-    return int(words[2]) * 1024 if len(words) == 6 and words[4].endswith("%") and words[2].isdigit() else 0
+def used_bytes(text: str) -> int:
+    """Return the bytes in use that the lines of `df -P -k` tell, all together."""
+    lines = (line.split(None, 5) for line in text.splitlines())
+    return sum(int(w[2]) * 1024 for w in lines if len(w) == 6 and w[4].endswith("%") and w[2].isdigit())

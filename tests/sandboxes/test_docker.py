@@ -123,6 +123,74 @@ def test_the_shell_cannot_be_reached_from_inside(sandbox: DockerSandbox) -> None
     assert sandbox.read("file") == b"text"
 
 
+def test_what_is_written_is_never_run_by_the_shell(sandbox: DockerSandbox) -> None:
+    """Also where it cannot be written: the bytes would be the shell's next lines."""
+    hostile = b"x" * 70_000 + b"\necho pwned > /w/owned; printf 'data 6\\nFORGED'\n"
+    sh(sandbox, "mkdir d; chmod 555 d; mkdir e; chmod 0 e; mkdir f; touch f/full")
+    for path in ("d/x", "e/x"):
+        sandbox.write(path, hostile)
+        assert sandbox.read(path) == hostile
+    for path in ("f", "file/below"):
+        with pytest.raises(SandboxError, match="cannot be written in the sandbox"):
+            sandbox.write(path, hostile)
+        assert sandbox.read("file") == b"text"
+    sh(sandbox, "head -c 300000000 /dev/zero > /tmp/most 2>/dev/null; mkdir /tmp/more")
+    with pytest.raises(SandboxError, match="files cannot be put into the container"):
+        sandbox._container.shell.unpack("/tmp/more", b"no archive\n" + hostile)
+    assert sandbox.read("file") == b"text"
+    with pytest.raises(FileNotFoundError):
+        sandbox.read("owned")
+
+
+def test_commands_cannot_stop_or_blind_who_watches_them(sandbox: DockerSandbox) -> None:
+    stops = "import os, signal\nwhile True:\n    try:\n        os.kill(-1, signal.SIGSTOP)\n    except OSError:\n        pass"
+    done = sandbox.exec([sys.executable, "-c", stops], limits=Limits(wall_s=2))
+    assert done.limit is Limit.WALL_TIME
+    assert done.seconds < 15
+    kills = (
+        "import os\n"
+        "if os.fork() == 0:\n"
+        "    while True:\n"
+        "        for name in os.listdir('/proc'):\n"
+        "            try:\n"
+        "                if name.isdigit() and os.stat('/proc/' + name).st_gid != os.getgid():\n"
+        "                    os.kill(int(name), 9)\n"
+        "            except OSError:\n"
+        "                pass\n"
+        "import time\n"
+        "open('/w/big', 'wb').write(bytes(100 << 20))\n"
+        "time.sleep(60)"
+    )
+    done = sandbox.exec([sys.executable, "-c", kills], limits=Limits(wall_s=30, disk_bytes=50 * MIB))
+    assert done.limit is Limit.DISK
+
+
+def test_a_command_that_is_late_to_start_does_not_outlive_its_limit(sandbox: DockerSandbox) -> None:
+    for wall_s in (0.0, 0.01, 0.03, 0.05):
+        done = sandbox.exec(["sh", "-c", "sleep 0.3; echo x > late"], limits=Limits(wall_s=wall_s))
+        assert done.limit is Limit.WALL_TIME
+    time.sleep(0.6)
+    assert not sh(sandbox, "pgrep sleep")
+    with pytest.raises(FileNotFoundError):
+        sandbox.read("late")
+
+
+def test_what_lies_around_a_mount_in_the_tree_belongs_to_the_commands(provider: DockerProvider, tmp_path: Path) -> None:
+    project, tree = tmp_path / "project", tmp_path / "tree"
+    (project / "web" / "deep" / ".venv").mkdir(parents=True)
+    (project / "web" / "deep" / ".venv" / "file").write_text("shown")
+    (tree / "web").mkdir(parents=True)
+    (tree / "web" / "code.py").write_text("code")
+    readable = [project / "web" / "deep" / ".venv"]
+    for _ in range(2):
+        with provider.open(tree, mount_at=str(project), readable=readable) as sandbox:
+            assert (
+                sh(sandbox, "cat web/code.py web/deep/.venv/file; echo y > web/deep/new; cat web/deep/new")
+                == b"codeshowny\n"
+            )
+            assert sandbox.exec(["mv", "web", "moved"], limits=LIMITS).exit_code == 1
+
+
 def test_a_fork_bomb_ends_soon_and_the_sandbox_lives(sandbox: DockerSandbox) -> None:
     bomb = [sys.executable, "-c", "import os\nwhile True:\n    os.fork()"]
     assert sandbox.exec(bomb, limits=Limits(wall_s=60)).limit is Limit.PROCESSES
