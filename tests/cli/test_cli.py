@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.patch import Patch
+from pytest_ssr.sandbox import SANDBOXES
 
 SANDBOX = ["--sandbox", "process", "--python", sys.executable]
 
@@ -110,7 +111,7 @@ def test_grades(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
 def test_doctor_names_every_sandbox() -> None:
     done = ssr("doctor", "--json")
     found = json.loads(done.stdout)["sandboxes"]
-    assert set(found) == {"bubblewrap", "process"}
+    assert set(found) == set(SANDBOXES)
     assert done.returncode == (0 if found["bubblewrap"]["works"] else 1)
     assert found["process"]["works"] is True
 
