@@ -13,14 +13,14 @@ import os
 import secrets
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox import folders, seccomp
-from pytest_ssr.sandbox.files import PlainFiles, inside, place
+from pytest_ssr.sandbox.files import PlainFiles, inside, make_folder, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.host import checked_place, checked_readable, etc_files, shown_directories, shown_links
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
@@ -131,13 +131,16 @@ class ApptainerSandbox(FolderBacked):
             (root / name).mkdir()
 
     def _make_places(self) -> None:
-        """Make a directory for each mount in what is mounted above it; in an image the program does so."""
+        """Make a directory for each mount in what is mounted above it; in an image's own files the program does so.
+
+        Commands can have put a link there, and the program, which is root at times, would follow it.
+        """
         mounts = self._mounts()
         for seen in mounts:
             above = next((p for p in map(str, Path(seen).parents) if p in mounts), "/")
             source = self._folder / "root" if above == "/" else mounts[above][0]
             if seen != "/proc/sys" and (not self._image if above == "/" else mounts[above][1]):
-                (source / os.path.relpath(seen, above)).mkdir(parents=True, exist_ok=True)
+                make_folder(source, os.path.relpath(seen, above))
 
     def exec(
         self,
@@ -152,6 +155,7 @@ class ApptainerSandbox(FolderBacked):
         inner = limited(argv, limits, place(self.root, cwd))
         self._require_open()
         folders.prepare_scratch(self._scratch)
+        self._make_places()
         self._give()
         variables = {**folders.environment(_SCRATCH), **(env or {})}
         if self._image and "PATH" not in (env or {}):
@@ -198,10 +202,9 @@ class ApptainerSandbox(FolderBacked):
     def _give(self) -> None:
         """Make the commands' user the owner of what was put in from outside."""
         if os.geteuid() == 0:
-            for path in _below(self._tree, self._scratch):
-                found = path.lstat()
-                if (found.st_uid, found.st_gid) != (_USER, _USER):
-                    os.chown(path, _USER, _USER, follow_symlinks=False)
+            # The program goes deeper than any path can be written.
+            command = ["chown", "-hR", f"{_USER}:{_USER}", "--", str(self._tree), str(self._scratch)]
+            subprocess.run(command, capture_output=True, check=False)
 
     def _written_in_all(self) -> int:
         return folders.disk_bytes(self._tree, self._scratch, *self._shared.values())
@@ -221,19 +224,6 @@ class ApptainerSandbox(FolderBacked):
         return PlainFiles(self._scratch if in_scratch else self._tree), relative
 
 
-def _below(*tops: Path) -> Iterator[Path]:
-    waiting = list(tops)
-    while waiting:
-        top = waiting.pop()
-        yield top
-        with contextlib.suppress(OSError), os.scandir(top) as entries:
-            for entry in entries:
-                if entry.is_dir(follow_symlinks=False):
-                    waiting.append(Path(entry.path))
-                else:
-                    yield Path(entry.path)
-
-
 def _mount(source: Path, seen: str, *, writable: bool) -> str:
     """Return a mount in the program's form, which is that of CSV: a field with quotes may hold commas."""
     fields = ["type=bind", f"source={source}", f"destination={seen}", *([] if writable else ["ro"])]
@@ -241,13 +231,15 @@ def _mount(source: Path, seen: str, *, writable: bool) -> str:
 
 
 def _filter() -> dict[str, object]:
-    """Return the filter of system calls in the form of container runtimes."""
-    names = list(seccomp.refused(namespaces=False))
-    return {
-        "defaultAction": "SCMP_ACT_ALLOW",
-        "architectures": [],
-        "syscalls": [{"names": names, "action": "SCMP_ACT_ERRNO", "args": []}],
-    }
+    """Return the filter of system calls in the form of container runtimes.
+
+    `clone3` stays: it could only be refused as forbidden here, and C libraries do without it only where it is missing.
+    """
+    refused = [{"names": list(seccomp.refused(namespaces=False)), "action": "SCMP_ACT_ERRNO", "args": []}]
+    for bit in (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1):
+        flags = {"index": 0, "value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"}
+        refused.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [flags]})
+    return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [], "syscalls": refused}
 
 
 def _own_environment(folder: Path) -> dict[str, str]:

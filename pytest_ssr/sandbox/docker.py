@@ -11,7 +11,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import io
+import os
 import tarfile
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,7 +25,7 @@ from pytest_ssr.sandbox.docker_container import Container, Recipe
 from pytest_ssr.sandbox.files import inside, place
 from pytest_ssr.sandbox.folders import environment
 from pytest_ssr.sandbox.host import checked_place, checked_readable
-from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limit, Limits
+from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
 
 if TYPE_CHECKING:
     import docker
@@ -51,7 +53,7 @@ class DockerProvider:
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._idle: list[Container] = []
-        self._archives: dict[Path, bytes] = {}
+        self._archives: dict[tuple[Path, int], bytes] = {}
         self._testbed: bool | None = None
         atexit.register(self.close)
 
@@ -74,7 +76,7 @@ class DockerProvider:
             said = client.version()
             if self._runtime and self._runtime not in client.info().get("Runtimes", {}):
                 return Availability(False, f"the engine knows no runtime {self._runtime}", f"register it: {_GVISOR}")
-        with self.open(Path("/var/empty"), mount_at="/tmp/ssr-trial") as sandbox:
+        with tempfile.TemporaryDirectory() as empty, self.open(Path(empty), mount_at="/tmp/ssr-trial") as sandbox:
             done = sandbox.exec(["true"], limits=Limits(wall_s=60))
         if done.exit_code != 0:
             return Availability(False, f"a trial command ended with {done.limit or done.exit_code}", _ENGINE)
@@ -87,11 +89,12 @@ class DockerProvider:
         root = _TESTBED if self._is_testbed() else checked_place(mount_at, _OURS)
         shown = () if self.image else tuple(p for p in checked_readable(readable) if p.exists())
         recipe = Recipe(self.image, self._runtime, self._cpus, root, _SCRATCH, shown)
+        archive = self._archive(tree, recipe)
         container = self._container(recipe)
         sandbox = DockerSandbox(self, container)
         try:
             with self._guarded():
-                container.shell.unpack(root, self._archive(tree, recipe))
+                container.shell.unpack(root, archive)
                 sandbox._begin()
         except BaseException:
             sandbox.close()
@@ -142,18 +145,24 @@ class DockerProvider:
         if container.is_as_new():
             with self._lock:
                 self._idle.append(container)
-                surplus = self._idle.pop(0) if len(self._idle) > _IDLE else None
+                # A provider that was closed has no client, and keeps nothing.
+                full = len(self._idle) > _IDLE or self._client is None
+                surplus = self._idle.pop(0) if full else None
             container = surplus  # type: ignore[assignment] # nothing left to remove is None
         if container is not None:
             container.remove()
 
     def _archive(self, tree: Path, recipe: Recipe) -> bytes:
-        with self._lock:
-            known = self._archives.get(tree)
-        if known is None:
-            known = _archived(tree, recipe)
+        try:
+            stamp = _stamp(tree)
             with self._lock:
-                self._archives = {tree: known}
+                known = self._archives.get((tree, stamp))
+            if known is None:
+                known = _archived(tree, recipe)
+                with self._lock:
+                    self._archives = {(tree, stamp): known}
+        except OSError as error:
+            raise SandboxError(f"the tree cannot be copied for the sandbox: {error}") from None
         return known
 
     def _engine(self) -> docker.DockerClient:
@@ -191,8 +200,8 @@ class GvisorProvider(DockerProvider):
 class DockerSandbox:
     """A copy of a tree in a container of its own, for as long as the sandbox is open.
 
-    Commands can have the kernel end the container for want of memory. That is theirs to answer for and no broken
-    sandbox: the limit is told, and from then on every command meets it and no file is found.
+    Commands can bring the container itself to its end, for want of memory or of time. That is theirs to answer for and
+    no broken sandbox: the limit is told, and from then on every command meets it and no file is found.
     """
 
     def __init__(self, provider: DockerProvider, container: Container) -> None:
@@ -216,8 +225,8 @@ class DockerSandbox:
     ) -> ExecResult:
         """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as the engine tells them."""
         variables = {**environment(self.scratch), **(env or {})}
-        if self._container.out_of_memory:
-            return ExecResult(None, b"", b"", 0.0, Limit.MEMORY)
+        if self._container.ended_by is not None:
+            return ExecResult(None, b"", b"", 0.0, self._container.ended_by)
         if self._provider.image and "PATH" not in (env or {}):
             del variables["PATH"]
         return self._do(lambda c: c.run(argv, variables, limits, stdin, place(self.root, cwd), used_before=self._used))
@@ -226,7 +235,7 @@ class DockerSandbox:
         """Return a regular file's content; see the protocol."""
         top, relative = self._place(path)
         data = None
-        if not self._container.out_of_memory:
+        if self._container.ended_by is None:
             data = self._do(lambda c: c.shell.read(top, relative, max_bytes))
         if data is None:
             raise FileNotFoundError(path)
@@ -235,13 +244,13 @@ class DockerSandbox:
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
         """Write a regular file; see the protocol."""
         top, relative = self._place(path)
-        if not self._container.out_of_memory:
+        if self._container.ended_by is None:
             self._do(lambda c: c.shell.write(top, relative, data, executable=executable))
 
     def remove(self, path: str) -> None:
         """Remove a file or link; see the protocol."""
         top, relative = self._place(path)
-        if not self._container.out_of_memory:
+        if self._container.ended_by is None:
             self._do(lambda c: c.shell.remove(top, relative))
 
     def fork(self) -> Self:
@@ -289,13 +298,25 @@ def _archived(tree: Path, recipe: Recipe) -> bytes:
 
     def owned(found: tarfile.TarInfo) -> tarfile.TarInfo | None:
         found.uid, found.gid, found.uname, found.gname = recipe.user, recipe.user, "", ""
+        # Two names of one file become two files: `add` would write the second as a link.
+        archive.inodes.clear()  # type: ignore[attr-defined] # not in its stubs
         usual = found.isreg() or found.isdir() or found.issym()
         return found if usual else None
 
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path in sorted(tree.iterdir()) if tree.is_dir() else ():
-            # Two names of one file become two files: `add` would write the second as a link.
-            archive.inodes.clear()  # type: ignore[attr-defined] # not in its stubs
+        for path in sorted(tree.iterdir()):
             archive.add(path, path.name, filter=owned)
     return raw.getvalue()
+
+
+def _stamp(tree: Path) -> int:
+    """Return what differs when a tree was changed."""
+    found: list[tuple[object, ...]] = []
+    os.lstat(tree)
+    for folder, folders, names in os.walk(tree):
+        folders.sort()
+        for path in (os.path.join(folder, name) for name in sorted((*folders, *names))):
+            status = os.lstat(path)
+            found.append((path, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino))
+    return hash(tuple(found))

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.host import etc_files, shown_directories, shown_links
-from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, Usage, used_bytes
+from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, Usage, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
 
@@ -61,7 +61,8 @@ class Recipe:
 class Container:
     """A running container and its shell.
 
-    out_of_memory: the kernel has killed its shell, as commands can bring about; then it holds nothing any more.
+    ended_by: the limit for which it was ended as a whole, where commands have brought that about: the kernel has killed
+    its shell for want of memory, or they have kept the shell from running. Then it holds nothing any more.
     """
 
     def __init__(self, client: docker.DockerClient, recipe: Recipe) -> None:
@@ -69,9 +70,10 @@ class Container:
         self._client, self.recipe = client, recipe
         self._most = _most(Limits())
         self._alive = True
-        self.out_of_memory = False
+        self.ended_by: Limit | None = None
         token = secrets.token_hex(16)
         image = provide(client, recipe.image) if recipe.image else host_image(client)
+        self._volumes = sorted(client.images.get(image).attrs["Config"].get("Volumes") or ())
         api = client.api
         self._id: str = api.create_container(
             image,
@@ -96,14 +98,15 @@ class Container:
             raise
 
     def _own_places(self) -> list[str]:
-        """Return the mount points of the commands' user: tree, scratch, and each directory above a mount in the tree.
+        """Return the mount points of the commands' user: tree, scratch, each directory above a mount in the tree, and
+        the image's volumes.
 
-        The engine would make those directories itself, as root.
+        The engine would make those directories itself, as root, and the volumes on its disk.
         """
         recipe = self.recipe
         below = (p.relative_to(recipe.root) for p in recipe.readable if p.is_relative_to(recipe.root))
         between = {f"{recipe.root}/{folder}" for p in below for folder in p.parents if folder.name}
-        return [recipe.root, recipe.scratch, *sorted(between)]
+        return [recipe.root, recipe.scratch, *sorted(between), *(v for v in self._volumes if v not in between)]
 
     def _host_config(self) -> dict[str, Any]:
         import docker
@@ -121,6 +124,7 @@ class Container:
             read_only=True,
             tmpfs={**dict.fromkeys(self._own_places(), own), "/tmp": shared, "/dev/shm": shared},
             mounts=mounts,
+            log_config=docker.types.LogConfig(type="none"),
             nano_cpus=int(recipe.cpus * 1e9),
             mem_limit=self._most,
             memswap_limit=self._most,
@@ -150,11 +154,15 @@ class Container:
         watch = _Watch(self, name, Stream(api.exec_start(name, socket=True)), stdin, limits, used_before, before)
         try:
             limit = watch.to_the_end(begin)
-        except SandboxError:
-            self.out_of_memory = self._was_out_of_memory()
-            if not self.out_of_memory:
+        except SandboxError as error:
+            if self._was_out_of_memory():
+                self.ended_by = Limit.MEMORY
+            elif isinstance(error, SilentError):
+                self.ended_by = Limit.WALL_TIME
+                self.remove()
+            else:
                 raise
-            limit = Limit.MEMORY
+            limit = self.ended_by
         finally:
             watch.close()
         out, err = watch.kept()
@@ -176,10 +184,14 @@ class Container:
 
     def _limit(self, limits: Limits) -> None:
         """Bound the memory of all together anew; a runtime that cannot do so keeps its first bound, and is sampled."""
+        import docker
+
         most = _most(limits)
         if most != self._most and not self.recipe.runtime:
-            self._client.api.update_container(self._id, mem_limit=most, memswap_limit=most)
-            self._most = most
+            # More than that may be in use already; it is sampled then.
+            with contextlib.suppress(docker.errors.APIError):
+                self._client.api.update_container(self._id, mem_limit=most, memswap_limit=most)
+                self._most = most
 
     def _was_out_of_memory(self) -> bool:
         with contextlib.suppress(Exception):

@@ -136,3 +136,26 @@ def put(folder: int, name: str, data: bytes, *, executable: bool, shown: str) ->
         with contextlib.suppress(OSError):
             os.unlink(staged, dir_fd=folder)
         raise SandboxError(f"{shown} cannot be written in the sandbox: {error.strerror}") from None
+
+
+def make_folder(top: Path, relative: str) -> None:
+    """Make a directory and its parents below `top`, in place of links and files that are there; follows no link."""
+    current = open_folder(str(top))
+    try:
+        for part in relative.split("/"):
+            found = status(part, current)
+            if found is not None and not stat.S_ISDIR(found.st_mode):
+                os.unlink(part, dir_fd=current)
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=current)
+            following = open_folder(part, current)
+            if following is None:
+                raise SandboxError(f"{relative} cannot be made in the sandbox")
+            if current is not None:
+                os.close(current)
+            current = following
+    except OSError as error:
+        raise SandboxError(f"{relative} cannot be made in the sandbox: {error.strerror}") from None
+    finally:
+        if current is not None:
+            os.close(current)

@@ -8,11 +8,13 @@ standard input and answers on its standard output; that stream ends when this pr
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import select
 import socket
 import struct
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pytest_ssr.errors import SandboxError
@@ -41,7 +43,8 @@ get() {
 opened() { find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; ; }
 pack() {
     opened "$@"; find "$@" -xdev -type f ! -perm -400 -exec chmod u+r {} \\;
-    size=$(tar -cf - "$@" | wc -c) && echo "data $size" && tar -cf - "$@"
+    size=$(tar -Scf - "$@" | wc -c) || { echo none; return; }
+    if [ "$size" -gt "$most" ]; then echo large; else echo "data $size"; tar -Scf - "$@"; fi
 }
 sample() {
     [ -e "$groups/memory.stat" ] || [ -e "$groups/memory/memory.stat" ] || { echo unknown; return; }
@@ -54,12 +57,19 @@ sample() {
         done < "$groups/$file"
     done
 }
-clean() { opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l; }
+clean() {
+    opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l
+    tar --format=pax --pax-option=delete=atime,delete=ctime --xattrs --acls --mtime=@0 --no-recursion -cf - "$@" | cksum
+    cat /proc/sysvipc/* /proc/net/tcp* /proc/net/udp* /proc/net/unix | wc -l; ls -A /dev/mqueue | wc -l
+    cat /proc/1/oom_score_adj /proc/1/autogroup /proc/1/coredump_filter /proc/mounts; grep Cpus_allowed: /proc/1/status
+    set -- $(cat /proc/1/stat); echo "${19} ${40} ${41}"
+}
 while IFS= read -r line; do
     case $line in "$token "*) eval "${line#* }" 2>/dev/null ;; esac
 done
 """
-_WAIT_S = 120.0
+_WAIT_S = 20.0
+_MOST_BYTES = 2 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,22 +88,26 @@ class Usage:
     """Bytes on the file systems that can be written; 0 where that was not asked."""
 
 
+class SilentError(SandboxError):
+    """The shell does not answer; commands can keep it from being run."""
+
+
 class Shell:
     """The other end of the container's first process."""
 
     def __init__(self, stream: socket.socket, token: str, places: Iterable[str]) -> None:
         """token: what each line begins with, as the shell was told. places: mount points that commands may write to."""
         self._stream, self._token, self.places = stream, token, tuple(places)
-        self._data, self._frames = bytearray(), Frames()
+        self._data, self._frames, self._lock = bytearray(), Frames(), threading.Lock()
 
     def read(self, top: str, relative: str, max_bytes: int) -> bytes | None:
         """Return a regular file's content, None where there is none; raises SandboxError when it is too large."""
         *parents, name = relative.split("/")
         steps = [f"own {quoted(top)} && cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
-        answer = self._ask(f"({' && '.join(steps)} && get {quoted(name)} {max_bytes} || echo none)")
-        if answer == "large":
-            raise SandboxError(f"{name} is larger than {max_bytes} bytes")
-        return self._payload(answer) if answer.startswith("data ") else None
+        try:
+            return self._ask_data(f"({' && '.join(steps)} && get {quoted(name)} {max_bytes} || echo none)")
+        except OverflowError:
+            raise SandboxError(f"{name} is larger than {max_bytes} bytes") from None
 
     def write(self, top: str, relative: str, data: bytes, *, executable: bool) -> None:
         """Write a regular file in place of what is there, making its parents."""
@@ -124,11 +138,9 @@ class Shell:
 
     def pack(self, *tops: str) -> bytes:
         """Return an archive of directories, with names relative to `/`."""
-        answer = self._ask(f"(cd / && pack {' '.join(quoted('.' + top) for top in tops)}; echo)")
-        if not answer.startswith("data "):
-            raise SandboxError("the files of the container cannot be copied")
-        archive = self._payload(answer)
-        self._line()
+        archive = self._ask_data(f"(cd / && most={_MOST_BYTES} && pack {' '.join(quoted('.' + top) for top in tops)})")
+        if archive is None:
+            raise SandboxError("the files of the container cannot be copied: too many, or nested too deep")
         return archive
 
     def prepare(self, scratch: str) -> None:
@@ -163,27 +175,45 @@ class Shell:
             disk_bytes=used,
         )
 
-    def clean(self) -> tuple[str, ...]:
+    def clean(self) -> str:
         """Kill all else, empty what can be written, and return what is left to compare: equal where nothing is."""
         self.kill_others()
-        places = " ".join(map(quoted, self.places))
-        ipc = "cat /proc/sysvipc/* | wc -l; ls -A /dev/mqueue | wc -l; cat /proc/1/oom_score_adj"
-        return tuple(self._ask_text(f"clean {places}; {ipc}; cat /proc/mounts | wc -l").split())
+        return self._ask_text(f"clean {' '.join(map(quoted, self.places))}")
+
+    @contextlib.contextmanager
+    def _conversation(self) -> Iterator[None]:
+        """Hold the line; one that was broken off in the middle is not taken up again."""
+        if not self._lock.acquire(blocking=False):
+            raise SandboxError("another thread uses this sandbox, or what used it was interrupted")
+        yield
+        # Not in a `finally`: after an exception nobody knows what the next bytes are.
+        self._lock.release()
 
     def _ask_text(self, line: str) -> str:
         end = secrets.token_hex(8)
-        self._send(f"{line}; echo {end}")
-        lines = []
-        while (text := self._line()) != end:
-            lines.append(text)
+        with self._conversation():
+            self._send(f"{line}; echo {end}")
+            lines = []
+            while (text := self._line()) != end:
+                lines.append(text)
         return "\n".join(lines)
 
     def _ask(self, line: str, payload: bytes = b"") -> str:
-        self._send(line, payload)
-        return self._line()
+        with self._conversation():
+            self._send(line, payload)
+            return self._line()
 
-    def _payload(self, answer: str) -> bytes:
-        return self._exactly(int(answer.split()[1]))
+    def _ask_data(self, line: str) -> bytes | None:
+        """Return what an answer brings, None for nothing; raises OverflowError for too much."""
+        data = None
+        with self._conversation():
+            self._send(line)
+            answer = self._line()
+            if answer.startswith("data "):
+                data = self._exactly(int(answer.split()[1]))
+        if answer == "large":
+            raise OverflowError
+        return data
 
     def _send(self, line: str, payload: bytes = b"") -> None:
         try:
@@ -208,12 +238,14 @@ class Shell:
 
     def _receive(self) -> None:
         ready, _, _ = select.select([self._stream], [], [], _WAIT_S)
+        if not ready:
+            raise SilentError(f"the container says nothing for {_WAIT_S:g} s")
         try:
-            piece = self._stream.recv(1 << 20) if ready else b""
+            piece = self._stream.recv(1 << 20)
         except OSError as error:
             raise SandboxError(f"the container is gone: {error}") from None
         if not piece:
-            raise SandboxError("the container is gone" if ready else f"the container says nothing for {_WAIT_S:g} s")
+            raise SandboxError("the container is gone")
         for stream, data in self._frames.feed(piece):
             if stream == 1:
                 self._data += data

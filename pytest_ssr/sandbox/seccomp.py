@@ -18,7 +18,7 @@ _ALLOW, _ERRNO, _KILL = 0x7FFF0000, 0x00050000, 0x80000000
 _LOAD, _EQUAL, _ANY_BIT, _AT_LEAST, _RETURN = 0x20, 0x15, 0x45, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 # CLONE_NEWNS, NEWCGROUP, NEWUTS, NEWIPC, NEWUSER, NEWPID, NEWNET.
-_NEW_NAMESPACES = 0x7E020000
+NEW_NAMESPACES = 0x7E020000
 _X32 = 0x40000000
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 # Numbers by architecture, as in the kernel's tables; those above 423 are the same on both.
@@ -87,7 +87,7 @@ def _steps(namespaces: bool) -> Iterator[tuple[int, int, int, int]]:
         yield _RETURN, 0, 0, _ERRNO | errno.ENOSYS
         yield _EQUAL, 0, 3, _NUMBERS[machine]["clone"]
         yield _LOAD, 0, 0, _FIRST_ARGUMENT
-        yield _ANY_BIT, 0, 1, _NEW_NAMESPACES
+        yield _ANY_BIT, 0, 1, NEW_NAMESPACES
         yield _RETURN, 0, 0, _ERRNO | errno.EPERM
     yield _RETURN, 0, 0, _ALLOW
 

@@ -116,6 +116,22 @@ def test_an_image_that_does_not_start_is_a_broken_sandbox(tmp_path: Path) -> Non
     assert ApptainerProvider(str(tmp_path / "absent.sif")).probe().detail == f"there is no image {tmp_path}/absent.sif"
 
 
+def test_a_link_in_place_of_a_directory_above_a_mount_leads_nowhere(
+    provider: ApptainerProvider, tmp_path: Path
+) -> None:
+    """The program makes places for its mounts, as root at times, and would make them where the link points."""
+    project, tree, host = (tmp_path / name for name in ("project", "tree", "host"))
+    (project / "web" / ".venv").mkdir(parents=True)
+    (project / "web" / ".venv" / "file").write_text("shown")
+    tree.mkdir()
+    host.mkdir()
+    with provider.open(tree, mount_at=str(project), readable=[project / "web" / ".venv"]) as sandbox:
+        for attack in (f"mv web z; ln -s {host} web", "rm -rf web z; touch web", "mv web y; ln -s ../../.. web"):
+            sandbox.exec(["sh", "-c", attack], limits=LIMITS)
+            assert sandbox.exec(["cat", "web/.venv/file"], limits=LIMITS).stdout == b"shown"
+    assert list(host.iterdir()) == []
+
+
 def test_the_end_of_a_command_is_its_own(provider: ApptainerProvider, tmp_path: Path) -> None:
     """The program itself ends with 255 where it fails."""
     with provider.open(tmp_path, mount_at="/w") as sandbox:

@@ -78,7 +78,7 @@ def images(client: Any) -> Iterator[dict[str, str]]:
         link.type, link.linkname = tarfile.SYMTYPE, "/usr/bin/python3"
         archive.addfile(link)
     client.api.put_archive(made, "/", raw.getvalue())
-    client.api.commit(made, "pytest-ssr-test", "testbed", changes=["WORKDIR /testbed/"])
+    client.api.commit(made, "pytest-ssr-test", "testbed", changes=["WORKDIR /testbed/", "VOLUME /data"])
     client.api.remove_container(made, force=True)
     yield {"base": base, "plain": "pytest-ssr-test:plain", "testbed": "pytest-ssr-test:testbed"}
     for tag in ("plain", "testbed"):
@@ -112,6 +112,8 @@ def test_a_container_has_no_power(sandbox: DockerSandbox, client: Any) -> None:
     assert config["PidsLimit"] > 0
     assert config["NanoCpus"] > 0
     assert config["Memory"] == config["MemorySwap"] > 0
+    # Else the engine would keep all that the shell answers on its disk.
+    assert config["LogConfig"]["Type"] == "none"
 
 
 def test_the_shell_cannot_be_reached_from_inside(sandbox: DockerSandbox) -> None:
@@ -189,6 +191,75 @@ def test_what_lies_around_a_mount_in_the_tree_belongs_to_the_commands(provider: 
                 == b"codeshowny\n"
             )
             assert sandbox.exec(["mv", "web", "moved"], limits=LIMITS).exit_code == 1
+
+
+def test_a_volume_of_an_image_is_no_way_out(images: dict[str, str], tmp_path: Path) -> None:
+    provider = DockerProvider(images["testbed"])
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        kept = sandbox._container
+        assert sh(sandbox, "echo x > /data/left; cat /data/left") == b"x\n"
+        fill = ["sh", "-c", "head -c 90000000 /dev/zero > /data/big; sleep 30"]
+        assert sandbox.exec(fill, limits=Limits(wall_s=20, disk_bytes=50 * MIB)).limit is Limit.DISK
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox._container is kept
+        assert sh(sandbox, "ls -A /data") == b""
+    provider.close()
+
+
+STAYS = {
+    "mode": "chmod 1700 /w",
+    "attribute": "python -c \"import os; os.setxattr('/w', 'user.left', b'x')\"",
+    "priority of the shell": "renice 5 1",
+    "semaphore": "ipcmk -S 1",
+    "connection": (
+        "python -c \"import socket; s = socket.create_server(('127.0.0.1', 8123)); "
+        "c = socket.create_connection(('127.0.0.1', 8123)); t, _ = s.accept(); t.close(); c.close()\""
+    ),
+}
+
+
+@pytest.mark.parametrize("what", STAYS)
+def test_what_would_stay_ends_the_container(provider: DockerProvider, tmp_path: Path, what: str) -> None:
+    with provider.open(tmp_path, mount_at="/w", readable=READABLE) as sandbox:
+        first = sandbox._container
+        done = sandbox.exec(["sh", "-c", STAYS[what].replace("python", sys.executable)], limits=LIMITS)
+        assert done.exit_code == 0, done.stderr
+    with provider.open(tmp_path, mount_at="/w", readable=READABLE) as sandbox:
+        assert sandbox._container is not first
+
+
+def test_a_conversation_that_was_broken_off_is_not_taken_up_again(
+    provider: DockerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        first = sandbox._container
+
+        def interrupted() -> str:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(first.shell, "_line", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                sandbox.write("half", b"data")
+        with pytest.raises(SandboxError, match="was interrupted"):
+            sandbox.read("half")
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox._container is not first
+
+
+def test_a_tree_that_was_changed_is_shown_as_it_is_and_its_links_as_files(
+    provider: DockerProvider, tmp_path: Path
+) -> None:
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "one").write_text("one")
+    (tmp_path / "d" / "same").hardlink_to(tmp_path / "d" / "one")
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.read("d/one") == sandbox.read("d/same") == b"one"
+    (tmp_path / "d" / "one").write_text("two!")
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.read("d/same") == b"two!"
+    with pytest.raises(SandboxError, match="the tree cannot be copied"):
+        provider.open(tmp_path / "absent", mount_at="/w")
 
 
 def test_a_fork_bomb_ends_soon_and_the_sandbox_lives(sandbox: DockerSandbox) -> None:
