@@ -235,7 +235,7 @@ def _filter() -> dict[str, object]:
 
     `clone3` stays: it could only be refused as forbidden here, and C libraries do without it only where it is missing.
     """
-    refused = [{"names": list(seccomp.refused(namespaces=False)), "action": "SCMP_ACT_ERRNO", "args": []}]
+    refused: list[object] = [{"names": list(seccomp.refused(namespaces=False)), "action": "SCMP_ACT_ERRNO", "args": []}]
     for bit in (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1):
         flags = {"index": 0, "value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"}
         refused.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [flags]})
