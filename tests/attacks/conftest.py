@@ -52,6 +52,27 @@ PASS_TO_PASS = (
 ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")]
 EACH = ["process", *ISOLATE]
 TIME_LIMIT_S = 6.0
+EVERY = os.environ.get("SSR_TEST_EVERY")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each file of attacks to bubblewrap and, in turn, to one of the others; with SSR_TEST_EVERY to all."""
+    folder = getattr(metafunc.function, "attacks", None)
+    if folder is None:
+        return
+    paths = sorted(Path(__file__).with_name(folder).glob("*.toml"))
+    first, *others = [*ISOLATE, "process"]
+    pairs = [(path, s) for i, path in enumerate(paths) for s in (first, *(others if EVERY else [others[i % 3]]))]
+    sandboxes = [(path, *(s.values if not isinstance(s, str) else (s,))) for path, s in pairs]
+    marks = [s.marks if not isinstance(s, str) else () for _, s in pairs]
+    metafunc.parametrize(
+        ("path", "chosen"),
+        [pytest.param(*values, marks=m) for values, m in zip(sandboxes, marks, strict=True)],
+        indirect=["chosen"],
+        ids=[f"{path.stem}-{sandbox}" for path, sandbox in sandboxes],
+    )
+
+
 MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
 PLACES = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
 
@@ -210,6 +231,12 @@ def _guarded(arena: Arena) -> Iterator[Arena]:
 @pytest.fixture(params=EACH)
 def arena(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
     """Each sandbox."""
+    yield from _guarded(open_arena(request.param))
+
+
+@pytest.fixture
+def chosen(request: pytest.FixtureRequest, clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
+    """The sandbox that a file of attacks is given to."""
     yield from _guarded(open_arena(request.param))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 import pytest
 
@@ -14,7 +13,6 @@ from pytest_ssr.patch import Patch
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
 COMMENTED = {"pkg/adding.py": BROKEN + "# tried\n"}
-PATCHES = sorted(Path(__file__).with_name("patches").glob("*.toml"))
 
 
 def test_an_honest_patch_is_resolved(arena, texts):
@@ -25,18 +23,20 @@ def test_an_honest_patch_is_resolved(arena, texts):
     assert grade.reason.startswith("2 of 5 tests do not pass: tests/test_add.py::test_add")
 
 
-@pytest.mark.parametrize("path", PATCHES, ids=lambda path: path.stem)
-def test_a_patch_that_cheats_is_not_resolved(arena, path):
+def test_a_patch_that_cheats_is_not_resolved(chosen, path):
     attack = tomllib.loads(path.read_text())
-    if attack.get("isolated") and not arena.isolates:
+    if attack.get("isolated") and not chosen.isolates:
         # It would reach the machine; that `process` does not keep it out is what `process` says.
         return
-    grade = arena.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
+    grade = chosen.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
     assert grade.resolved is False, attack["tries"]
     assert grade.forged is attack.get("forged", False), grade.reason
     assert re.search(attack.get("reason", ""), grade.reason)
     for flag in attack.get("flags", ()):
         assert any(re.fullmatch(f"{flag}.*", f) for f in grade.flags), grade.flags
+
+
+test_a_patch_that_cheats_is_not_resolved.attacks = "patches"
 
 
 def test_an_empty_patch(copied):
