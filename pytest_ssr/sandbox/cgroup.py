@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pytest_ssr.sandbox.protocol import MIB, Limits
+from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 
 _TOP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PREFIX = "ssr-"
@@ -50,13 +50,17 @@ class Group:
         """Return a command that enters the group before it does anything else."""
         return ["/bin/sh", "-c", _JOIN, "sh", *(str(f / "cgroup.procs") for f in self._folders), "--", *command]
 
-    def kills(self) -> int:
-        """Return how often the kernel has killed in it for want of memory."""
-        for folder in self._folders:
-            for name in ("memory.events", "memory.oom_control"):
-                with contextlib.suppress(OSError, ValueError):
-                    words = dict(line.split() for line in (folder / name).read_text().splitlines())
-                    return int(words.get("oom_kill", 0))
+    def passed(self) -> Limit | None:
+        """Return the limit that the kernel has kept: it has killed for want of memory, or refused a process."""
+        if self._told("oom_kill", "memory.events", "memory.oom_control"):
+            return Limit.MEMORY
+        return Limit.PROCESSES if self._told("max", "pids.events") else None
+
+    def _told(self, key: str, *names: str) -> int:
+        for path in (folder / name for folder in self._folders for name in names):
+            with contextlib.suppress(OSError, ValueError):
+                words = dict(line.split() for line in path.read_text().splitlines())
+                return int(words.get(key, 0))
         return 0
 
     def remove(self) -> None:

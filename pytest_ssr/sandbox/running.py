@@ -96,8 +96,8 @@ def run(
         watch = _Watch(process, stdin, limits, written, descendants, begin)
         limit = watch.to_the_end(sweep=bool(marker))
         over = True
-        if group is not None and limit is None and group.kills():
-            limit = Limit.MEMORY
+        if group is not None and limit is None:
+            limit = group.passed()
         code = process.wait() if limit is None else None
         out, err = watch.kept()
         return ExecResult(code, out, err, time.monotonic() - begin, limit)

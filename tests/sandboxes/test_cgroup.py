@@ -63,6 +63,16 @@ def test_memory_that_is_taken_between_two_samples_is_told_as_its_limit(
     assert left(groups) == []
 
 
+def test_processes_that_were_refused_between_two_samples_are_told_as_their_limit(
+    groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pytest_ssr.sandbox.running._SAMPLE_S", 60.0)
+    script = "i=0; while [ $i -lt 300 ]; do sleep 60 & i=$((i+1)); done; exit 3"
+    with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.exec(["sh", "-c", script], limits=SMALL).limit is Limit.PROCESSES
+    assert left(groups) == []
+
+
 def test_groups_of_processes_that_are_gone_are_removed(groups: list[Path]) -> None:
     with subprocess.Popen(["true"]) as process:
         pass
