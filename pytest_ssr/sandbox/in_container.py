@@ -4,6 +4,9 @@ The shell has the commands' user and another group: it may kill what they leave 
 not trace it, open its streams (ptrace(2), "access mode checking": user and group must both be equal) or end it (the
 first process of a namespace takes no signal from inside that it does not handle). It gets lines of shell over its
 standard input and answers on its standard output; that stream ends when this process does, and the container with it.
+
+While commands run it starts no process, as they could stop or end that one. A line of shell begins with a secret word,
+and what follows a line as data is read to its end whatever becomes of it, so that data is never taken for a line.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dataclasses import dataclass
 from pytest_ssr.errors import SandboxError
 
 SHELL = """\
-export LC_ALL=C PATH="${PATH:-/usr/local/bin:/usr/bin:/bin}"; unset CDPATH; umask 022
+export LC_ALL=C PATH=/usr/bin:/bin:/usr/sbin:/sbin:/usr/local/bin; unset CDPATH; umask 022
 nl='
 '
 groups=/sys/fs/cgroup
