@@ -6,6 +6,8 @@ own or beside it; whether that works is tried once in each process.
 
 from __future__ import annotations
 
+import atexit
+import collections
 import contextlib
 import functools
 import itertools
@@ -22,6 +24,7 @@ _PREFIX = "ssr-"
 _SLACK_BYTES, _SLACK_PROCESSES = 64 * MIB, 64
 _JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo $$ > "$file" || exit 125; done; exec "$@"'
 _numbers = itertools.count()
+_leaving: collections.deque[Path] = collections.deque()
 
 
 class Group:
@@ -64,10 +67,19 @@ class Group:
         return 0
 
     def remove(self) -> None:
-        """Remove it; the dead may take a moment to leave it."""
-        for folder in self._folders:
-            _remove(folder, patience_s=2.0)
+        """Remove it, at once or, as the dead may take a moment to leave it, before the next is made."""
+        _leaving.extend(self._folders)
         self._folders = []
+        sweep()
+
+
+def sweep(*, patience_s: float = 0.0) -> None:
+    """Remove the groups that are no longer used, as far as they are empty."""
+    for _ in range(len(_leaving)):
+        with contextlib.suppress(IndexError):
+            folder = _leaving.popleft()
+            if not _remove(folder, patience_s=patience_s):
+                _leaving.append(folder)
 
 
 def made(limits: Limits) -> Group | None:
@@ -103,17 +115,17 @@ def reap() -> None:
                 _remove(folder, patience_s=0.0)
 
 
-def _remove(folder: Path, *, patience_s: float) -> None:
+def _remove(folder: Path, *, patience_s: float) -> bool:
     until = time.monotonic() + patience_s
     while True:
         try:
             folder.rmdir()
-            return
+            return True
         except FileNotFoundError:
-            return
+            return True
         except OSError:
-            if time.monotonic() > until:
-                return
+            if time.monotonic() >= until:
+                return False
             time.sleep(0.005)
 
 
@@ -144,3 +156,6 @@ def _path_of(controller: str) -> str:
         if controller in names.split(","):
             return path
     raise OSError(f"there is no hierarchy for {controller}")
+
+
+atexit.register(sweep, patience_s=2.0)

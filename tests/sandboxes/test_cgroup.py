@@ -34,6 +34,7 @@ class TestSampledAlone(SandboxContract):
 
 
 def left(groups: list[Path]) -> list[str]:
+    cgroup.sweep(patience_s=2.0)
     return [f.name for place in groups for f in place.glob(f"ssr-{os.getpid()}-*")]
 
 
