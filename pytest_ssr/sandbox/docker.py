@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_ssr.errors import MissingExtraError, SandboxError
-from pytest_ssr.sandbox import docker_container
+from pytest_ssr.sandbox import docker_container, docker_images
 from pytest_ssr.sandbox.docker_container import Container, Recipe
 from pytest_ssr.sandbox.files import inside, place
 from pytest_ssr.sandbox.folders import environment
@@ -115,7 +115,7 @@ class DockerProvider:
         """Return the engine's id of the image, which is a hash of its content."""
         with self._guarded():
             client = self._engine()
-            return str(client.images.get(docker_container.provide(client, self.image)).id)
+            return str(client.images.get(docker_images.provide(client, self.image)).id)
 
     def _is_testbed(self) -> bool:
         if not self.image:
@@ -123,7 +123,7 @@ class DockerProvider:
         if self._testbed is None:
             with self._guarded():
                 client = self._engine()
-                config = client.images.get(docker_container.provide(client, self.image)).attrs["Config"]
+                config = client.images.get(docker_images.provide(client, self.image)).attrs["Config"]
                 self._testbed = (config.get("WorkingDir") or "").rstrip("/") == _TESTBED
         return self._testbed
 
