@@ -130,6 +130,7 @@ def one(campaign: Campaign, naive: Naive, index: int) -> Measured:
     seconds["one run"] = time.perf_counter() - begin
     begin = time.perf_counter()
     attempt = Trial(campaign, index, candidate).finish()
+    assert attempt is not None
     valid["full"] = attempt.status is AttemptStatus.VALID
     seconds["full"] = time.perf_counter() - begin
     return Measured(seconds, valid, attempt.runs)

@@ -114,6 +114,7 @@ def measure(name: str, folder: Path, count: int) -> tuple[dict[str, float], floa
             begin = time.perf_counter()
             trial = Trial(campaign, index, candidate)
             attempt = trial.finish()
+            assert attempt is not None
             seconds = time.perf_counter() - begin
             if attempt.status is AttemptStatus.VALID:
                 made += 1

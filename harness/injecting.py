@@ -64,22 +64,25 @@ def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> 
     running: set[Future[Attempt | None]] = set()
     following, last = 0, _GIVE_UP_AFTER * count
     with ThreadPoolExecutor(jobs) as pool:
-        while True:
-            prefix = counted(_unbroken(done), count)
-            enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
-            while not enough and len(running) < jobs and following < last:
-                running.add(pool.submit(campaign.attempt, following))
-                following += 1
-            if enough or not running:
-                break
-            terminal.status(progress_line(prefix, count, terminal.elapsed_s))
-            finished, running = wait(running, return_when=FIRST_COMPLETED)
-            for attempt in (f.result() for f in finished):
-                if attempt is None:
-                    last = following
-                else:
-                    done[attempt.index] = attempt
-                    terminal.say(attempt_line(attempt), attempt.status.value)
+        try:
+            while True:
+                prefix = counted(_unbroken(done), count)
+                enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
+                while not enough and len(running) < jobs and following < last:
+                    running.add(pool.submit(campaign.attempt, following))
+                    following += 1
+                if enough or not running:
+                    break
+                terminal.status(progress_line(prefix, count, terminal.elapsed_s))
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for attempt in (f.result() for f in finished):
+                    if attempt is None:
+                        last = following
+                    else:
+                        done[attempt.index] = attempt
+                        terminal.say(attempt_line(attempt), attempt.status.value)
+        finally:
+            campaign.ending.set()
         late = [f.result() for f in running if not f.cancel()]
     campaign.settle(prefix, [*done.values(), *(a for a in late if a is not None)])
     return prefix

@@ -113,10 +113,15 @@ class Trial:
             return None
         return self.validation.result(name)
 
-    def finish(self) -> Attempt:
-        """Make what is left to be made, write the attempt (and the artifact, if valid), and return it."""
+    def finish(self) -> Attempt | None:
+        """Make what is left to be made, write the attempt (and the artifact, if valid), and return it.
+
+        None, and nothing is written, where the campaign ends in the middle.
+        """
         if self.attempt is None and self.screen() is None:
             for name in step_names(self._campaign.extra_checks):
+                if self._campaign.ending.is_set():
+                    return None
                 if self.result(name) is None:
                     break
         if self.attempt is None:
@@ -216,6 +221,7 @@ class Campaign:
             [name for name, _ in self.extra_checks],
         )
         self.folder = f"attempts/{self.key}"
+        self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
         drawn = _without_repeats(_in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
@@ -259,7 +265,10 @@ class Campaign:
             self.bench.warm.close()
 
     def attempt(self, index: int) -> Attempt | None:
-        """Return the attempt at a place of the order, making it unless it is known; None past the last."""
+        """Return the attempt at a place of the order, making it unless it is known.
+
+        None: past the last, or the campaign is `ending`.
+        """
         known = self.known(index)
         if known is not None:
             return known

@@ -51,7 +51,7 @@ class Screening:
         """tests: what a whole run gives to pytest; none: what the project's configuration says."""
         self._bench, self._baseline, self._tests = bench, baseline, tuple(tests)
         self._alone: dict[str, frozenset[str]] = {}
-        self._measuring = threading.Lock()
+        self._measuring: dict[str, threading.Lock] = {}
 
     def run(self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0) -> Screened:
         """Run them; with `stop_after` only until so many have failed.
@@ -160,7 +160,7 @@ class Screening:
         if others:
             raise UnfitError("it concerns tests that do otherwise in forks")
         for path in wanted.targets if wanted.mode == IMPORT else ():
-            with self._measuring:
+            with self._measuring.setdefault(path, threading.Lock()):
                 if path not in self._alone:
                     self._alone[path] = self._unlike_alone(path, bench)
             if self._alone[path] & frozenset(wanted.tests):

@@ -109,7 +109,9 @@ def tried(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[Atte
     try:
         changes: dict[str, bytes | None] = {"calc.py": code.replace(old, new).encode()}
         trial = Trial(campaign, 0, Candidate("mutation", "by hand", changes, "calc.py", 1, "calc"))
-        return trial.finish(), trial
+        attempt = trial.finish()
+        assert attempt is not None
+        return attempt, trial
     finally:
         campaign.close()
 
