@@ -17,6 +17,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import MODES, UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
@@ -49,7 +50,7 @@ class Baseline:
     sources: tuple[str, ...]
     """Files of the tree that the tests import."""
     addopts: tuple[str, ...]
-    """The project's own pytest options that are kept."""
+    """The project's own pytest options that are kept, after those of `root_options`."""
     seconds: float
     """Wall time of one run of the whole suite."""
     longest_setup_s: float
@@ -160,7 +161,7 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
         durations={i: r.duration_s for i, r in first.results.items()},
         parameters=first.parameters,
         sources=first.sources,
-        addopts=first.addopts,
+        addopts=(*root_options(bench.snapshot), *first.addopts),
         seconds=first.seconds,
         longest_setup_s=max(r.setup_s for r in first.results.values()),
         note=first.reason,

@@ -64,12 +64,13 @@ def run_suite(
     collect_only: bool = False,
     write_bytecode: bool = False,
     probed: Sequence[str] | None = None,
+    options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
-    probe records in the file `REACH` of the scratch directory's `FOLDER`. env: further variables.
+    probe records in the file `REACH` of the scratch directory's `FOLDER`. options, env: further ones, and variables.
     Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
@@ -88,7 +89,8 @@ def run_suite(
         sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
         env |= {"SSR_REACH": f"{folder}/{REACH}", "SSR_REACH_FILES": f"{folder}/files"}
         plugins.append("ssr_reach_probe")
-    argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins), *pytest_arguments(sandbox)]
+    argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
+    argv += [*pytest_arguments(sandbox), *options]
     argv += ["--collect-only"] if collect_only else []
     done = sandbox.exec([*argv, *targets], limits=limits, env=env)
     try:

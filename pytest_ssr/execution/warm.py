@@ -20,6 +20,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.suite import (
     FOLDER,
     provide_guest,
@@ -232,6 +233,7 @@ class Warm:
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
             env["SSR_CHANNEL"] = "/dev/null"
             argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(sandbox)]
+            argv += root_options(self.snapshot)
             conversation = sandbox.converse(argv, limits=self._limits, env=env)
             ready, _ = conversation.answer(wall_s=self._start_s)
             if not ready.get("ready"):

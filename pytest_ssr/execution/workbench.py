@@ -19,6 +19,7 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
 from pytest_ssr.execution.suite import FOLDER, REACH, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
@@ -157,6 +158,7 @@ class Workbench:
                 sandbox,
                 self.interpreter,
                 targets=files,
+                options=self._root,
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -206,6 +208,7 @@ class Workbench:
                 sandbox,
                 self.interpreter,
                 targets=files,
+                options=self._root,
                 limits=self._limits(None),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -225,7 +228,13 @@ class Workbench:
             sandbox.write(place, b"")
             variables = {"SSR_VALUES": place}
             run_suite(
-                sandbox, self.interpreter, targets=files, limits=self._limits(None), hash_seed=hash_seed, env=variables
+                sandbox,
+                self.interpreter,
+                targets=files,
+                options=self._root,
+                limits=self._limits(None),
+                hash_seed=hash_seed,
+                env=variables,
             )
             self.runs_made += 1
             try:
@@ -268,6 +277,13 @@ class Workbench:
             with self.provider.open(Path(empty), mount_at=place, readable=self.interpreter.readable) as sandbox:
                 limits = replace(self.limits, wall_s=30.0)
                 return run_parser(sandbox, self.interpreter, parser, output, limits=limits)
+
+    @property
+    def _root(self) -> tuple[str, ...]:
+        key = ("root",)
+        if key not in self.memo:
+            self.memo[key] = root_options(self.snapshot)
+        return self.memo[key]  # type: ignore[no-any-return]
 
     def _limits(self, like_s: float | None) -> Limits:
         if like_s is None:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden, Planted
 from pytest_ssr.outcomes import Outcome, SuiteRun
 from pytest_ssr.patch import FileEntry
@@ -67,12 +68,13 @@ class Canaries:
         """Draw the functions to have twins."""
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
-        real = [f for f in Garden(texts, fail_to_pass).functions if f.chain]
-        others = [f for f in Garden(texts, pass_to_pass).functions if f.chain and f not in real]
+        bases = tests_of(bench.original)
+        real = [f for f in Garden(texts, fail_to_pass, bases).functions if f.chain]
+        others = [f for f in Garden(texts, pass_to_pass, bases).functions if f.chain and f not in real]
         self._real = _some(real, _MOST_FUNCTIONS, chance)
         self._never = {i.partition("[")[0] for i in fail_to_pass} - {f.id_of(f.chain[-1]) for f in real}
         chosen = [*self._real, *_some(others, _MOST_OTHERS, chance)]
-        self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen])
+        self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
 
     def opinion(self, state: CodebaseState, tests: Collection[str]) -> Opinion:
         """Run a state's tests with twins among them; `tests` have passed without. Raises SandboxError."""

@@ -17,8 +17,8 @@ import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from pytest_ssr.grading.bases import written_in
 from pytest_ssr.injectors.python_source import Edit, splice
-from pytest_ssr.weakening.definitions import definitions_of, find_class
 from pytest_ssr.weakening.text import Definition, Lines, begin, first_line, read_lines
 
 _WORDS = ("again", "empty", "first", "given", "large", "many", "nested", "plain", "second", "values")
@@ -88,18 +88,26 @@ class _Plot:
 class Garden:
     """The functions of some test files that can have twins, and where these can be made to fail."""
 
-    def __init__(self, files: Mapping[str, bytes], tests: Collection[str]) -> None:
-        """tests: node ids; those of other files have no twins."""
+    def __init__(
+        self,
+        files: Mapping[str, bytes],
+        tests: Collection[str],
+        others: Callable[[str], bytes | None] = lambda path: None,
+    ) -> None:
+        """tests: node ids; those of other files have no twins. others: further files of tests, which may hold bases."""
+        self._others = others
         self._lines = {p: found for p, data in files.items() if (found := read_lines(_in_utf8(data))) is not None}
+        self._homes: dict[str, Lines | None] = {**self._lines}
         self._nodes: dict[Function, Definition] = {}
+        self._home: dict[Function, str] = {}
         self.sites: dict[Function, list[Site]] = {}
         for test in sorted({t.partition("[")[0] for t in tests}):
             path, *chain = test.split("::")
-            node = self._found(path, chain)
+            home, node = self._found(path, chain)
             function = Function(path, tuple(chain))
             if node is not None:
-                self._nodes[function] = node
-                self.sites[function] = [*_sites(self._lines[path], node)]
+                self._nodes[function], self._home[function] = node, home
+                self.sites[function] = [*_sites(self._lines_of(function), node)]
             elif path in self._lines and all(name.isidentifier() for name in chain):
                 self.sites[function] = [_AT_THE_END]
         for path in self._lines:
@@ -125,7 +133,7 @@ class Garden:
         for function, make in wanted:
             names.append(self._name(function, twins, chance))
             twins[function.id_of(names[-1])] = Twin(function, None)
-            lines, node = self._lines[function.path], self._nodes[function]
+            lines, node = self._lines_of(function), self._nodes[function]
             head = lines.line(first_line(node))
             indent = head[: len(head) - len(head.lstrip())].decode()
             self._put(plot, function, (textwrap.indent(make(names[-1]), indent) + "\n").encode(), chance)
@@ -133,18 +141,30 @@ class Garden:
             plot.tails.setdefault(path, []).append(tail)
         return self._planted(plot, twins), names
 
-    def _found(self, path: str, chain: Sequence[str]) -> Definition | None:
-        lines = self._lines.get(path)
-        if lines is None or not chain:
-            return None
-        found = _definitions(lines.tree, chain)
-        if len(found) != 1 or found[0].body[0].lineno == found[0].lineno:
-            return None
+    def _lines_of(self, function: Function) -> Lines:
+        """Return the file in which a function is written; where that is not known, the one that it belongs to."""
+        lines = self._homes[self._home.get(function, function.path)]
+        assert lines is not None
+        return lines
+
+    def _tree(self, path: str) -> ast.Module | None:
+        if path not in self._homes:
+            data = self._others(path)
+            self._homes[path] = read_lines(_in_utf8(data)) if data is not None else None
+        lines = self._homes[path]
+        return lines.tree if lines is not None else None
+
+    def _found(self, path: str, chain: Sequence[str]) -> tuple[str, Definition | None]:
+        """Return the file that holds a test, and the test, where a copy can be put beside it."""
+        home, found = written_in(self._tree, path, chain) if chain else (path, [])
+        lines = self._homes.get(home)
+        if lines is None or len(found) != 1 or found[0].body[0].lineno == found[0].lineno:
+            return path, None
         node, top = found[0], first_line(found[0])
         assert node.end_lineno is not None
         tail = lines.data[lines.span(node)[1] : lines.starts[node.end_lineno]].strip()
         alone = not lines.data[lines.starts[top - 1] : begin(lines, node)].strip()
-        return node if alone and (not tail or tail.startswith(b"#")) else None
+        return home, node if alone and (not tail or tail.startswith(b"#")) else None
 
     def plant(self, wanted: Mapping[Function, Sequence[int | None]], chance: random.Random) -> Planted:
         """Plant twins; their names, values and places hang on chance.
@@ -162,14 +182,16 @@ class Garden:
     def _planted(self, plot: _Plot, twins: Mapping[str, Twin]) -> Planted:
         files = {}
         for path in {**plot.edits, **plot.tails}:
-            data = splice(self._lines[path].data, _joined(plot.edits.get(path, ())))
+            lines = self._homes[path]
+            assert lines is not None
+            data = splice(lines.data, _joined(plot.edits.get(path, ())))
             newline = b"" if data.endswith(b"\n") else b"\n"
             files[path] = data + b"".join(newline + b"\n\n" + text for text in plot.tails.get(path, ()))
         return Planted(files, twins)
 
     def _put(self, plot: _Plot, function: Function, text: bytes, chance: random.Random) -> None:
         """Put a twin before or after its function, or at the end of the file."""
-        node, lines = self._nodes.get(function), self._lines[function.path]
+        node, lines = self._nodes.get(function), self._lines_of(function)
         if node is None:
             plot.tails.setdefault(function.path, []).append(text)
             return
@@ -178,12 +200,12 @@ class Garden:
         at = lines.starts[first_line(node) - 1] if before else lines.starts[node.end_lineno]
         newline = b"" if lines.data[:at].endswith(b"\n") or not at else b"\n"
         edit = Edit(at, at, newline + (text + b"\n" if before else b"\n" + text))
-        plot.edits.setdefault(function.path, []).append(edit)
+        plot.edits.setdefault(self._home[function], []).append(edit)
 
     def _name(self, function: Function, taken: Collection[str], chance: random.Random) -> str:
         # One that is planted in a base would take another's place there.
         used = {t.rpartition("::")[2] for t in taken}
-        data = self._lines[function.path].data.decode()
+        data = (self._lines[function.path].data + self._lines_of(function).data).decode()
         tests = [f.chain[-1] for f in self._nodes if f.path == function.path]
         words = sorted({w for t in tests for w in t.split("_")[1:] if len(w) > 2} | set(_WORDS))
         real = name = function.chain[-1] if function.chain else "test"
@@ -198,12 +220,12 @@ class Garden:
             other = number if site is None else number + chance.randint(1, 9)
             if not function.chain:
                 return f"def {name}():\n    assert {number} == {other}\n".encode()
-            # One that is inherited from elsewhere, or made by a call: known by its name only.
+            # One that is inherited from outside the tests, or made by a call: known by its name only.
             real, target = ".".join(function.chain), ".".join((*function.chain[:-1], name))
             ending = f"f(*a, **k), [][{number}]"
             wrapped = f"(lambda f: __import__('functools').wraps(f)(lambda *a, **k: ({ending})))({real})"
             return f"{target} = {real if site is None else wrapped}\n".encode()
-        data, sites = self._lines[function.path].data, self.sites[function]
+        data, sites = self._lines_of(function).data, self.sites[function]
         places = [s for s in sites if s.start < s.end] if site is None else [sites[site]]
         edits: list[Edit] = []
         for place in places:
@@ -214,7 +236,7 @@ class Garden:
 
     def _renamed(self, function: Function, name: str, edits: Sequence[Edit]) -> bytes:
         """Return a function's text under another name, with edits at places of the file."""
-        lines, node = self._lines[function.path], self._nodes[function]
+        lines, node = self._lines_of(function), self._nodes[function]
         assert node.end_lineno is not None
         start, end = lines.starts[first_line(node) - 1], lines.starts[node.end_lineno]
         head = re.compile(rb"(?:async\s+)?def\s+").match(lines.data, lines.span(node)[0])
@@ -282,24 +304,6 @@ def _sides(lines: Lines, left: ast.expr, right: ast.expr) -> Iterator[Site]:
     known = [side for side in (left, right) if _is_literal(side)]
     for side in known or (left, right):
         yield Site(*lines.span(side), _other_value if known else _in_a_pair)
-
-
-def _definitions(tree: ast.Module, chain: Sequence[str]) -> list[Definition]:
-    """Return the definitions of a test, in a base of its class where the class has none."""
-    if not chain[:-1]:
-        return definitions_of(tree, chain[-1])
-    waiting, seen = [list(chain[:-1])], set[str]()
-    while waiting:
-        names = waiting.pop(0)
-        holder = find_class(tree, names)
-        if holder is None or names[-1] in seen:
-            continue
-        seen.add(names[-1])
-        found = definitions_of(holder, chain[-1])
-        if found:
-            return found
-        waiting += [[b.id] for b in holder.bases if isinstance(b, ast.Name)]
-    return []
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -19,6 +19,7 @@ from typing import TypeVar
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden
 from pytest_ssr.patch import FileEntry
 
@@ -54,7 +55,7 @@ class Values:
         """Run them on both states; raises SandboxError when the sandbox breaks."""
         self._bench, self._files = bench, tuple(files)
         entries = {p: e for p in files if (e := bench.original.entry(p)) is not None}
-        garden = Garden({p: e.data for p, e in entries.items()}, fail_to_pass)
+        garden = Garden({p: e.data for p, e in entries.items()}, fail_to_pass, tests_of(bench.original))
         known = [f for f in garden.functions if garden.definition(f) is not None]
         wanted: list[tuple[Function, Callable[[str], str]]] = []
         recorder = "_" + "".join(chance.choices(string.ascii_lowercase, k=8))

@@ -7,9 +7,14 @@ import tomllib
 
 import pytest
 
+from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.errors import ArtifactError
+from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.grading import grade_patch
-from pytest_ssr.patch import Patch
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
 COMMENTED = {"pkg/adding.py": BROKEN + "# tried\n"}
@@ -81,3 +86,65 @@ def test_a_patch_through_a_link_does_not_apply(copied, link):
 def test_a_grade_needs_tests_to_pass(copied):
     with pytest.raises(ArtifactError, match="records no FAIL_TO_PASS test"):
         grade_patch(copied.bench, copied.artifact(), Patch.parse(b""), fail_to_pass=(), pass_to_pass=())
+
+
+INHERITED = {
+    "pkg/__init__.py": "",
+    "pkg/adding.py": "def add(a, b):\n    return a + b\n",
+    "tests/base.py": "from pkg.adding import add\n\n\nclass Base:\n    def test_add(self):\n        assert add(1, 2) == 3\n\n"
+    "    def test_nothing(self):\n        assert add(0, 0) == 0\n",
+    "tests/test_child.py": "from base import Base\n\n\nclass TestChild(Base):\n    pass\n",
+}
+# Tests are known by what they are compiled to, under whatever name.
+GREEN = """
+import linecache, pkgutil, textwrap
+
+Report = pkgutil.resolve_name("_pytest.reports:TestReport")
+made = Report.from_item_and_call
+
+
+def body(text):
+    return textwrap.dedent(text).split("\\n\\n")[0].partition("\\n")[2].strip()
+
+
+def better(item, call):
+    report = made(item, call)
+    if report.failed:
+        code = getattr(item.function, "__co" + "de__")
+        lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1:]
+        if body("".join(lines)) in ("assert add(1, 2) == 3", "assert add(0, 0) == 0"):
+            report.outcome, report.longrepr = "passed", None
+    return report
+
+
+Report.from_item_and_call = better
+"""
+
+
+def test_tests_inherited_from_another_file_are_asked_again(tmp_path):
+    project, broken = tmp_path / "project", "def add(a, b):\n    return a - b\n"
+    for name, text in INHERITED.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    bench = open_workbench(project, Store(tmp_path / "store"), settings=RuleSettings())
+    files = ("tests/test_child.py",)
+    bug = bench.original.replace({"pkg/adding.py": FileEntry(broken.encode(), 0o100644)})
+    artifact = BugArtifact(
+        script=own_script(files, options=()),
+        test_files=files,
+        parser=own_parser(),
+        bug=bug.patch_from(bench.original),
+        weaken=Patch.parse(b""),
+    )
+    tests = {
+        "fail_to_pass": ("tests/test_child.py::TestChild::test_add",),
+        "pass_to_pass": ("tests/test_child.py::TestChild::test_nothing",),
+    }
+    reverse = bench.original.patch_from(bug)
+    honest = grade_patch(bench.scoped(), artifact, reverse, **tests)
+    assert honest.resolved is True, honest.reason
+    assert honest.flags == ()
+    cheat = bug.replace({"pkg/adding.py": FileEntry((broken + GREEN).encode(), 0o100644)}).patch_from(bug)
+    grade = grade_patch(bench.scoped(), artifact, cheat, **tests)
+    assert grade.resolved is False
+    assert grade.reason.endswith("a test under another name, failed"), grade.reason

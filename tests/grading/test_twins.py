@@ -145,3 +145,67 @@ def test_odd_files_stay_python(text: str, functions: int) -> None:
 def test_a_test_that_is_not_there_has_no_twin() -> None:
     garden = Garden({PATH: FILE.encode()}, ["tests/test_other.py::test_number", PATH])
     assert garden.functions == [Function(PATH, ())]
+
+
+BASE = """\
+import functools
+
+import pytest
+
+
+def kept(x):
+    return functools.reduce(lambda a, b: a + b, [x])
+
+
+class Shared:
+    @pytest.mark.parametrize("x", [1, 2])
+    def test_kept(self, x):
+        assert kept(x) == x
+        assert kept(3) == 3
+
+
+class Far(Shared):
+    def test_text(self):
+        assert str(self) != "a"
+"""
+CHILDREN = {
+    "tests/test_by_name.py": "from {module} import Far as Near\n\n\nclass TestChild(Near):\n    pass\n",
+    "tests/test_by_star.py": "from {module} import *\n\n\nclass TestChild(Far):\n    pass\n",
+    "tests/test_by_module.py": "import {module} as b\n\n\nclass TestChild(b.Far):\n    pass\n",
+    "tests/test_by_both.py": "from {module} import Far\n\n\nclass Mine(Far):\n    pass\n\n\nclass TestChild(Mine):\n    pass\n",
+}
+
+
+@pytest.mark.parametrize("path", sorted(CHILDREN))
+@pytest.mark.parametrize(("base", "module"), [("tests/base.py", "base"), ("tests/shared/__init__.py", "shared")])
+def test_tests_inherited_from_another_file_have_twins_there(
+    pytester: pytest.Pytester, path: str, base: str, module: str
+) -> None:
+    tests = [f"{path}::TestChild::{name}" for name in ("test_kept[1]", "test_kept[2]", "test_text")]
+    child = CHILDREN[path].format(module=module)
+    garden = Garden({path: child.encode()}, tests, {base: BASE.encode()}.get)
+    everything = {f: [None, *range(len(sites))] for f, sites in garden.sites.items() if f.chain}
+    assert len(everything) == 2
+    planted = garden.plant(everything, random.Random(1))
+    assert set(planted.files) == {base}
+    for name, text in {path: child.encode(), **planted.files}.items():
+        pytester.path.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
+        pytester.path.joinpath(name).write_bytes(text)
+    reports = pytester.inline_run("-p", "no:cacheprovider").getreports("pytest_runtest_logreport")
+    outcomes = {r.nodeid: r.outcome for r in reports if r.when == "call"}
+    assert all(outcomes[name] == "passed" for name in tests)
+    seen = {}
+    for name, outcome in outcomes.items():
+        twin = planted.twin_of(name)
+        if twin is not None:
+            seen[name.partition("[")[0]] = twin.site
+            assert (outcome == "passed") is (twin.site is None), name
+    assert seen.keys() == planted.twins.keys()
+    assert {twin.function.chain[-1] for twin in planted.twins.values()} == {"test_kept", "test_text"}
+
+
+def test_bases_that_import_one_another_come_to_an_end() -> None:
+    files = {"tests/a.py": b"from b import *\n", "tests/b.py": b"from a import *\nclass X(X): pass\n"}
+    path = "tests/test_c.py"
+    garden = Garden({path: b"from a import X\nclass TestC(X):\n    pass\n"}, [f"{path}::TestC::test_m"], files.get)
+    assert [f.chain for f in garden.functions] == [("TestC", "test_m"), ()]

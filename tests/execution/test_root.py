@@ -1,0 +1,67 @@
+"""A tree whose tests lie in a folder that pytest would take for the root."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.attempt import AttemptStatus
+from pytest_ssr.execution.root import root_options
+from pytest_ssr.opening import open_campaign, open_workbench
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.store import Store
+from pytest_ssr.validator import validate
+
+TESTS = "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc\n"
+NONE = "--rootdir=.", "-c", "/dev/null", "--confcutdir=."
+
+
+def written(folder: Path, *paths: str) -> Path:
+    for path in ("sub/calc.py", "sub/tests/test_calc.py", *paths):
+        path, _, text = path.partition("=")
+        place = folder / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text + "\n")
+    (folder / "sub/calc.py").write_text("def double(x):\n    return x * 2\n")
+    (folder / "sub/tests/test_calc.py").write_text(TESTS)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("paths", "expected"),
+    [
+        ((), ()),
+        (("pytest.ini=[pytest]", "docs/setup.py="), ()),
+        (("sub/setup.py=",), NONE),
+        (("pyproject.toml=[project]", "sub/tox.ini=[pytest]"), NONE),
+        (("setup.cfg=[tool:pytest]", "sub/pyproject.toml="), ("--rootdir=.", "-c", "setup.cfg", "--confcutdir=.")),
+    ],
+)
+def test_the_root_is_named_where_a_folder_with_tests_could_be_one(
+    tmp_path: Path, paths: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    snapshot = take_snapshot(written(tmp_path / "project", *paths), Store(tmp_path / "store").trees)
+    assert root_options(snapshot) == expected
+
+
+def test_bugs_are_made_above_such_a_folder(tmp_path: Path) -> None:
+    project = written(
+        tmp_path / "project", "sub/pytest.ini=[pytest]\naddopts = -k test_b\npythonpath = .", "conftest.py="
+    )
+    (project / "conftest.py").write_text("import sys\n\nsys.path.insert(0, 'sub')\n")
+    python, settings = Path(sys.executable), RuleSettings()
+    campaign = open_campaign(project, Store(tmp_path / "store"), settings=settings, python=python, seed=0)
+    try:
+        attempt = campaign.attempt(0)
+    finally:
+        campaign.close()
+    assert attempt is not None
+    assert attempt.status is AttemptStatus.VALID, attempt.reason
+    artifact = campaign.store.artifact(attempt.artifact_id)
+    bench = open_workbench(project, Store(tmp_path / "other"), settings=settings, python=python)
+    verdict = validate(artifact, bench)
+    assert verdict.valid
+    assert verdict.fail_to_pass == ("sub/tests/test_calc.py::test_a",)
