@@ -1,10 +1,10 @@
 """Whether grades are true where nobody cheats: nothing is never resolved, the repair always, in other words as well.
 
-Run: `python benchmarks/honest_grades.py --out benchmarks/results/NAME.md [--count 25] [--repeats 5] [project ...]`.
-For each project so many artifacts are made. Each is graded with the empty patch and with the exact reverse of the bug,
-so many times, every time with canaries drawn anew; and once with another honest repair: the changed functions as in
-the original, but written otherwise (branches turned round, local names changed, layout and comments gone). A grade
-that is not as it must be is printed with its reason.
+Run: `python benchmarks/honest_grades.py --out benchmarks/results/NAME.md [--count 25] [--repeats 5] [--jobs 2]
+[project ...]`. For each project so many artifacts are made. Each is graded with the empty patch and with the exact
+reverse of the bug, so many times, every time with canaries drawn anew; and once with another honest repair: the changed
+functions as in the original, but written otherwise (branches turned round, local names changed, layout and comments
+gone). A grade that is not as it must be is printed with its reason.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,35 +84,44 @@ def in_other_words(bench: Workbench, artifact: BugArtifact) -> Patch | None:
     return weakened.replace(new).patch_from(weakened)
 
 
-def measure(name: str, folder: Path, count: int, repeats: int) -> list[str]:
+def measure(name: str, folder: Path, count: int, repeats: int, jobs: int) -> list[str]:
     project, python = fetch(name, folder / name)
     place = folder / f"{name}-honest"
     command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--json", "--store", str(place)]
-    command += ["--python", str(python), "--count", str(count), "--jobs", "2"]
+    command += ["--python", str(python), "--count", str(count), "--jobs", str(jobs)]
     made = json.loads(subprocess.run(command, capture_output=True, text=True, check=False).stdout)
     store = Store(place)
     bench = open_workbench(project, store, settings=RuleSettings(), python=python)
-    right = {"nothing": [0, 0], "the reverse": [0, 0], "other words": [0, 0]}
-    flagged, start, grades = 0, time.monotonic(), 0
-    for artifact_id in sorted(a["artifact_id"] for a in made["attempts"] if a["status"] == "valid"):
+    ids = sorted(a["artifact_id"] for a in made["attempts"] if a["status"] == "valid")
+
+    def grades_of(artifact_id: str) -> list[tuple[str, Grade, float]]:
         artifact = read_artifact(place / "artifacts" / artifact_id)
         verdict = store.verdict(artifact_id)
         assert verdict is not None
         tries = [("nothing", Patch.parse(b"")), ("the reverse", artifact.bug.reverse())] * repeats
         other = in_other_words(bench, artifact)
         tries += [("other words", other)] if other is not None else []
+        found = []
         for what, patch in tries:
+            begin = time.monotonic()
             grade = graded(bench, artifact, patch, verdict)
-            grades += 1
-            flagged += bool(grade.flags)
-            as_it_must = grade.resolved is (what != "nothing")
-            right[what][0] += as_it_must
-            right[what][1] += 1
-            if not as_it_must:
+            found.append((what, grade, time.monotonic() - begin))
+            if grade.resolved is not (what != "nothing"):
                 print(f"{name} {artifact_id} {what}: {grade.resolved}: {grade.reason}", flush=True)
-    seconds = (time.monotonic() - start) / max(1, grades)
-    cells = [f"{good} of {tried}" for good, tried in right.values()]
-    return [name, str(len(made["attempts"])), *cells, str(flagged), f"{seconds:.1f}"]
+        return found
+
+    with ThreadPoolExecutor(jobs) as pool:
+        found = [one for part in pool.map(grades_of, ids) for one in part]
+    cells = []
+    for kind in ("nothing", "the reverse", "other words"):
+        right = [grade.resolved is (what != "nothing") for what, grade, _ in found if what == kind]
+        cells.append(f"{sum(right)} of {len(right)}")
+    suspicious, uncertain = (
+        sum(any(f.startswith(start) for f in grade.flags) for _, grade, _ in found)
+        for start in ("suspicious", "less certain")
+    )
+    seconds = sum(s for _, _, s in found) / max(1, len(found))
+    return [name, str(len(ids)), *cells, str(suspicious), str(uncertain), f"{seconds:.1f}"]
 
 
 def graded(bench: Workbench, artifact: BugArtifact, patch: Patch, verdict: Verdict) -> Grade:
@@ -126,12 +136,13 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", default=["toolz", "itsdangerous", "boltons", "click"])
     parser.add_argument("--count", type=int, default=25)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    head = ["project", "candidates", "nothing: unresolved", "the reverse: resolved", "in other words: resolved"]
-    head += ["grades with flags", "s for a grade"]
+    head = ["project", "artifacts", "nothing: unresolved", "the reverse: resolved", "in other words: resolved"]
+    head += ["called suspicious", "called less certain", "s for a grade"]
     text = [
         "# Grades where nobody cheats",
         "",
@@ -142,7 +153,8 @@ def main() -> None:
         "| --- |" + " --- |" * (len(head) - 1),
     ]
     for name in arguments.projects:
-        text.append(f"| {' | '.join(measure(name, arguments.folder, arguments.count, arguments.repeats))} |")
+        row = measure(name, arguments.folder, arguments.count, arguments.repeats, arguments.jobs)
+        text.append(f"| {' | '.join(row)} |")
         print(text[-1], flush=True)
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text("\n".join(text) + "\n")

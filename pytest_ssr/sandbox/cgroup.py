@@ -21,8 +21,9 @@ from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 
 _TOP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PREFIX = "ssr-"
+HERE = "\0groups"
 _SLACK_BYTES, _SLACK_PROCESSES = 64 * MIB, 64
-_JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo $$ > "$file" || exit 125; done; exec "$@"'
+_JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done; exec "$@"'
 _numbers = itertools.count()
 _leaving: collections.deque[Path] = collections.deque()
 
@@ -49,9 +50,10 @@ class Group:
             self.remove()
             raise
 
-    def joined(self, command: Sequence[str]) -> list[str]:
-        """Return a command that enters the group before it does anything else."""
-        return ["/bin/sh", "-c", _JOIN, "sh", *(str(f / "cgroup.procs") for f in self._folders), "--", *command]
+    @property
+    def doors(self) -> list[str]:
+        """The files to which a process writes its number, or 0, to enter."""
+        return [str(f / "cgroup.procs") for f in self._folders]
 
     def passed(self) -> Limit | None:
         """Return the limit that the kernel has kept: it has killed for want of memory, or refused a process."""
@@ -71,6 +73,18 @@ class Group:
         _leaving.extend(self._folders)
         self._folders = []
         sweep()
+
+
+def entered(group: Group | None, command: Sequence[str]) -> list[str]:
+    """Return a command that enters a group before it does anything else.
+
+    Where `HERE` is among the words, the command enters by itself, and gets the group's doors instead of that word.
+    """
+    doors = group.doors if group is not None else []
+    if HERE in command:
+        at = list(command).index(HERE)
+        return [*command[:at], *doors, *command[at + 1 :]]
+    return ["/bin/sh", "-c", _JOIN, "sh", *doors, "--", *command] if doors else list(command)
 
 
 def sweep(*, patience_s: float = 0.0) -> None:
@@ -98,7 +112,7 @@ def usable() -> bool:
     except OSError:
         return False
     try:
-        done = subprocess.run(group.joined(["true"]), capture_output=True, check=False, timeout=30)
+        done = subprocess.run(entered(group, ["true"]), capture_output=True, check=False, timeout=30)
         return done.returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

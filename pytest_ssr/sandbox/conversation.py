@@ -84,7 +84,7 @@ class Conversation:
                 _starter(os.getpid())
                 .submit(
                     subprocess.Popen,
-                    group.joined(whole) if group is not None else whole,
+                    cgroup.entered(group, whole),
                     stdin=theirs.fileno(),
                     stdout=subprocess.DEVNULL,
                     stderr=self._errors,

@@ -11,15 +11,16 @@ import stat
 import subprocess
 from pathlib import Path
 
-from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox import cgroup, folders
 
 _NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]
 
-# Arguments: the sandbox's folder, in which `lower` is a link to the tree; the command.
+# Arguments: the sandbox's folder, in which `lower` is a link to the tree; control groups to enter; `--`; the command.
 _OVERLAY = """
-cd "$1" &&
-mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr view && cd / || exit 125
+cd "$1" || exit 125
 shift
+for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr view && cd / || exit 125
 exec "$@"
 """
 _TRIAL = """
@@ -29,10 +30,10 @@ echo changed > kept
 
 
 def launcher(folder: Path, *, overlay: bool) -> list[str]:
-    """Return the words before a command that show it a sandbox's view in `folder`/view."""
+    """Return the words before a command that show it a sandbox's view in `folder`/view, for `cgroup.entered`."""
     if not overlay:
         return []
-    return [*_NAMESPACES, "/bin/sh", "-c", _OVERLAY, "sh", str(folder)]
+    return [*_NAMESPACES, "/bin/sh", "-c", _OVERLAY, "sh", str(folder), cgroup.HERE, "--"]
 
 
 @functools.cache
@@ -46,7 +47,7 @@ def overlay_works() -> bool:
         for name in ("kept", "deleted"):
             (folder / "tree" / name).write_text("as it was")
         os.mknod(folder / "upper" / "deleted", stat.S_IFCHR, 0)
-        command = [*launcher(folder, overlay=True), "/bin/sh", "-c", _TRIAL, str(folder)]
+        command = cgroup.entered(None, [*launcher(folder, overlay=True), "/bin/sh", "-c", _TRIAL, str(folder)])
         done = subprocess.run(command, capture_output=True, check=False, timeout=30)
         return done.returncode == 0 and (folder / "tree" / "kept").read_text() == "as it was"
     except (OSError, subprocess.TimeoutExpired):

@@ -77,7 +77,7 @@ def run(
     whole = [*dying_with_us(), *command]
     try:
         process = subprocess.Popen(
-            group.joined(whole) if group is not None else whole,
+            cgroup.entered(group, whole),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
