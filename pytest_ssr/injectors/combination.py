@@ -133,10 +133,11 @@ class _Shelf:
         self._streams: dict[str, list[Iterator[Candidate]]] = {}
         self._made: dict[str, list[Candidate]] = {}
         self._empty: set[str] = set()
+        self._paths = tree.code_paths()
 
     def paths(self) -> list[str]:
         """Return the files that may have candidates."""
-        return [p for p in self._tree.code_paths() if p not in self._empty]
+        return [p for p in self._paths if p not in self._empty]
 
     def draw(self, path: str) -> Candidate | None:
         """Return a candidate in a file, a fresh one as long as there are any."""

@@ -25,7 +25,6 @@ from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.host import (
     checked_place,
     checked_readable,
-    etc_files,
     kernel_mounts,
     remedy,
     system_binds,
@@ -115,14 +114,10 @@ class BubblewrapSandbox(FolderBacked):
         self._copied = 0 if overlay else folders.disk_bytes(self._upper)
 
     def _fill(self, like: Self | None) -> None:
-        for name in ("work", "view", "upper", "etc"):
+        for name in ("work", "view", "upper"):
             (self._folder / name).mkdir()
         # A link's target needs no escapes in the options of a mount.
         (self._folder / "lower").symlink_to(self._tree)
-        for name, data in etc_files().items():
-            path = self._folder / "etc" / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(data)
         if like is not None:
             folders.copy_tree(like._upper, self._upper)
             folders.copy_tree(like._scratch, self._scratch)
@@ -198,7 +193,7 @@ class BubblewrapSandbox(FolderBacked):
         words += ["--seccomp", str(calls)] if seccomp.is_known_here() else []
         for name, value in variables.items():
             words += ["--setenv", name, value]
-        words += [*kernel_mounts(), *system_binds(self._folder / "etc")]
+        words += [*kernel_mounts(), *system_binds()]
         shown = [p for p in self._readable if p.exists()]
         below = [p for p in shown if p.is_relative_to(self.root)]
         for path in shown:

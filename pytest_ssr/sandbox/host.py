@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
+import shutil
 import subprocess
+import threading
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox import folders
 from pytest_ssr.sandbox.protocol import MIB
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -40,6 +44,7 @@ _OWN_ETC = {
 # it are.
 _COVERED = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/acpi", "/proc/scsi")
 _TMP_BYTES = 256 * MIB
+_making = threading.Lock()
 
 
 def checked_place(mount_at: str, taken: Collection[str]) -> str:
@@ -80,18 +85,42 @@ def etc_files() -> dict[str, bytes]:
     return found
 
 
-def system_binds(etc: Path) -> tuple[str, ...]:
-    """Return the arguments that show system directories and an `/etc` made of `etc` and a few folders, read-only."""
+@functools.cache
+def _etc(pid: int) -> Path:
+    folder = folders.new_folder()
+    atexit.register(_leave, pid, folder)
+    for name, data in etc_files().items():
+        path = folder / "etc" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    for name in ETC_FOLDERS:
+        if Path("/etc", name).is_dir():
+            with contextlib.suppress(shutil.Error):
+                shutil.copytree(Path("/etc", name), folder / "etc" / name, symlinks=True)
+    return folder / "etc"
+
+
+def _leave(pid: int, folder: Path) -> None:
+    if os.getpid() == pid:
+        folders.discard(folder)
+
+
+def etc() -> Path:
+    """Return the folder that is the inner `/etc`, made once in each process, at whose end it goes."""
+    with _making:
+        if not _etc(os.getpid()).is_dir():
+            _etc.cache_clear()
+        return _etc(os.getpid())
+
+
+def system_binds() -> list[str]:
+    """Return the arguments that show system directories and an `/etc` of our own, read-only."""
     words: list[str] = []
     for place, target in shown_links().items():
         words += ["--symlink", target, place]
-    folders = [str(path) for path in shown_directories()]
-    for folder in [f for f in folders if f in SYSTEM]:
+    for folder in (str(path) for path in shown_directories() if str(path) in SYSTEM):
         words += ["--ro-bind", folder, folder]
-    words += ["--bind", str(etc), "/etc"]
-    for folder in [f for f in folders if f not in SYSTEM]:
-        words += ["--ro-bind", folder, folder]
-    return (*words, "--remount-ro", "/etc")
+    return [*words, "--ro-bind", str(etc()), "/etc"]
 
 
 def shown_directories() -> list[Path]:

@@ -20,7 +20,7 @@ _OVERLAY = """
 cd "$1" || exit 125
 shift
 for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done
-mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr view && cd / || exit 125
+mount -n -i -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr view && cd / || exit 125
 exec "$@"
 """
 _TRIAL = """
