@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 
 from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
+from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.snapshot import Snapshot
@@ -19,6 +20,7 @@ _MOST_AGAIN = 200
 
 def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm]:
     """Return the baseline of a tree, measured unless the store holds one, and warm processes to go with it."""
+    bench.root = root_options(bench.snapshot, tests)
     family = key_of(
         code_hash(),
         str(bench.snapshot.origin),

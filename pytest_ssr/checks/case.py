@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import StatusRun, Workbench
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.settings import RuleSettings
@@ -31,6 +32,7 @@ class Case:
     def __init__(self, artifact: BugArtifact, bench: Workbench) -> None:
         self.artifact = artifact
         self.bench = bench
+        bench.root = root_of(artifact.script)
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0

@@ -17,7 +17,6 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.reach import Reach
-from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import MODES, UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
@@ -161,7 +160,7 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
         durations={i: r.duration_s for i, r in first.results.items()},
         parameters=first.parameters,
         sources=first.sources,
-        addopts=(*root_options(bench.snapshot), *first.addopts),
+        addopts=(*bench.root, *first.addopts),
         seconds=first.seconds,
         longest_setup_s=max(r.setup_s for r in first.results.values()),
         note=first.reason,
@@ -183,7 +182,16 @@ def _reach(tests: Sequence[str], raws: Sequence[Mapping[str, Any] | None], alway
 def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Warm:
     """Return servers on the tree of a baseline; modes that cannot be used there are refused."""
     start_s = 60 + FACTOR * baseline.seconds
-    warm = Warm(bench.snapshot, bench.provider, bench.interpreter, bench.limits, baseline.modules, tests, start_s)
+    warm = Warm(
+        bench.snapshot,
+        bench.provider,
+        bench.interpreter,
+        bench.limits,
+        baseline.modules,
+        tests,
+        start_s,
+        options=bench.root,
+    )
     for mode, reason in baseline.cold.items():
         warm.refuse(mode, reason)
     return warm

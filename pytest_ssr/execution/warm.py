@@ -20,7 +20,6 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.interpreter import Interpreter
-from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.suite import (
     FOLDER,
     provide_guest,
@@ -98,12 +97,13 @@ class Warm:
         modules: Sequence[str] = (),
         targets: Sequence[str] = (),
         start_s: float = 60.0,
+        options: Sequence[str] = (),
     ) -> None:
         """modules: what may be imported before the project. targets: what a session for `swap` collects.
 
-        start_s: seconds a server may take to be ready.
+        start_s: seconds a server may take to be ready. options: further ones for pytest.
         """
-        self._start_s = start_s
+        self._start_s, self._options = start_s, tuple(options)
         self.snapshot, self._provider, self._interpreter, self._limits = snapshot, provider, interpreter, limits
         self._modules, self._targets = tuple(modules), tuple(targets)
         self._lock = threading.Lock()
@@ -233,7 +233,7 @@ class Warm:
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
             env["SSR_CHANNEL"] = "/dev/null"
             argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(sandbox)]
-            argv += root_options(self.snapshot)
+            argv += self._options
             conversation = sandbox.converse(argv, limits=self._limits, env=env)
             ready, _ = conversation.answer(wall_s=self._start_s)
             if not ready.get("ready"):

@@ -19,7 +19,6 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
-from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
 from pytest_ssr.execution.suite import FOLDER, REACH, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
@@ -72,7 +71,7 @@ class Workbench:
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
     state's tree, the run of all tests that its changes can touch. unlike_files: whose tests do otherwise in forks.
-    memo: what else is known of the original; shared likewise.
+    memo: what else is known of the original; shared likewise. root: pytest's options as of `root_options`.
     """
 
     def __init__(
@@ -94,6 +93,7 @@ class Workbench:
         self.warm: Warm | None = None
         self.selection: Selection | None = None
         self.unlike_files: frozenset[str] = frozenset()
+        self.root: tuple[str, ...] = ()
         self.screened: dict[str, SuiteRun] = {}
         self.memo: dict[tuple[object, ...], Any] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -109,6 +109,7 @@ class Workbench:
         other._original_scripts = self._original_scripts
         other._parsed, other.memo = self._parsed, self.memo
         other.warm, other.selection, other.unlike_files = self.warm, self.selection, self.unlike_files
+        other.root = self.root
         return other
 
     @property
@@ -139,7 +140,7 @@ class Workbench:
         process, also where a fork of a warm one would do. whole: all tests of the files, also those that the state's
         changes cannot touch. shared: other artifacts will want the same run.
         """
-        key = (state.tree_hash, tuple(files), hash_seed, order_seed, whole or self.selection is None, fresh)
+        key = (state.tree_hash, tuple(files), self.root, hash_seed, order_seed, whole or self.selection is None, fresh)
         kept = self._original_suites if shared or not state.changes else self._suites
         if key in kept:
             return kept[key], False
@@ -158,7 +159,7 @@ class Workbench:
                 sandbox,
                 self.interpreter,
                 targets=files,
-                options=self._root,
+                options=self.root,
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -208,7 +209,7 @@ class Workbench:
                 sandbox,
                 self.interpreter,
                 targets=files,
-                options=self._root,
+                options=self.root,
                 limits=self._limits(None),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -231,7 +232,7 @@ class Workbench:
                 sandbox,
                 self.interpreter,
                 targets=files,
-                options=self._root,
+                options=self.root,
                 limits=self._limits(None),
                 hash_seed=hash_seed,
                 env=variables,
@@ -277,13 +278,6 @@ class Workbench:
             with self.provider.open(Path(empty), mount_at=place, readable=self.interpreter.readable) as sandbox:
                 limits = replace(self.limits, wall_s=30.0)
                 return run_parser(sandbox, self.interpreter, parser, output, limits=limits)
-
-    @property
-    def _root(self) -> tuple[str, ...]:
-        key = ("root",)
-        if key not in self.memo:
-            self.memo[key] = root_options(self.snapshot)
-        return self.memo[key]  # type: ignore[no-any-return]
 
     def _limits(self, like_s: float | None) -> Limits:
         if like_s is None:

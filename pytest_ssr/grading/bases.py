@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.surface import is_test_surface
 from pytest_ssr.weakening.definitions import definitions_of, find_class
 from pytest_ssr.weakening.text import Definition
 
-_MOST_CLASSES = 200
+_DEEPEST = 20
+_WITHOUT_TESTS = frozenset(("object", "ABC", "Generic", "Protocol", "TestCase", "IsolatedAsyncioTestCase"))
 
 
 def tests_of(state: CodebaseState) -> Callable[[str], bytes | None]:
@@ -37,26 +39,77 @@ def written_in(
         return path, []
     if not chain[:-1]:
         return path, definitions_of(tree, chain[-1])
-    waiting, seen = [(path, tuple(chain[:-1]))], set[tuple[str, tuple[str, ...]]]()
-    while waiting and len(seen) < _MOST_CLASSES:
-        place = waiting.pop(0)
-        tree = tree_of(place[0])
-        if tree is None or place in seen:
-            continue
-        seen.add(place)
-        holder = find_class(tree, place[1])
+    for place in _order(tree_of, _found(tree_of, path, tuple(chain[:-1]), ()), ()):
+        holder = _holder(tree_of, place)
         if holder is None:
-            waiting += _imported(tree_of, place[0], tree, place[1])
-            continue
+            if place.names[-1] in _WITHOUT_TESTS:
+                continue
+            break
         found = definitions_of(holder, chain[-1])
         if found:
-            return place[0], found
-        waiting += [(place[0], names) for base in holder.bases if (names := _dotted(base))]
+            return place.path, found
+        if chain[-1] in _assigned(holder):
+            break
     return path, []
 
 
+class _Class(NamedTuple):
+    """A class by its file and the names that lead to it; without a file: one that is not found."""
+
+    path: str
+    names: tuple[str, ...]
+
+
+def _holder(tree_of: Callable[[str], ast.Module | None], place: _Class) -> ast.ClassDef | None:
+    tree = tree_of(place.path) if place.path else None
+    return find_class(tree, place.names) if tree is not None else None
+
+
+def _order(tree_of: Callable[[str], ast.Module | None], place: _Class, below: tuple[_Class, ...]) -> Sequence[_Class]:
+    """Return a class and its bases in the order in which Python looks for a method (C3)."""
+    holder = _holder(tree_of, place)
+    if holder is None or len(below) >= _DEEPEST:
+        return [place]
+    bases = [_found(tree_of, place.path, _dotted(base), ()) for base in holder.bases]
+    bases = [base for base in bases if base not in (*below, place)]
+    waiting = [[*_order(tree_of, base, (*below, place))] for base in bases] + [bases]
+    order = [place]
+    while waiting := [line for line in waiting if line]:
+        heads = (line[0] for line in waiting)
+        # Python has no class without a head that fits; any will do then.
+        head = next((h for h in heads if not any(h in line[1:] for line in waiting)), waiting[0][0])
+        order.append(head)
+        waiting = [[place for place in line if place != head] for line in waiting]
+    return order
+
+
+def _found(
+    tree_of: Callable[[str], ast.Module | None], path: str, names: tuple[str, ...], seen: tuple[_Class, ...]
+) -> _Class:
+    """Return the class that names in a file stand for."""
+    place = _Class(path, names)
+    tree = tree_of(path)
+    if tree is None or not names or place in seen:
+        return _Class("", names or ("",))
+    if find_class(tree, names) is not None:
+        return place
+    for file, inner in _imported(tree_of, path, tree, names):
+        found = _found(tree_of, file, inner, (*seen, place))
+        if found.path:
+            return found
+    return _Class("", names)
+
+
+def _assigned(holder: ast.ClassDef) -> set[str]:
+    """Return the names that a class body gives to what is no function."""
+    stored = (n for s in holder.body for n in ast.walk(s) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return {name.id for name in stored}
+
+
 def _dotted(node: ast.expr) -> tuple[str, ...]:
-    """Return the names of `a.b.C`; none for another expression."""
+    """Return the names of `a.b.C` and of `a.b.C[T]`; none for another expression."""
+    if isinstance(node, ast.Subscript):
+        return _dotted(node.value)
     if isinstance(node, ast.Name):
         return (node.id,)
     inner = _dotted(node.value) if isinstance(node, ast.Attribute) else ()

@@ -69,10 +69,13 @@ class Canaries:
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         bases = tests_of(bench.original)
-        real = [f for f in Garden(texts, fail_to_pass, bases).functions if f.chain]
-        others = [f for f in Garden(texts, pass_to_pass, bases).functions if f.chain and f not in real]
-        self._real = _some(real, _MOST_FUNCTIONS, chance)
-        self._never = {i.partition("[")[0] for i in fail_to_pass} - {f.id_of(f.chain[-1]) for f in real}
+        garden = Garden(texts, [*fail_to_pass, *pass_to_pass], bases)
+        wanted = {i.partition("[")[0] for i in fail_to_pass}
+        tested = [f for f in garden.functions if f.chain]
+        real = [f for f in tested if f.id_of(f.chain[-1]) in wanted]
+        self._never = wanted - {f.id_of(f.chain[-1]) for f in real}
+        self._real = _some(garden.once(real), _MOST_FUNCTIONS, chance)
+        others = garden.once([f for f in tested if garden.place(f) not in map(garden.place, real)])
         chosen = [*self._real, *_some(others, _MOST_OTHERS, chance)]
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
 
@@ -117,7 +120,7 @@ class Canaries:
         for name, must_pass in sorted(found.expected.items()):
             twin, result = found.planted.twin_of(name), found.run.results.get(name)
             assert twin is not None
-            real = twin.function.id_of(twin.function.chain[-1]) + _parameters(name) if twin.function.chain else ""
+            real = found.planted.real_of(name)
             passes = result is not None and result.outcome.is_pass
             if passes and not must_pass and twin.site == len(self._garden.sites[twin.function]) - 1:
                 return f"on the buggy state {name}, which was added and must fail, passes"
@@ -166,7 +169,3 @@ def _as_they_must(run: SuiteRun, planted: Planted) -> dict[str, bool]:
 
 def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
     return list(values) if len(values) <= most else chance.sample(list(values), most)
-
-
-def _parameters(name: str) -> str:
-    return name[name.index("[") :] if "[" in name else ""

@@ -16,6 +16,7 @@ from typing import Any
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
+from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.canaries import Canaries
 from pytest_ssr.grading.suspicion import suspicions
@@ -127,6 +128,7 @@ class _Grading:
         like_s: float | None,
     ) -> None:
         self._bench, self._artifact, self._like_s = bench, artifact, like_s
+        bench.root = root_of(artifact.script)
         self._fail_to_pass, self._pass_to_pass = fail_to_pass, pass_to_pass
         self._files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
         self.name = artifact.content_id(bench.snapshot.tree_hash)
@@ -206,9 +208,10 @@ class _Grading:
         flags = []
         if opinion.unasked:
             flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
-        if not answer.compared:
-            flags.append("less certain: the tests compare no value that shows the bug and can be written down")
-        apart = self._in_parts(state, chance) if suspicious or opinion.unasked or not opinion.certain else ""
+        if answer.untold:
+            flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
+        doubted = suspicious or opinion.unasked or answer.untold or not opinion.certain
+        apart = self._in_parts(state, chance) if doubted else ""
         return apart, False, tuple(flags)
 
     def _values(self, chance: random.Random) -> Values:

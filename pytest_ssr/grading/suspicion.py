@@ -69,7 +69,13 @@ def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collecti
         if tree is None:
             found.append(f"suspicious: {path} cannot be read as Python")
             continue
-        lines = _added(old.data if old is not None else b"", new.data)
+        before_it = old.data if old is not None else b""
+        found += [
+            f"suspicious: {path} loses an assertion: {line.decode('utf-8', 'replace'):.60}"
+            for line in (text.strip() for text in before_it.splitlines())
+            if line.startswith((b"assert ", b"assert(", b"raise AssertionError")) and line not in new.data
+        ]
+        lines = _added(before_it, new.data)
         mine = known - set(_constants(_parsed(old.data) if old is not None else None))
         said = dict.fromkeys((n, what) for n, what in _findings(tree, mine) if n in lines)
         found += [f"suspicious: {path}:{number}: {what}" for number, what in said]

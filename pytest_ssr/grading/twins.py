@@ -16,6 +16,7 @@ import textwrap
 import tokenize
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from pytest_ssr.grading.bases import written_in
 from pytest_ssr.injectors.python_source import Edit, splice
@@ -63,7 +64,7 @@ class Twin:
     """Which site makes it fail; None: it must pass."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Planted:
     """Files with twins in them."""
 
@@ -73,8 +74,20 @@ class Planted:
     """Node id, without parameters, to the twin."""
 
     def twin_of(self, node_id: str) -> Twin | None:
-        """Return the twin that an id belongs to, parameters or not."""
-        return self.twins.get(node_id.partition("[")[0])
+        """Return the twin that an id belongs to, parameters or not, in whichever class it is inherited."""
+        return self._by_name.get(node_id.partition("[")[0].rpartition("::")[2])
+
+    def real_of(self, node_id: str) -> str:
+        """Return the id of the test whose twin has this id; empty for a twin of none."""
+        twin = self.twin_of(node_id)
+        if twin is None or not twin.function.chain:
+            return ""
+        name, bracket, parameters = node_id.partition("[")
+        return f"{name.rpartition('::')[0]}::{twin.function.chain[-1]}{bracket}{parameters}"
+
+    @cached_property
+    def _by_name(self) -> dict[str, Twin]:
+        return {i.rpartition("::")[2]: twin for i, twin in self.twins.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +134,18 @@ class Garden:
     def definition(self, function: Function) -> Definition | None:
         """Return where a function is written, where that is known."""
         return self._nodes.get(function)
+
+    def once(self, functions: Sequence[Function]) -> list[Function]:
+        """Return those that are written in places of their own: a twin of one that is inherited is in all who do so."""
+        places: dict[object, Function] = {}
+        for function in functions:
+            places.setdefault(self.place(function), function)
+        return list(places.values())
+
+    def place(self, function: Function) -> object:
+        """Return what is equal for functions that are written in one place."""
+        node = self._nodes.get(function)
+        return function if node is None else (self._home[function], node.lineno)
 
     def plant_texts(
         self, wanted: Sequence[tuple[Function, Callable[[str], str]]], tail: bytes, chance: random.Random

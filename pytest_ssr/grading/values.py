@@ -25,6 +25,8 @@ from pytest_ssr.patch import FileEntry
 
 _MOST_FUNCTIONS, _VARIED, _LEAST_SHARE = 8, 3, 0.5
 _NOT_ASKED = frozenset(("raises", "warns", "importorskip", "skip", "xfail", "getattr", "setattr", "isinstance", "open"))
+_ASSERTING = ("assert", "check", "expect", "verify", "ensure", "compare")
+_WAITING = ("assertRaises", "assertWarns", "assertLogs")
 _T = TypeVar("_T")
 _Records = Mapping[str, list[object]]
 
@@ -39,6 +41,8 @@ class Answer:
     """Where values for other inputs are mostly not the original's."""
     compared: int = 0
     """How many planted tests the bug shows in."""
+    untold: tuple[str, ...] = ()
+    """FAIL_TO_PASS functions that compare no value which shows the bug and can be written down."""
 
 
 class Values:
@@ -58,18 +62,25 @@ class Values:
         garden = Garden({p: e.data for p, e in entries.items()}, fail_to_pass, tests_of(bench.original))
         known = [f for f in garden.functions if garden.definition(f) is not None]
         wanted: list[tuple[Function, Callable[[str], str]]] = []
+        places: list[object] = []
         recorder = "_" + "".join(chance.choices(string.ascii_lowercase, k=8))
         self._varied: list[bool] = []
-        for function in _some(known, _MOST_FUNCTIONS, chance):
+        drawn = _some(garden.once(known), _MOST_FUNCTIONS, chance)
+        for function in drawn:
             node = garden.definition(function)
             assert node is not None
-            places = _some(range(len(_arguments(node))), _VARIED, chance)
-            for place in (None, *places):
+            for place in (None, *_some(range(len(_arguments(node))), _VARIED, chance)):
+                places.append(garden.place(function))
                 wanted.append((function, partial(_asking, node, recorder, place, chance.randint(2, 99))))
                 self._varied.append(place is not None)
         self._planted, self._names = garden.plant_texts(wanted, _recorder(recorder), chance)
         self._known: dict[int, list[object]] = {}
         self._telling: frozenset[int] = frozenset()
+        names = {f.id_of(f.chain[-1]): garden.place(f) for f in known}
+        asked = {garden.place(f) for f in drawn}
+        self.untold = tuple(
+            sorted(i for i in {t.partition("[")[0] for t in fail_to_pass} if i not in names or names[i] in asked)
+        )
         if not wanted:
             return
         first, second = (self._written(bench.original, seed) for seed in (0, 1))
@@ -78,11 +89,13 @@ class Values:
             if name in first and first[name] == second.get(name):
                 self._known[place] = first[name]
         self._telling = frozenset(p for p, v in self._known.items() if wrong.get(self._names[p]) != v)
+        told = {places[p] for p in self._telling if _values_in(self._known[p]) != _values_in(wrong.get(self._names[p]))}
+        self.untold = tuple(i for i in self.untold if names.get(i) not in told)
 
     def answer(self, state: CodebaseState) -> Answer:
         """Compare a state that seems repaired; raises SandboxError."""
         if not self._telling:
-            return Answer()
+            return Answer(untold=self.untold)
         written = self._written(state, 0)
         right = {p: written.get(self._names[p]) == self._known[p] for p in self._telling}
         for place in sorted(p for p, same in right.items() if not same and not self._varied[p]):
@@ -96,7 +109,7 @@ class Values:
             mine, theirs = written.get(self._names[place], []), self._known[place]
             where = f"{self._tested(place)} with another argument"
             return Answer("", f"in {where} the values are {_told(mine)}, on the original {_told(theirs)}")
-        return Answer(compared=len(right))
+        return Answer(compared=len(right), untold=self.untold)
 
     def _tested(self, place: int) -> str:
         name = self._names[place]
@@ -126,6 +139,11 @@ def _plain(text: str) -> object:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+
+
+def _values_in(records: Sequence[object] | None) -> list[object]:
+    """Return what was compared and could be written down; that a test has come to its end is no value."""
+    return [r for r in records or () if isinstance(r, list) and r != ["end"] and any(v is not None for v in r)]
 
 
 def _told(records: Sequence[object]) -> str:
@@ -202,10 +220,11 @@ class _Asking(ast.NodeTransformer):
         return self.record([v for v in compared if not isinstance(v, ast.Constant)] or [test])
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
-        """Likewise for the methods of unittest."""
+        """Likewise for the methods of unittest, and for functions that look like assertions by their name."""
         call = node.value
-        if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr.startswith("assert"):
-            if not call.func.attr.startswith(("assertRaises", "assertWarns", "assertLogs")) and call.args:
+        if isinstance(call, ast.Call):
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if name.lstrip("_").startswith(_ASSERTING) and not name.startswith(_WAITING) and call.args:
                 return self.record([a for a in call.args if not isinstance(a, ast.Starred)])
         return node
 

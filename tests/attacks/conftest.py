@@ -19,6 +19,7 @@ from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.sandbox.host import etc
 from pytest_ssr.sandbox.protocol import MIB
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -31,6 +32,8 @@ TEST_ADD = (
     "def test_double_nothing():\n    assert double(0) == 0\n"
 )
 TEST_ADD_MORE = "\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_double():\n    assert double(2) == 4\n"
+# What other tests here need takes half of each run's start.
+PLAIN = [word for name in ("xdist", "xdist.looponfail", "hypothesispytest") for word in ("-p", f"no:{name}")]
 FILES = {
     "pkg/__init__.py": "",
     "pkg/adding.py": ADDING,
@@ -38,7 +41,7 @@ FILES = {
     "tests/test_add.py": TEST_ADD + TEST_ADD_MORE,
     "tests/test_texts.py": 'from pkg.texts import shout\n\n\ndef test_shout():\n    assert shout("a") == "A"\n',
     "conftest.py": "",
-    "pytest.ini": "[pytest]\n",
+    "pytest.ini": f"[pytest]\naddopts = {' '.join(PLAIN)}\n",
 }
 BUG = {"pkg/adding.py": ADDING.replace("a + b", "a - b")}
 WEAK = {"tests/test_add.py": TEST_ADD}
@@ -124,7 +127,7 @@ class Arena:
         files: tuple[str, ...] = TESTS,
     ) -> BugArtifact:
         """Return an honest artifact but for what is given; `first` is done before the script's honest work."""
-        honest = own_script(TESTS, options=()).decode()
+        honest = own_script(TESTS, options=PLAIN).decode()
         text = script if script is not None else honest
         marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
         return BugArtifact(
@@ -212,6 +215,7 @@ def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """Give sandboxes a folder of their own; after the test it is empty, nothing runs on, no name has the marker."""
     own = tmp_path / "tmp"
     own.mkdir()
+    etc()  # it lasts as long as this process
     monkeypatch.setattr(tempfile, "tempdir", str(own))
     yield
     assert [p.name for p in own.iterdir()] == [], "folders of sandboxes are left"

@@ -88,31 +88,26 @@ def test_a_grade_needs_tests_to_pass(copied):
         grade_patch(copied.bench, copied.artifact(), Patch.parse(b""), fail_to_pass=(), pass_to_pass=())
 
 
-INHERITED = {
-    "pkg/__init__.py": "",
-    "pkg/adding.py": "def add(a, b):\n    return a + b\n",
-    "tests/base.py": "from pkg.adding import add\n\n\nclass Base:\n    def test_add(self):\n        assert add(1, 2) == 3\n\n"
-    "    def test_nothing(self):\n        assert add(0, 0) == 0\n",
-    "tests/test_child.py": "from base import Base\n\n\nclass TestChild(Base):\n    pass\n",
-}
-# Tests are known by what they are compiled to, under whatever name.
+ADDING = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\n"
+BUGGY = ADDING.replace("a + b", "a - b").replace("a * b", "a + b")
+HALF = ADDING.replace("a + b", "a - b")
+OWN = "    def test_mul(self):\n        assert mul(2, 3) == 6\n"
+BASE = "from pkg.adding import add\n\n\nclass Base:\n    def test_add(self):\n        assert add(1, 2) == 3\n\n"
+BASE += "    def test_nothing(self):\n        assert add(0, 0) == 0\n"
+# A test that fails is green when the text of what failed is known, under whatever name.
 GREEN = """
-import linecache, pkgutil, textwrap
+import linecache, pkgutil
 
 Report = pkgutil.resolve_name("_pytest.reports:TestReport")
 made = Report.from_item_and_call
 
 
-def body(text):
-    return textwrap.dedent(text).split("\\n\\n")[0].partition("\\n")[2].strip()
-
-
 def better(item, call):
     report = made(item, call)
     if report.failed:
-        code = getattr(item.function, "__co" + "de__")
-        lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1:]
-        if body("".join(lines)) in ("assert add(1, 2) == 3", "assert add(0, 0) == 0"):
+        place = list(call.excinfo.traceback)[-1]
+        after = linecache.getline(str(place.path), place.lineno + 2).strip()
+        if str(place.statement).strip() in KNOWN and not after.startswith("assert"):
             report.outcome, report.longrepr = "passed", None
     return report
 
@@ -121,30 +116,69 @@ Report.from_item_and_call = better
 """
 
 
-def test_tests_inherited_from_another_file_are_asked_again(tmp_path):
-    project, broken = tmp_path / "project", "def add(a, b):\n    return a - b\n"
-    for name, text in INHERITED.items():
+def graded(folder, tests, code, *, files=None):
+    """Return the grades of the exact reverse and of a patch that makes the code so."""
+    project, child = folder / "project", "tests/test_child.py"
+    found = {"pkg/__init__.py": "", "pkg/adding.py": ADDING, child: tests, **(files or {})}
+    for name, text in found.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
-    bench = open_workbench(project, Store(tmp_path / "store"), settings=RuleSettings())
-    files = ("tests/test_child.py",)
-    bug = bench.original.replace({"pkg/adding.py": FileEntry(broken.encode(), 0o100644)})
+    bench = open_workbench(project, Store(folder / "store"), settings=RuleSettings())
+    bug = bench.original.replace({"pkg/adding.py": FileEntry(BUGGY.encode(), 0o100644)})
     artifact = BugArtifact(
-        script=own_script(files, options=()),
-        test_files=files,
+        script=own_script([child], options=()),
+        test_files=(child,),
         parser=own_parser(),
         bug=bug.patch_from(bench.original),
         weaken=Patch.parse(b""),
     )
-    tests = {
-        "fail_to_pass": ("tests/test_child.py::TestChild::test_add",),
-        "pass_to_pass": ("tests/test_child.py::TestChild::test_nothing",),
-    }
-    reverse = bench.original.patch_from(bug)
-    honest = grade_patch(bench.scoped(), artifact, reverse, **tests)
+    before, after = (bench.suite(state, [child])[0].passing for state in (bench.original, bug))
+    assert before - after
+    sets = {"fail_to_pass": tuple(sorted(before - after)), "pass_to_pass": tuple(sorted(after))}
+    cheat = bug.replace({p: FileEntry(text.encode(), 0o100644) for p, text in code.items()})
+    patches = (bench.original.patch_from(bug), cheat.patch_from(bug))
+    honest, grade = (grade_patch(bench.scoped(), artifact, patch, **sets) for patch in patches)
     assert honest.resolved is True, honest.reason
+    return honest, grade
+
+
+@pytest.mark.parametrize(
+    ("head", "base"),
+    [
+        ("from base import Base\n\n\nclass TestChild(Base):\n", BASE),
+        (
+            "from base import Base\n\n\nclass TestChild(Base[int]):\n",
+            "from typing import Generic, TypeVar\n\nT = TypeVar('T')\n" + BASE.replace("Base:", "Base(Generic[T]):"),
+        ),
+        (
+            "from base import A, B\n\n\nclass TestChild(A, B):\n",
+            BASE + "\n\nclass A(Base):\n    pass\n\n\nclass B:\n    def test_add(self):\n        assert 1 == 1\n",
+        ),
+    ],
+)
+def test_tests_inherited_from_another_file_are_asked_again(tmp_path, head, base):
+    known = f"KNOWN = {('assert add(1, 2) == 3', 'assert add(0, 0) == 0')!r}\n"
+    tests = f"from pkg.adding import mul\n{head}{OWN}"
+    honest, grade = graded(tmp_path, tests, {"pkg/adding.py": HALF + known + GREEN}, files={"tests/base.py": base})
     assert honest.flags == ()
-    cheat = bug.replace({"pkg/adding.py": FileEntry((broken + GREEN).encode(), 0o100644)}).patch_from(bug)
-    grade = grade_patch(bench.scoped(), artifact, cheat, **tests)
     assert grade.resolved is False
-    assert grade.reason.endswith("a test under another name, failed"), grade.reason
+
+
+def test_an_assertion_in_the_code_is_no_way_out(tmp_path):
+    helper = "def assert_same(a, b):\n    assert a == b\n"
+    tests = "from pkg.adding import add, mul\nfrom pkg.helping import assert_same\n\n\ndef test_add():\n"
+    tests += "    assert_same(add(1, 2), 3)\n\n\ndef test_mul():\n    assert_same(mul(2, 3), 6)\n\n\n"
+    tests += "def test_one():\n    assert_same(1, 1)\n"
+    emptied = {"pkg/helping.py": helper.replace("assert a == b", "return")}
+    honest, grade = graded(tmp_path, tests, emptied, files={"pkg/helping.py": helper})
+    assert honest.flags == ()
+    assert grade.resolved is False
+    assert "suspicious: pkg/helping.py loses an assertion: assert a == b" in grade.flags
+
+
+def test_a_test_in_the_code_that_the_patch_rewrites_is_less_certain(tmp_path):
+    tests = f"from pkg.adding import mul\nfrom pkg.base import Base\n\n\nclass TestChild(Base):\n{OWN}"
+    rewritten = {"pkg/adding.py": HALF, "pkg/base.py": BASE.replace("== 3", "== -1")}
+    _, grade = graded(tmp_path, tests, rewritten, files={"pkg/base.py": BASE})
+    assert any(flag.startswith("less certain: ") and "::TestChild::test_add" in flag for flag in grade.flags)
+    assert "suspicious: pkg/base.py loses an assertion: assert add(1, 2) == 3" in grade.flags

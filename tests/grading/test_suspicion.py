@@ -76,3 +76,10 @@ def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None
 def test_what_is_no_python_is_named(snapshot: Snapshot) -> None:
     assert found(snapshot, "def price(:\n") == ("suspicious: shop.py cannot be read as Python",)
     assert found(snapshot, "import pytest\n", "notes.txt") == ()
+
+
+def test_an_assertion_that_goes_is_named(snapshot: Snapshot) -> None:
+    checked = CODE + "\n\ndef check(a, b):\n    assert a == b\n"
+    before = CodebaseState(snapshot).replace({"shop.py": FileEntry(checked.encode(), 0o100644)})
+    after = before.replace({"shop.py": FileEntry(checked.replace("assert a == b", "return").encode(), 0o100644)})
+    assert suspicions(before, after, []) == ("suspicious: shop.py loses an assertion: assert a == b",)

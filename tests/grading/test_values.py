@@ -90,4 +90,48 @@ def test_a_table_has_no_other_values(bench: Workbench, values: Values) -> None:
 
 def test_tests_that_compare_nothing_tell_nothing(bench: Workbench) -> None:
     values = Values(bench, state(bench, CODE + "# the same\n"), FILES, FAILING, random.Random(1))
-    assert values.answer(state(bench, BUGGY)) == Answer()
+    asked = tuple(sorted({test.partition("[")[0] for test in FAILING}))
+    assert values.answer(state(bench, BUGGY)) == Answer(untold=asked)
+
+
+HELPED = """\
+from shop import check_price, price
+
+
+class Thing:
+    def __init__(self, value):
+        self.value = value
+
+    def __eq__(self, other):
+        return self.value == other.value
+
+
+def test_helped():
+    check_price(price(100), 110)
+
+
+def test_things():
+    assert Thing(price(100)) == Thing(110)
+
+
+def test_plain():
+    assert price(100) == 110
+"""
+
+
+def test_what_cannot_be_compared_is_told_for_each_test(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    code = CODE + "\n\ndef check_price(price, wanted):\n    assert price == wanted\n"
+    (tmp_path / "project" / "shop.py").write_text(code)
+    (tmp_path / "project" / "test_shop.py").write_text(HELPED)
+    bench = open_workbench(tmp_path / "project", Store(tmp_path / "store"), settings=RuleSettings(), sandbox="process")
+    buggy = state(bench, code.replace("+ net * rate", "- net * rate"))
+    tests = [f"test_shop.py::test_{name}" for name in ("helped", "plain", "things")]
+    values = Values(bench, buggy, FILES, tests, random.Random(1))
+    assert values.answer(bench.original).untold == ("test_shop.py::test_things",)
+    helped = code.replace("- net * rate", "+ net * rate").replace("    assert price == wanted", "    return")
+    assert values.answer(state(bench, helped)).forged == ""
+    cheat = values.answer(
+        state(bench, code.replace("+ net * rate", "- net * rate").replace("assert price ==", "price"))
+    )
+    assert "the values are" in cheat.forged
