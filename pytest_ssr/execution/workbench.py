@@ -222,27 +222,32 @@ class Workbench:
                 raw = None
         return run, raw
 
-    def values(self, state: CodebaseState, files: Sequence[str], *, hash_seed: int) -> list[str]:
-        """Run pytest on a state whose tests write lines to the file that `SSR_VALUES` names, and return these."""
+    def values(
+        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float
+    ) -> tuple[list[str], SuiteRun]:
+        """Run pytest on a state whose tests write lines to the file that `SSR_VALUES` names, and return these.
+
+        like_s: as for `suite`.
+        """
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
             place = f"{sandbox.scratch}/values"
             sandbox.write(place, b"")
             variables = {"SSR_VALUES": place}
-            run_suite(
+            run = run_suite(
                 sandbox,
                 self.interpreter,
                 targets=files,
                 options=self.root,
-                limits=self._limits(None),
+                limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 env=variables,
             )
             self.runs_made += 1
             try:
-                return sandbox.read(place).decode("utf-8", "replace").splitlines()
+                return sandbox.read(place).decode("utf-8", "replace").splitlines(), run
             except (FileNotFoundError, SandboxError):
                 # The tests can do with it what they like, and have written nothing then.
-                return []
+                return [], run
 
     def script(
         self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None

@@ -21,10 +21,12 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden
+from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
 
 _MOST_FUNCTIONS, _VARIED, _LEAST_SHARE = 8, 3, 0.5
 _NOT_ASKED = frozenset(("raises", "warns", "importorskip", "skip", "xfail", "getattr", "setattr", "isinstance", "open"))
+_NOT_ASKED |= {"sleep", "wait", "join", "settimeout", "alarm", "exit", "kill"}
 _ASSERTING = ("assert", "check", "expect", "verify", "ensure", "compare")
 _WAITING = ("assertRaises", "assertWarns", "assertLogs")
 _T = TypeVar("_T")
@@ -83,6 +85,8 @@ class Values:
         )
         if not wanted:
             return
+        usual, _ = bench.suite(bench.original, files, fresh=True)
+        self._like_s = usual.seconds
         first, second = (self._written(bench.original, seed) for seed in (0, 1))
         wrong = self._written(buggy, 0)
         for place, name in enumerate(self._names):
@@ -120,7 +124,12 @@ class Values:
         files = {p: d for p, d in self._planted.files.items() if self._bench.original.entry(p) is not None}
         entries = {p: FileEntry(d, _mode(self._bench, p)) for p, d in files.items()}
         found: dict[str, list[object]] = {}
-        for line in self._bench.values(state.replace(entries), self._files, hash_seed=hash_seed):
+        lines, run = self._bench.values(state.replace(entries), self._files, hash_seed=hash_seed, like_s=self._like_s)
+        if state == self._bench.original:
+            if run.status is RunStatus.TIMED_OUT:
+                return {}
+            self._like_s = max(self._like_s, run.seconds)
+        for line in lines:
             try:
                 name, texts = ast.literal_eval(line)
                 found.setdefault(str(name), []).append([_plain(str(text)) for text in texts])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -135,3 +136,18 @@ def test_what_cannot_be_compared_is_told_for_each_test(tmp_path: Path) -> None:
         state(bench, code.replace("+ net * rate", "- net * rate").replace("assert price ==", "price"))
     )
     assert "the values are" in cheat.forged
+
+
+def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text("def pause(t):\n    import time\n\n    time.sleep(t)\n    return t\n")
+    tests = "import time\n\nfrom shop import pause\n\n\ndef test_sleep():\n    time.sleep(0.01)\n"
+    tests += "    assert pause(0.01) == 0.01\n\n\ndef test_long():\n    assert pause(0.02) == 0.02\n"
+    (tmp_path / "project" / "test_shop.py").write_text(tests)
+    bench = open_workbench(tmp_path / "project", Store(tmp_path / "store"), settings=RuleSettings(), sandbox="process")
+    buggy = state(bench, "def pause(t):\n    return -t\n")
+    begin = time.monotonic()
+    values = Values(bench, buggy, FILES, ["test_shop.py::test_sleep", "test_shop.py::test_long"], random.Random(1))
+    assert values.answer(bench.original).forged == ""
+    # Each of four runs may take five seconds and five times as long as the tests take.
+    assert time.monotonic() - begin < 60
