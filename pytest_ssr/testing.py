@@ -245,6 +245,9 @@ class SandboxContract(LimitPromises):
     def holds_close_removes_everything(self, provider: SandboxProvider, tree: Path, tmp_path: Path) -> None:
         """Closing leaves no file, however deep or unreadable; a closed sandbox says so."""
         (tmp_path / "tmp").mkdir()
+        with provider.open(tree, mount_at="/w") as first:
+            # What a provider keeps for all its sandboxes is there from now on.
+            self.sh(first, "true")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
             sandbox = provider.open(tree, mount_at="/w")
