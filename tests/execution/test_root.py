@@ -15,6 +15,7 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
 from pytest_ssr.validator import validate
+from pytest_ssr.verdict import Verdict
 
 TESTS = "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc\n"
 
@@ -82,20 +83,23 @@ def test_a_script_of_ours_tells_its_root(options: tuple[str, ...]) -> None:
     assert root_of(own_script(["test_a.py"], options=[*options, "-q"])) == options
 
 
-def test_bugs_are_made_from_the_tests_below_such_a_folder(tmp_path: Path) -> None:
-    project = written(tmp_path / "project", "sub/pytest.ini=[pytest]\npythonpath = .", "other/pytest.ini=")
+def verdict_of_the_first(folder: Path, project: Path, tests: tuple[str, ...] = ()) -> Verdict:
+    """Make the first artifact of a project, and judge it again from its five files elsewhere."""
     python, settings = Path(sys.executable), RuleSettings()
-    campaign = open_campaign(
-        project, Store(tmp_path / "store"), settings=settings, python=python, seed=0, tests=["sub/tests"]
-    )
+    campaign = open_campaign(project, Store(folder / "store"), settings=settings, python=python, seed=0, tests=tests)
     try:
         attempt = campaign.attempt(0)
     finally:
         campaign.close()
     assert attempt is not None
     assert attempt.status is AttemptStatus.VALID, attempt.reason
-    bench = open_workbench(project, Store(tmp_path / "other"), settings=settings, python=python)
-    assert validate(campaign.store.artifact(attempt.artifact_id), bench).valid
+    bench = open_workbench(project, Store(folder / "other"), settings=settings, python=python)
+    return validate(campaign.store.artifact(attempt.artifact_id), bench)
+
+
+def test_bugs_are_made_from_the_tests_below_such_a_folder(tmp_path: Path) -> None:
+    project = written(tmp_path / "project", "sub/pytest.ini=[pytest]\npythonpath = .", "other/pytest.ini=")
+    assert verdict_of_the_first(tmp_path, project, ("sub/tests",)).valid
 
 
 def test_bugs_are_made_above_such_a_folder(tmp_path: Path) -> None:
@@ -103,16 +107,6 @@ def test_bugs_are_made_above_such_a_folder(tmp_path: Path) -> None:
         tmp_path / "project", "sub/pytest.ini=[pytest]\naddopts = -k test_b\npythonpath = .", "conftest.py="
     )
     (project / "conftest.py").write_text("import sys\n\nsys.path.insert(0, 'sub')\n")
-    python, settings = Path(sys.executable), RuleSettings()
-    campaign = open_campaign(project, Store(tmp_path / "store"), settings=settings, python=python, seed=0)
-    try:
-        attempt = campaign.attempt(0)
-    finally:
-        campaign.close()
-    assert attempt is not None
-    assert attempt.status is AttemptStatus.VALID, attempt.reason
-    artifact = campaign.store.artifact(attempt.artifact_id)
-    bench = open_workbench(project, Store(tmp_path / "other"), settings=settings, python=python)
-    verdict = validate(artifact, bench)
+    verdict = verdict_of_the_first(tmp_path, project)
     assert verdict.valid
     assert verdict.fail_to_pass == ("sub/tests/test_calc.py::test_a",)
