@@ -18,7 +18,30 @@ _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", 
 _MOST_AGAIN = 200
 
 
-def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm]:
+class Alone:
+    """Which tests of a file do otherwise when it is collected on its own: found once for a baseline."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._folder = store, f"baselines/alone-{name}"
+        self._known: dict[str, frozenset[str]] = {}
+
+    def get(self, path: str) -> frozenset[str] | None:
+        """Return them; None where it was not tried."""
+        if path not in self._known:
+            data = self._store.record(self._folder, key_of(path))
+            if data is None or not isinstance(data.get("unlike"), list):
+                return None
+            self._known[path] = frozenset(map(str, data["unlike"]))
+        return self._known[path]
+
+    def put(self, path: str, tests: frozenset[str], *, certain: bool) -> None:
+        """Keep them; for this run only where a further try could find others."""
+        self._known[path] = tests
+        if certain:
+            self._store.put_record(self._folder, key_of(path), {"path": path, "unlike": sorted(tests)})
+
+
+def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm, Alone]:
     """Return the baseline of a tree, measured unless the store holds one, and warm processes to go with it."""
     bench.root = root_options(bench.snapshot, tests)
     family = key_of(
@@ -33,7 +56,7 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
     known = _known(store, name)
     if known is not None:
         store.put_record("baselines", f"last-{family}", {"name": name})
-        return known, warm_processes(bench, known, tests)
+        return known, warm_processes(bench, known, tests), Alone(store, name)
     baseline = _carried_over(bench, store, family)
     if baseline is not None:
         warm = warm_processes(bench, baseline, tests)
@@ -44,7 +67,7 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
     store.put_record("baselines", name, baseline.to_json())
     store.put_record("baselines", f"files-{name}", _stamps(bench.snapshot))
     store.put_record("baselines", f"last-{family}", {"name": name})
-    return baseline, warm
+    return baseline, warm, Alone(store, name)
 
 
 def _known(store: Store, name: str) -> Baseline | None:

@@ -200,8 +200,8 @@ class Campaign:
         self.extra_checks = tuple(extra_checks)
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
-        self.baseline, bench.warm = baseline_of(bench, store, self.tests)
-        self.screening = Screening(bench, self.baseline, tests=self.tests)
+        self.baseline, bench.warm, alone = baseline_of(bench, store, self.tests)
+        self.screening = Screening(bench, self.baseline, alone, tests=self.tests)
         bench.selection = self.screening.on_files
         bench.unlike_files = frozenset(i.split("::", 1)[0] for i in self.baseline.unlike.get(IMPORT, ()))
         snapshot = bench.snapshot

@@ -10,6 +10,7 @@ import re
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.baseline import Baseline
@@ -44,13 +45,22 @@ class _NoEndError(UnfitError):
     """In no fork would it be otherwise."""
 
 
+class Alone(Protocol):
+    """Keeps which tests of a file do otherwise when it is collected on its own."""
+
+    def get(self, path: str) -> frozenset[str] | None:
+        """Return them; None where it was not tried."""
+
+    def put(self, path: str, tests: frozenset[str], *, certain: bool) -> None:
+        """Keep them; not certain: a further try could find others."""
+
+
 class Screening:
     """Runs the tests that a change can touch."""
 
-    def __init__(self, bench: Workbench, baseline: Baseline, *, tests: Collection[str] = ()) -> None:
+    def __init__(self, bench: Workbench, baseline: Baseline, alone: Alone, *, tests: Collection[str] = ()) -> None:
         """tests: what a whole run gives to pytest; none: what the project's configuration says."""
-        self._bench, self._baseline, self._tests = bench, baseline, tuple(tests)
-        self._alone: dict[str, frozenset[str]] = {}
+        self._bench, self._baseline, self._alone, self._tests = bench, baseline, alone, tuple(tests)
         self._measuring: dict[str, threading.Lock] = {}
 
     def run(self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0) -> Screened:
@@ -161,16 +171,19 @@ class Screening:
             raise UnfitError("it concerns tests that do otherwise in forks")
         for path in wanted.targets if wanted.mode == IMPORT else ():
             with self._measuring.setdefault(path, threading.Lock()):
-                if path not in self._alone:
-                    self._alone[path] = self._unlike_alone(path, bench)
-            if self._alone[path] & frozenset(wanted.tests):
+                unlike = self._alone.get(path)
+                if unlike is None:
+                    unlike = self._unlike_alone(path, bench)
+            if unlike & frozenset(wanted.tests):
                 raise UnfitError(f"it concerns tests that do otherwise when {path} is collected alone")
 
     def _unlike_alone(self, path: str, bench: Workbench) -> frozenset[str]:
         tests = frozenset(t for t in self._baseline.stable if t.startswith(f"{path}::"))
         wanted = self._wanted(bench.original, Touched(tests, None), tests, IMPORT)
         assert bench.warm is not None
-        return tests - bench.warm.run(wanted).passing
+        run = bench.warm.run(wanted)
+        self._alone.put(path, tests - run.passing, certain=not run.fault)
+        return tests - run.passing
 
     def _wanted(
         self,

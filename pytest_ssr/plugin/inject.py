@@ -2,7 +2,8 @@
 
 A rejected candidate is no failure of anybody's tests: its item is reported in a category of its own, and the items
 after it leave no report. Under xdist the controller measures the baseline, the workers share it through the store,
-and a candidate's items stay on one worker.
+and a candidate's items stay on one worker. xdist wants all ids before the first item runs: there they are numbers, so
+that no worker has to draw candidates that nobody will need, unless items are chosen by what the names say.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class CandidateNode(pytest.Collector):
         """Yield one item for each step, in order."""
         names = (_SCREENING, *step_names(self.campaign.extra_checks))
         return [CandidateStep.from_parent(self, name=name) for name in names]
+
+    def is_there(self) -> bool:
+        """Tell whether there are so many candidates; those there are have been drawn then."""
+        return self.campaign.candidate(self.index) is not None
 
     def opened(self) -> Trial:
         """Return the trial, opened when the first of its steps runs."""
@@ -142,13 +147,16 @@ class InjectPlugin:
         campaign = self.campaign
         assert campaign is not None
         items: list[pytest.Item] = []
+        unnamed = self.worker and not (self.config.option.keyword or self.config.option.deselect)
         with options.user_errors():
             most = _PER_WANTED * min(self.count, _FEW_WANTED) + _PER_MORE_WANTED * max(0, self.count - _FEW_WANTED)
             for index in range(max(_AT_LEAST, most)):
-                candidate = campaign.candidate(index)
-                if candidate is None:
-                    break
-                name = f"{index:05d}-{candidate.operator}@{candidate.path}:{candidate.line}:{candidate.scope}"
+                name = f"{index:05d}"
+                if not unnamed:
+                    candidate = campaign.candidate(index)
+                    if candidate is None:
+                        break
+                    name += f"-{candidate.operator}@{candidate.path}:{candidate.line}:{candidate.scope}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
                 node.campaign, node.index = campaign, index
                 items.extend(node.collect())
@@ -172,14 +180,14 @@ class InjectPlugin:
         reported = getattr(node, "reported", False)
         if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
             return True
-        if not self._enough_before(node.index):
+        if not self.enough_before(node.index) and node.is_there():
             # The item after this one may be passed over, so nothing is kept set up for it.
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
             runtestprotocol(item, nextitem=None)
             item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
-    def _enough_before(self, index: int) -> bool:
+    def enough_before(self, index: int) -> bool:
         """Tell whether as many as wanted are valid among the candidates that come before this one."""
         if self.enough_from is not None and index >= self.enough_from:
             return True
@@ -260,16 +268,29 @@ class InjectPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Keep a candidate's steps on one worker."""
+        """Keep a candidate's steps on one worker, and hand out none that is no longer needed."""
         from xdist.scheduler import LoadScopeScheduling
 
-        return LoadScopeScheduling(config, log)
+        plugin = self
+
+        class UntilEnough(LoadScopeScheduling):
+            def _reschedule(self, node: Any) -> None:
+                first = next(iter(self.workqueue), None)
+                if first is not None and plugin.enough_before(_index_of(first)):
+                    self.workqueue.clear()
+                super()._reschedule(node)
+
+        return UntilEnough(config, log)
 
     def _counted(self) -> list[Attempt]:
         return counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None
+
+
+def _index_of(nodeid: str) -> int:
+    return int(nodeid.partition("::")[2][:5])
 
 
 def _status_of(report: pytest.TestReport) -> tuple[int, str] | None:

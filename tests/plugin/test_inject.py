@@ -62,6 +62,38 @@ def test_two_workers_make_the_same_artifacts(project: Path) -> None:
     assert artifacts(project, "two") == artifacts(project)
 
 
+def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(project: Path) -> None:
+    pytest.importorskip("xdist")
+    (project / "conftest.py").write_text(
+        "import os, pytest\n\n\n"
+        "@pytest.hookimpl(trylast=True)\n"
+        "def pytest_sessionfinish(session):\n"
+        "    plugin = session.config.pluginmanager.get_plugin('ssr-inject')\n"
+        "    if plugin is not None and 'PYTEST_XDIST_WORKER' in os.environ:\n"
+        "        with open('../drawn.txt', 'a') as out:\n"
+        "            print(os.environ['PYTEST_XDIST_WORKER'], len(plugin.campaign._drawn), file=out)\n"
+    )
+    wanted = ("--ssr-inject", "--ssr-count", "1", "-n", "2", "-v")
+    plain = run(project, *wanted)
+    assert plain.returncode == 0, plain.stdout + plain.stderr
+    assert "ssr-inject::00000::screening" in plain.stdout
+    drawn = dict(line.split() for line in (project.parent / "drawn.txt").read_text().splitlines())
+    assert set(drawn) == {"gw0", "gw1"}
+    assert max(map(int, drawn.values())) < 10
+    named = run(project, *wanted, "--ssr-store", "named", "-k", "calc.py")
+    assert re.search(r"ssr-inject::00000-[a-z-]+@calc.py:\d+:\w+::screening", named.stdout), named.stdout
+    assert artifacts(project, "named") == artifacts(project)
+
+
+def test_workers_end_when_there_are_no_more_candidates(project: Path) -> None:
+    pytest.importorskip("xdist")
+    done = run(project, "--ssr-inject", "--ssr-count", "90", "--ssr-injector", "removal", "-n", "2")
+    alone = run(project, "--ssr-inject", "--ssr-count", "90", "--ssr-injector", "removal", "--ssr-store", "alone")
+    assert done.returncode == alone.returncode == 1, done.stdout + done.stderr
+    assert "of 90 reached: try another" in done.stdout
+    assert artifacts(project, "alone") == artifacts(project) != {}
+
+
 def test_candidates_after_enough_are_passed_over_without_a_look_at_the_store(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,12 +107,12 @@ def test_candidates_after_enough_are_passed_over_without_a_look_at_the_store(
 
     plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-count", "2"))
     monkeypatch.setattr(plugin, "campaign", Known())
-    assert not plugin._enough_before(2)
-    assert plugin._enough_before(3)
+    assert not plugin.enough_before(2)
+    assert plugin.enough_before(3)
     seen = len(asked)
-    assert all(plugin._enough_before(index) for index in range(3, 1000))
+    assert all(plugin.enough_before(index) for index in range(3, 1000))
     assert len(asked) == seen
-    assert not plugin._enough_before(2)
+    assert not plugin.enough_before(2)
 
 
 def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
