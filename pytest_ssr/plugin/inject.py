@@ -273,7 +273,7 @@ class InjectPlugin:
 
         plugin = self
 
-        class UntilEnough(LoadScopeScheduling):
+        class UntilEnough(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
             def _reschedule(self, node: Any) -> None:
                 first = next(iter(self.workqueue), None)
                 if first is not None and plugin.enough_before(_index_of(first)):
