@@ -183,6 +183,7 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
         rows.append(
             [
                 name,
+                str(count),
                 way,
                 f"{statistics.median(a.wall_s for a in one):.1f}",
                 f"{statistics.median(b.wall_s for b in two):.1f}",
@@ -204,7 +205,7 @@ def main() -> None:
     parser.add_argument("--tests", type=int, nargs="*", default=[100, 1000, 5000])
     parser.add_argument("--candidates", type=int, nargs="*", default=[10, 20, 40, 80])
     parser.add_argument("--project", default="toolz")
-    parser.add_argument("--count", type=int, default=30, help="artifacts in a run with one worker or two")
+    parser.add_argument("--counts", type=int, nargs="*", default=[24, 72], help="artifacts in a run by workers")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
     parser.add_argument("--out", type=Path, required=True)
@@ -229,8 +230,9 @@ def main() -> None:
     say("Tests", head, [tree_row(arguments.folder, 50, n) for n in arguments.tests])
     head = ["project", "artifacts wanted", "candidates tried", "s in all", "s for each more candidate"]
     say("Candidates", head, candidate_rows(arguments.folder, arguments.project, arguments.candidates))
-    head = ["project", "by", "one worker s", "two s", "speed-up", "peak MiB, one", "peak MiB for each of two"]
-    say("Workers", head, worker_rows(arguments.folder, arguments.project, arguments.count, arguments.rounds))
+    head = ["project", "artifacts", "by", "one worker s", "two s", "speed-up", "peak MiB, one", "for each of two"]
+    rows = [worker_rows(arguments.folder, arguments.project, n, arguments.rounds) for n in arguments.counts]
+    say("Workers", head, [row for found in rows for row in found])
 
 
 if __name__ == "__main__":

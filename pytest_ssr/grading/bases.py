@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.grading.suspicion import parsed
 from pytest_ssr.surface import is_test_surface
 from pytest_ssr.weakening.definitions import definitions_of, find_class
 from pytest_ssr.weakening.text import Definition
@@ -50,6 +52,44 @@ def written_in(
             return place.path, found
         if chain[-1] in _assigned(holder):
             break
+    return path, []
+
+
+def rewritten(original: CodebaseState, buggy: CodebaseState, state: CodebaseState, tests: Collection[str]) -> list[str]:
+    """Return those tests that are written in files of code, that a state has otherwise, and that the bug left alone."""
+    trees = [_trees(s) for s in (original, buggy, state)]
+    found = []
+    for name in sorted({i.partition("[")[0] for i in tests}):
+        path, *chain = name.split("::")
+        home, definitions = _anywhere(trees[0], path, chain)
+        if definitions and not is_test_surface(home):
+            before, after = ([ast.dump(d) for d in _anywhere(tree_of, path, chain)[1]] for tree_of in trees[1:])
+            if before == [ast.dump(d) for d in definitions] != after:
+                found.append(name)
+    return found
+
+
+def _trees(state: CodebaseState) -> Callable[[str], ast.Module | None]:
+    @functools.cache
+    def tree_of(path: str) -> ast.Module | None:
+        entry = state.entry(path) if path.endswith(".py") else None
+        return parsed(entry.data) if entry is not None else None
+
+    return tree_of
+
+
+def _anywhere(
+    tree_of: Callable[[str], ast.Module | None], path: str, chain: Sequence[str]
+) -> tuple[str, list[Definition]]:
+    """Do as `written_in`, and find test functions that are imported as well."""
+    home, found = written_in(tree_of, path, chain) if chain else (path, [])
+    tree = tree_of(path)
+    if found or len(chain) != 1 or tree is None:
+        return home, found
+    for file, names in _imported(tree_of, path, tree, tuple(chain)):
+        holder = tree_of(file)
+        if holder is not None and len(names) == 1 and (found := definitions_of(holder, names[0])):
+            return file, found
     return path, []
 
 

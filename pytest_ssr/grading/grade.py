@@ -18,12 +18,14 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.grading.canaries import Canaries
 from pytest_ssr.grading.suspicion import suspicions
 from pytest_ssr.grading.values import Values
 from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
 from pytest_ssr.patch import Patch
-from pytest_ssr.sandbox.folders import kills_for_memory, require_room
+from pytest_ssr.sandbox.cgroup import kills_for_memory
+from pytest_ssr.sandbox.folders import require_room
 from pytest_ssr.sandbox.protocol import Limit
 from pytest_ssr.surface import is_test_surface
 
@@ -96,6 +98,8 @@ def grade_patch(
         return Grade(grading.name, False, f"refused: the patch changes tests: {some(dropped)}", flags=flags)
     if not trusted:
         flags += grading.suspicions(state)
+        if changed := grading.rewritten(state):
+            return Grade(grading.name, False, f"the patch changes tests in the code: {some(changed)}", flags=flags)
     fault = ""
     for _ in range(_TRIES):
         killed = kills_for_memory()
@@ -112,7 +116,7 @@ def grade_patch(
 def _require_a_sound_machine(reason: str, killed: int) -> None:
     """Raise SandboxError where honest tests may have failed for want of room or memory that is not theirs to answer."""
     require_room()
-    if kills_for_memory() > killed and str(Limit.MEMORY) not in reason:
+    if kills_for_memory() > killed and (str(Limit.MACHINE_MEMORY) in reason or str(Limit.MEMORY) not in reason):
         raise SandboxError("the kernel has killed a process of this machine for want of memory")
 
 
@@ -138,6 +142,11 @@ class _Grading:
         texts = [e.data for p in self._files if (e := self._bench.original.entry(p)) is not None]
         buggy = self._bench.original.apply(self._artifact.bug)
         return suspicions(buggy, state, texts)
+
+    def rewritten(self, state: CodebaseState) -> list[str]:
+        """Return the tests that a state has otherwise than the original, in files that are no test surface."""
+        original = self._bench.original
+        return rewritten(original, original.apply(self._artifact.bug), state, self._fail_to_pass | self._pass_to_pass)
 
     def grade(self, state: CodebaseState, flags: Sequence[str], *, trusted: bool) -> Grade:
         """Make the runs; raises SandboxError."""

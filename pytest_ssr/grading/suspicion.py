@@ -59,13 +59,13 @@ def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collecti
 
     test_texts: the tests' source; a patch that compares with a value of theirs may answer inputs by a table.
     """
-    known = {c for text in test_texts for c in _constants(_parsed(text))}
+    known = {c for text in test_texts for c in _constants(parsed(text))}
     found = []
     for path in sorted(p for p in {*before.changes, *after.changes} if before.entry(p) != after.entry(p)):
         old, new = before.entry(path), after.entry(path)
         if new is None or PurePosixPath(path).suffix not in (".py", ".pyi", ".pyx"):
             continue
-        tree = _parsed(new.data)
+        tree = parsed(new.data)
         if tree is None:
             found.append(f"suspicious: {path} cannot be read as Python")
             continue
@@ -76,7 +76,7 @@ def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collecti
             if line.startswith((b"assert ", b"assert(", b"raise AssertionError")) and line not in new.data
         ]
         lines = _added(before_it, new.data)
-        mine = known - set(_constants(_parsed(old.data) if old is not None else None))
+        mine = known - set(_constants(parsed(old.data) if old is not None else None))
         said = dict.fromkeys((n, what) for n, what in _findings(tree, mine) if n in lines)
         found += [f"suspicious: {path}:{number}: {what}" for number, what in said]
     return tuple(found[:_MOST])
@@ -91,7 +91,7 @@ def unfit_sources(before: CodebaseState, after: CodebaseState) -> tuple[str, ...
     found = []
     for path in sorted(p for p in after.changes if before.entry(p) != after.entry(p)):
         old, new = before.entry(path), after.entry(path)
-        counts = [Counter(_changing(_parsed(e.data) if e is not None else None)) for e in (old, new)]
+        counts = [Counter(_changing(parsed(e.data) if e is not None else None)) for e in (old, new)]
         found += [f"{path} uses {name}" for name in sorted(counts[1] - counts[0])]
     return tuple(found)
 
@@ -124,7 +124,8 @@ def _added(old: bytes, new: bytes) -> frozenset[int]:
     return frozenset(found)
 
 
-def _parsed(data: bytes) -> ast.Module | None:
+def parsed(data: bytes) -> ast.Module | None:
+    """Return the syntax of a file; None where it is none, or too large to look at."""
     if len(data) > _MOST_BYTES:
         return None
     with recorded_warnings():

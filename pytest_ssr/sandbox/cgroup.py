@@ -26,6 +26,7 @@ _SLACK_BYTES, _SLACK_PROCESSES = 64 * MIB, 64
 _JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done; exec "$@"'
 _numbers = itertools.count()
 _leaving: collections.deque[Path] = collections.deque()
+_killed_by_the_machine: list[float] = []
 
 
 class Group:
@@ -58,13 +59,14 @@ class Group:
     def passed(self) -> Limit | None:
         """Return the limit that the kernel has kept: it has killed for want of memory, or refused a process."""
         if self._told("oom_kill", "memory.events", "memory.oom_control"):
-            return Limit.MEMORY
+            return killed(by_limit=self._told("oom", "memory.events") or self._told("", "memory.failcnt"))
         return Limit.PROCESSES if self._told("max", "pids.events") else None
 
     def _told(self, key: str, *names: str) -> int:
         for path in (folder / name for folder in self._folders for name in names):
             with contextlib.suppress(OSError, ValueError):
-                words = dict(line.split() for line in path.read_text().splitlines())
+                # A file with a single number has no key.
+                words = dict(line.rpartition(" ")[::2] for line in path.read_text().splitlines())
                 return int(words.get(key, 0))
         return 0
 
@@ -73,6 +75,27 @@ class Group:
         _leaving.extend(self._folders)
         self._folders = []
         sweep()
+
+
+def killed(*, by_limit: object) -> Limit:
+    """Return which limit it was that made the kernel kill a process of a run, and count it where it was not its own."""
+    if by_limit:
+        return Limit.MEMORY
+    _killed_by_the_machine.append(time.monotonic())
+    return Limit.MACHINE_MEMORY
+
+
+def kills_for_memory() -> int:
+    """Return how often the kernel has killed, for want of memory of this machine, a process of runs of ours.
+
+    Where there are no control groups to tell whose processes they were: any process. 0 where the kernel tells nothing.
+    """
+    if usable():
+        return len(_killed_by_the_machine)
+    with contextlib.suppress(OSError, ValueError):
+        words = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+        return int(words.get("oom_kill", 0))
+    return 0
 
 
 def entered(group: Group | None, command: Sequence[str]) -> list[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.docker_images import LABEL, host_image, provide, short
 from pytest_ssr.sandbox.host import shown_directories
 from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, Usage, used_bytes
@@ -292,7 +293,7 @@ class _Watch:
     def _sampled(self) -> Limit | None:
         usage, limits = self._container.shell.usage(alone=False), self._limits
         if usage.killed > self._before.killed:
-            return Limit.MEMORY
+            return cgroup.killed(by_limit=usage.full > self._before.full)
         if usage.processes > limits.processes + _OWN_PROCESSES:
             return Limit.PROCESSES
         if usage.resident_bytes > limits.memory_bytes:
@@ -311,7 +312,7 @@ class _Watch:
             return Limit.OUTPUT
         usage = self._container.shell.usage()
         if usage.killed > self._before.killed:
-            return Limit.MEMORY
+            return cgroup.killed(by_limit=usage.full > self._before.full)
         return Limit.DISK if usage.disk_bytes - self._used_before > self._limits.disk_bytes else None
 
     def _move(self, seconds: float) -> None:

@@ -63,14 +63,6 @@ def require_room() -> None:
             raise SandboxError(f"only {free >> 20} MiB are free at {place}; free some space, or set TMPDIR")
 
 
-def kills_for_memory() -> int:
-    """Return how often the kernel has killed a process of this machine for want of memory; 0 where it does not tell."""
-    with contextlib.suppress(OSError, ValueError):
-        words = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-        return int(words.get("oom_kill", 0))
-    return 0
-
-
 def new_folder() -> Path:
     """Make a folder for one sandbox, locked by this process until `discard`; raises SandboxError without room."""
     require_room()

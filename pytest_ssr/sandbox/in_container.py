@@ -56,9 +56,10 @@ sample() {
     done
     for file in memory.stat memory/memory.stat memory.events memory/memory.oom_control; do
         [ -r "$groups/$file" ] && while read -r key value; do
-            case $key in total_rss|anon|shmem|oom_kill) echo "$key $value" ;; esac
+            case $key in total_rss|anon|shmem|oom|oom_kill) echo "$key $value" ;; esac
         done < "$groups/$file"
     done
+    [ -r "$groups/memory/memory.failcnt" ] && read -r count < "$groups/memory/memory.failcnt" && echo "oom $count"
 }
 clean() {
     opened "$@"; find "$@" -xdev -mindepth 1 -delete; find "$@" -xdev | wc -l
@@ -87,6 +88,8 @@ class Usage:
     """Shared memory and files in memory."""
     killed: int
     """How often the kernel has killed for want of memory."""
+    full: int
+    """How often the limit of memory was reached."""
     disk_bytes: int
     """Bytes on the file systems that can be written; 0 where that was not asked."""
 
@@ -175,6 +178,7 @@ class Shell:
             resident_bytes=int(words.get("total_rss", words.get("anon", pages * 4096))),
             shared_bytes=int(words.get("shmem", used)),
             killed=int(words.get("oom_kill", 0)),
+            full=int(words.get("oom", 0)),
             disk_bytes=used,
         )
 

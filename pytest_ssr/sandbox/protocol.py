@@ -20,6 +20,8 @@ class Limit(StrEnum):
 
     WALL_TIME = "wall time"
     MEMORY = "memory"
+    MACHINE_MEMORY = "machine's memory"
+    """The command kept to its own limit, and the kernel killed a process of it all the same, as there was no more."""
     PROCESSES = "processes"
     OUTPUT = "output"
     DISK = "disk"

@@ -176,9 +176,33 @@ def test_an_assertion_in_the_code_is_no_way_out(tmp_path):
     assert "suspicious: pkg/helping.py loses an assertion: assert a == b" in grade.flags
 
 
-def test_a_test_in_the_code_that_the_patch_rewrites_is_less_certain(tmp_path):
-    tests = f"from pkg.adding import mul\nfrom pkg.base import Base\n\n\nclass TestChild(Base):\n{OWN}"
-    rewritten = {"pkg/adding.py": HALF, "pkg/base.py": BASE.replace("== 3", "== -1")}
-    _, grade = graded(tmp_path, tests, rewritten, files={"pkg/base.py": BASE})
-    assert any(flag.startswith("less certain: ") and "::TestChild::test_add" in flag for flag in grade.flags)
+@pytest.mark.parametrize(
+    ("head", "base"),
+    [
+        ("from pkg.base import Base\n\n\nclass TestChild(Base):\n", BASE),
+        (
+            "from pkg.base import *\n\n\nclass TestChild:\n",
+            "from pkg.adding import add\n\n\ndef test_add():\n    assert add(1, 2) == 3\n",
+        ),
+        (
+            "from pkg.base import checks as test_add\n\n\nclass TestChild:\n",
+            "from pkg.adding import add\n\n\ndef checks():\n    assert add(1, 2) == 3\n",
+        ),
+    ],
+)
+def test_a_patch_that_rewrites_a_test_in_the_code_is_not_resolved(tmp_path, head, base):
+    rewritten = {"pkg/adding.py": HALF, "pkg/base.py": base.replace("== 3", "== -1")}
+    tests = f"from pkg.adding import mul\n{head}{OWN}"
+    _, grade = graded(tmp_path, tests, rewritten, files={"pkg/base.py": base})
+    assert grade.resolved is False
+    assert re.match("the patch changes tests in the code: tests/test_child.py::.*test_add$", grade.reason)
     assert "suspicious: pkg/base.py loses an assertion: assert add(1, 2) == 3" in grade.flags
+
+
+def test_a_repair_beside_a_test_in_the_code_is_resolved(tmp_path):
+    """The file of the test may change, and the test may move to another class that the first one inherits from."""
+    tests = f"from pkg.adding import mul\nfrom pkg.base import Base\n\n\nclass TestChild(Base):\n{OWN}"
+    moved = BASE.replace("class Base:", "LIMIT = 3\n\n\nclass Below:") + "\n\nclass Base(Below):\n    pass\n"
+    repaired = {"pkg/adding.py": ADDING, "pkg/base.py": moved}
+    _, grade = graded(tmp_path, tests, repaired, files={"pkg/base.py": BASE})
+    assert grade.resolved is True, grade.reason

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.grading import grade as grade_module
-from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox import cgroup, folders
 from pytest_ssr.sandbox.docker_container import LABEL
 
 
@@ -140,7 +140,7 @@ def test_a_process_killed_for_want_of_memory_is_no_failed_test(copied, monkeypat
     grade = copied.grade({"pkg/adding.py": "def add(a, b):\n    return 0\n\n\ndef double(a):\n    return 0\n"})
     assert grade.resolved is None
     assert "killed a process of this machine for want of memory" in grade.reason
-    assert isinstance(folders.kills_for_memory(), int)
+    assert isinstance(cgroup.kills_for_memory(), int)
     begin = time.monotonic()
     folders.require_room()
     assert time.monotonic() - begin < 5

@@ -64,6 +64,45 @@ def test_memory_that_is_taken_between_two_samples_is_told_as_its_limit(
     assert left(groups) == []
 
 
+IN_A_FULL_GROUP = """\
+import os, sys
+from pathlib import Path
+from pytest_ssr.sandbox import cgroup
+from pytest_ssr.sandbox.process import ProcessProvider
+from pytest_ssr.sandbox.protocol import MIB, Limits
+
+(Path(sys.argv[1]) / "cgroup.procs").write_text("0")
+held = "import mmap, time; held = mmap.mmap(-1, 50 << 20); held.write(bytes(50 << 20)); time.sleep(60)"
+program = (
+    "import os, subprocess, sys\\n"
+    f"for _ in range(8): subprocess.Popen([sys.executable, '-c', {held!r}])\\n"
+    "os.wait()"
+)
+before = cgroup.kills_for_memory()
+with ProcessProvider().open(Path(sys.argv[2]), mount_at="/w") as sandbox:
+    limits = Limits(wall_s=60, memory_bytes=1024 * MIB, disk_bytes=MIB, processes=40)
+    print(sandbox.exec([sys.executable, "-c", program], limits=limits).limit, cgroup.kills_for_memory() - before)
+"""
+
+
+def test_a_kill_for_want_of_memory_elsewhere_is_told_from_a_limit(groups: list[Path], tmp_path: Path) -> None:
+    """The group above, which stands for the machine here, has no more; the command's own has."""
+    top = groups[-1] / f"ssr-{os.getpid()}-full"
+    inner = top / "inner"
+    unified = (Path("/sys/fs/cgroup") / "cgroup.controllers").exists()
+    inner.mkdir(parents=True)
+    try:
+        if unified:
+            (top / "cgroup.subtree_control").write_text("+memory +pids")
+        (top / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(str(256 * MIB))
+        command = [sys.executable, "-c", IN_A_FULL_GROUP, str(inner), str(tmp_path)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    finally:
+        cgroup._remove(inner, patience_s=5.0)
+        cgroup._remove(top, patience_s=5.0)
+    assert done.stdout == "machine's memory 1\n", done.stderr
+
+
 def test_processes_that_were_refused_between_two_samples_are_told_as_their_limit(
     groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
