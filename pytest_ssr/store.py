@@ -77,12 +77,18 @@ class Store:
         return final
 
     def publish(self, artifact_id: str) -> None:
-        """Bring a spare artifact back among the artifacts."""
+        """Keep an artifact among the artifacts from now on, bringing it back there where it is spare."""
         self._move("spare", "artifacts", artifact_id)
+        if self.record("wanted", artifact_id) is None:
+            self.put_record("wanted", artifact_id, {})
 
     def make_spare(self, artifact_id: str) -> None:
-        """Put an artifact aside that was made beyond the wanted number; a later run with a larger one uses it."""
-        self._move("artifacts", "spare", artifact_id)
+        """Put an artifact aside that was made beyond the wanted number; a later run with a larger one uses it.
+
+        One that any run has published stays.
+        """
+        if self.record("wanted", artifact_id) is None:
+            self._move("artifacts", "spare", artifact_id)
 
     def has_artifact(self, artifact_id: str) -> bool:
         """Tell whether an artifact is there and whole, spare ones included."""
@@ -119,7 +125,7 @@ class Store:
             return None
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
-        """Write one JSON record atomically; kind is `verdicts`, `baselines` or `attempts/<campaign>`."""
+        """Write one JSON record atomically; kind is a folder of the store."""
         target = self.root / kind / f"{name}.json"
         with self._reporting(f"write {target}"):
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -216,6 +216,8 @@ def test_a_store_is_atomic_and_knows_its_own(tmp_path: Path) -> None:
     assert store.has_artifact(name)
     store.publish(name)
     assert store.artifact_ids() == [name]
+    store.make_spare(name)
+    assert store.artifact_ids() == [name], "a later run that wants fewer takes nothing away"
     left = tmp_path / "s" / "tmp" / "999999999-left"
     left.write_text("half")
     Store(tmp_path / "s")
