@@ -248,7 +248,7 @@ class Campaign:
         return attempt if self.store.has_artifact(attempt.artifact_id) else None
 
     def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
-        """Keep the wanted ones of the valid attempts among the artifacts; the others, unless wanted before, become spare.
+        """Keep the wanted ones of the valid attempts among the artifacts; the others become spare.
 
         made: attempts of this run, those that other workers made beyond the wanted number included.
         """

@@ -1,0 +1,89 @@
+"""The Docker engine killed in the middle of a run. Only where SSR_TEST_ENGINE names a command that starts it again."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import docker
+import pytest
+
+from pytest_ssr.sandbox.docker_container import LABEL
+
+pytestmark = pytest.mark.docker
+COUNT = 6
+CODE = """\
+def grow{n}(values, by={n}):
+    total = 0
+    for value in values:
+        if value > by:
+            total += value - by
+        else:
+            total -= 1
+    return total
+
+
+"""
+TESTS = "from code_of_it import *\n\n\n" + "".join(
+    f"def test_grow{n}():\n    assert grow{n}([{n}, {n} + 5]) == 4\n\n\ndef test_none{n}():\n    assert grow{n}([]) == 0\n\n\n"
+    for n in range(4)
+)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "code_of_it.py").write_text("".join(CODE.format(n=n) for n in range(4)))
+    (project / "test_it.py").write_text(TESTS)
+    return project
+
+
+def command(store: Path) -> list[str]:
+    words = ["inject", ".", "--sandbox", "docker", "--count", str(COUNT), "--store", str(store), "--json"]
+    return [sys.executable, "-m", "harness.cli", *words, f"--python={sys.executable}"]
+
+
+def containers() -> list[str]:
+    client = docker.from_env()
+    try:
+        return [c["Id"] for c in client.api.containers(all=True, filters={"label": LABEL})]
+    finally:
+        client.close()
+
+
+def finished(store: Path) -> dict[Path, int]:
+    return {p: p.stat().st_mtime_ns for p in store.glob("attempts/*/*.json")}
+
+
+@pytest.mark.parametrize("daemons", ["dockerd", "dockerd|containerd"])
+def test_an_engine_that_is_killed_costs_what_was_running_and_no_more(made: Path, tmp_path: Path, daemons: str) -> None:
+    """One message and status 3; the same command goes on from there, and nothing is left behind."""
+    store = tmp_path / "store"
+    sudo = [] if os.geteuid() == 0 else ["sudo"]
+    before = set(containers())
+    with subprocess.Popen(command(store), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        until = time.monotonic() + 120
+        while len(finished(store)) < 2 and run.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        assert run.poll() is None, "it ended before the engine was killed: the test proves nothing"
+        subprocess.run([*sudo, "pkill", "-9", "-x", f"({daemons})"], check=True)
+        try:
+            _, said = run.communicate(timeout=120)
+        finally:
+            subprocess.run(shlex.split(os.environ["SSR_TEST_ENGINE"]), check=True, timeout=300)
+    assert run.returncode == 3, said
+    assert "Traceback" not in said
+    assert "ngine" in said.strip().splitlines()[-1]
+    kept = finished(store)
+    assert len(kept) >= 2
+    again = subprocess.run(command(store), cwd=made, capture_output=True, text=True, timeout=300, check=False)
+    assert again.returncode == 0, again.stderr
+    assert sum(a["status"] == "valid" for a in json.loads(again.stdout)["attempts"]) == COUNT
+    assert {p: t for p, t in finished(store).items() if p in kept} == kept, "what was finished is not made again"
+    assert set(containers()) <= before
