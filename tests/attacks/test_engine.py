@@ -16,7 +16,7 @@ import pytest
 from pytest_ssr.sandbox.docker_container import LABEL
 
 pytestmark = pytest.mark.docker
-COUNT = 6
+COUNT = 3
 CODE = """\
 def grow{n}(values, by={n}):
     total = 0
@@ -69,19 +69,21 @@ def test_an_engine_that_is_killed_costs_what_was_running_and_no_more(made: Path,
     before = set(containers())
     with subprocess.Popen(command(store), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
         until = time.monotonic() + 120
-        while len(finished(store)) < 2 and run.poll() is None and time.monotonic() < until:
+        while not finished(store) and run.poll() is None and time.monotonic() < until:
             time.sleep(0.05)
         assert run.poll() is None, "it ended before the engine was killed: the test proves nothing"
         subprocess.run([*sudo, "pkill", "-9", "-x", f"({daemons})"], check=True)
         try:
             _, said = run.communicate(timeout=120)
         finally:
+            while subprocess.run(["pgrep", "-x", f"({daemons})"], capture_output=True, check=False).returncode == 0:
+                time.sleep(0.1)
             subprocess.run(shlex.split(os.environ["SSR_TEST_ENGINE"]), check=True, timeout=300)
     assert run.returncode == 3, said
     assert "Traceback" not in said
     assert "ngine" in said.strip().splitlines()[-1]
     kept = finished(store)
-    assert len(kept) >= 2
+    assert kept
     again = subprocess.run(command(store), cwd=made, capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
     assert sum(a["status"] == "valid" for a in json.loads(again.stdout)["attempts"]) == COUNT
