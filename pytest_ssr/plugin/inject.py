@@ -18,6 +18,7 @@ from _pytest.runner import runtestprotocol
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.errors import SsrError
+from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import end_like_an_interrupt, open_campaign
 from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, opening_lines, progress_line, shown, summary_lines
@@ -74,6 +75,7 @@ class CandidateStep(pytest.Item):
         if attempt is None:
             return
         self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
+        self.user_properties.append(("candidate", _name_of(attempt)))
         verdict = node.campaign.store.verdict(attempt.artifact_id) if attempt.artifact_id else None
         if verdict is not None:
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
@@ -156,7 +158,7 @@ class InjectPlugin:
                     candidate = campaign.candidate(index)
                     if candidate is None:
                         break
-                    name += f"-{candidate.operator}@{candidate.path}:{candidate.line}:{candidate.scope}"
+                    name += f"-{_name_of(candidate)}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
                 node.campaign, node.index = campaign, index
                 items.extend(node.collect())
@@ -287,6 +289,10 @@ class InjectPlugin:
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None
+
+
+def _name_of(tried: Candidate | Attempt) -> str:
+    return f"{tried.operator}@{tried.path}:{tried.line}:{tried.scope}"
 
 
 def _index_of(nodeid: str) -> int:

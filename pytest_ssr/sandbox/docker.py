@@ -183,11 +183,22 @@ class DockerProvider:
         try:
             yield
         except SandboxError:
+            self._require_engine()
             raise
         except (ImportError, MissingExtraError):
             raise
         except Exception as error:
             raise docker_container.explained(error, _ENGINE) from None
+
+    def _require_engine(self) -> None:
+        """Raise SandboxUnavailableError where the engine is gone as well: that is then what to mend."""
+        with self._lock:
+            client = self._client
+        if client is not None:
+            try:
+                client.ping()
+            except Exception as error:
+                raise docker_container.explained(error, _ENGINE) from None
 
 
 class GvisorProvider(DockerProvider):

@@ -74,9 +74,13 @@ def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(projec
         "            print(os.environ['PYTEST_XDIST_WORKER'], len(plugin.campaign._drawn), file=out)\n"
     )
     wanted = ("--ssr-inject", "--ssr-count", "1", "-n", "2", "-v")
-    plain = run(project, *wanted)
+    plain = run(project, *wanted, "--junitxml", "../out.xml")
     assert plain.returncode == 0, plain.stdout + plain.stderr
     assert "ssr-inject::00000::screening" in plain.stdout
+    told = {
+        p.get("value") for p in ET.parse(project.parent / "out.xml").iter("property") if p.get("name") == "candidate"
+    }
+    assert any(re.fullmatch(r"[a-z-]+@calc.py:\d+:\w+", name or "") for name in told), told
     drawn = dict(line.split() for line in (project.parent / "drawn.txt").read_text().splitlines())
     assert set(drawn) == {"gw0", "gw1"}
     assert max(map(int, drawn.values())) < 10
