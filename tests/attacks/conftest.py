@@ -8,6 +8,7 @@ import secrets
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -212,19 +213,74 @@ def open_arena(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Aren
     return get
 
 
+def sockets() -> set[str]:
+    """Return the inodes of sockets that others could reach: those that listen, and names that are no files."""
+    found = set()
+    for name in ("tcp", "tcp6", "udp", "udp6"):
+        with suppress(OSError):
+            rows = [line.split() for line in Path("/proc/net", name).read_text().splitlines()[1:]]
+            found |= {row[9] for row in rows if row[3] in ("0A", "07")}
+    with suppress(OSError):
+        rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
+        found |= {row[6] for row in rows if row[-1].startswith("@")}
+    return found
+
+
+def holders(inodes: set[str]) -> dict[int, str]:
+    """Return which processes hold these sockets."""
+    found = {}
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for path in Path("/proc").glob("[0-9]*") if inodes else ():
+        with suppress(OSError):
+            if wanted & {os.readlink(p) for p in (path / "fd").iterdir()}:
+                found[int(path.name)] = (path / "comm").read_text().strip()
+    return found
+
+
+def of_others(pid: int, before: set[int]) -> bool:
+    """Tell whether a process was there before, or was started by one that was: by tests that run beside this one."""
+    while pid > 1 and pid != os.getpid():
+        if pid in before:
+            return True
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return True
+    return False
+
+
+def those_at(folder: Path) -> list[str]:
+    """Return what still works in a folder or is mounted there."""
+    found = [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"{folder}/" in line]
+    for path in Path("/proc").glob("[0-9]*"):
+        for name in ("cwd", "root", "exe"):
+            with suppress(OSError):
+                if os.readlink(path / name).startswith(f"{folder}/"):
+                    found.append(f"{path.name}: {name}")
+    return found
+
+
 @pytest.fixture
 def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give sandboxes a folder of their own; after the test it is empty, nothing runs on, no name has the marker."""
+    """Give sandboxes a folder of their own; after the test nothing is there, runs on, listens or has the marker."""
     own = tmp_path / "tmp"
     own.mkdir()
     etc()  # it lasts as long as this process
     monkeypatch.setattr(tempfile, "tempdir", str(own))
+    before = sockets(), {int(p.name) for p in Path("/proc").glob("[0-9]*")}
     yield
     assert [p.name for p in own.iterdir()] == [], "folders of sandboxes are left"
+
+    def left() -> list[object]:
+        listening = holders(sockets() - before[0])
+        foreign = ("containerd-shim", "runc", "runsc", "dockerd")
+        own_ones = [(p, n) for p, n in listening.items() if not n.startswith(foreign) and not of_others(p, before[1])]
+        return [*marked_processes(), *those_at(own), *own_ones]
+
     until = time.monotonic() + 2
-    while (left := marked_processes()) and time.monotonic() < until:
+    while left() and time.monotonic() < until:
         time.sleep(0.05)
-    assert left == [], "processes of the attack are left"
+    assert left() == [], "processes, mounts or sockets of the attack are left"
     planted = [str(p) for place in PLACES if place.is_dir() for p in place.glob(f"*{MARKER}*")]
     assert planted == [], "files of the attack are left"
 
