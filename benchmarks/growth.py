@@ -4,7 +4,8 @@ Run: `python benchmarks/growth.py --out benchmarks/results/NAME.md [--files 50 5
 Trees are made for it: packages of small modules, each with its tests. Each is measured by `ssr inject` as a user runs
 it: the first start (the baseline is measured), a second one with nothing to do, and artifacts by a worker. Workers are
 compared on a project from the package index, with its baseline there already: `--jobs 1` and `--jobs 2`, and by xdist
-`-n 1` and `-n 2`, in turn. Memory is the proportional set size of all processes of a run, at its highest.
+`-n 1` and `-n 2`, in turn; beside them stands what this machine gives to two runs at once that share nothing: twice
+the time of one, divided by that of both. Memory is the proportional set size of all processes of a run, at its highest.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -165,7 +167,12 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
     store = folder / f"{name}-workers"
     shutil.rmtree(store, ignore_errors=True)
     inject(project, python, store, count=1)
+    stores = [folder / f"{name}-workers-{n}" for n in (1, 2)]
+    for other in stores:
+        shutil.rmtree(other, ignore_errors=True)
+        shutil.copytree(store, other, symlinks=True)
     ways: dict[str, list[Spent]] = {}
+    apart: list[float] = []
     for seed in range(1, rounds + 1):
         for jobs in (1, 2):
             shutil.rmtree(store / "attempts", ignore_errors=True)
@@ -176,6 +183,12 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
             command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--ssr-inject", "--ssr-store", str(store)]
             command += [f"--ssr-python={python}", "--ssr-count", str(count), "--ssr-seed", str(seed)]
             ways.setdefault(f"-n {jobs}", []).append(spent(command, project))
+        for other in stores:
+            shutil.rmtree(other / "attempts", ignore_errors=True)
+        with ThreadPoolExecutor(2) as pool:
+            both = [pool.submit(inject, project, python, other, count=count, seed=seed) for other in stores]
+        apart.append(2 * ways["--jobs 1"][-1].wall_s / max(b.result()[0].wall_s for b in both))
+    ideal = f"{statistics.median(apart):.2f} ({min(apart):.2f} to {max(apart):.2f})"
     rows = []
     for way in ("--jobs", "-n"):
         one, two = ways[f"{way} 1"], ways[f"{way} 2"]
@@ -188,6 +201,7 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
                 f"{statistics.median(a.wall_s for a in one):.1f}",
                 f"{statistics.median(b.wall_s for b in two):.1f}",
                 f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f} to {ratios[-1]:.2f})",
+                ideal,
                 f"{max(a.peak_mib for a in one):.0f}",
                 f"{max(b.peak_mib for b in two) / 2:.0f}",
             ]
@@ -230,7 +244,8 @@ def main() -> None:
     say("Tests", head, [tree_row(arguments.folder, 50, n) for n in arguments.tests])
     head = ["project", "artifacts wanted", "candidates tried", "s in all", "s for each more candidate"]
     say("Candidates", head, candidate_rows(arguments.folder, arguments.project, arguments.candidates))
-    head = ["project", "artifacts", "by", "one worker s", "two s", "speed-up", "peak MiB, one", "for each of two"]
+    head = ["project", "artifacts", "by", "one worker s", "two s", "speed-up"]
+    head += ["two runs that share nothing", "peak MiB, one", "for each of two"]
     rows = [worker_rows(arguments.folder, arguments.project, n, arguments.rounds) for n in arguments.counts]
     say("Workers", head, [row for found in rows for row in found])
 
