@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
+from typing import Any
 
 from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
 from pytest_ssr.execution.root import root_options
@@ -41,8 +42,26 @@ class Alone:
             self._store.put_record(self._folder, key_of(path), {"path": path, "unlike": sorted(tests)})
 
 
+class Scripts:
+    """What artifacts' scripts do on the original: run once for a baseline, whoever needs it."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._folder = store, f"baselines/scripts-{name}"
+
+    def get(self, script: bytes, parser: bytes) -> dict[str, Any] | None:
+        """Return what was kept."""
+        return self._store.record(self._folder, key_of(script, parser))
+
+    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
+        """Keep it."""
+        self._store.put_record(self._folder, key_of(script, parser), data)
+
+
 def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm, Alone]:
-    """Return the baseline of a tree, measured unless the store holds one, and warm processes to go with it."""
+    """Return the baseline of a tree, measured unless the store holds one, and warm processes to go with it.
+
+    The bench gets a shelf: scripts on the original are then run once for all runs and workers.
+    """
     bench.root = root_options(bench.snapshot, tests)
     family = key_of(
         code_hash(),
@@ -53,6 +72,7 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
         tests,
     )
     name = key_of(family, bench.snapshot.tree_hash)
+    bench.shelf = Scripts(store, name)
     known = _known(store, name)
     if known is not None:
         store.put_record("baselines", f"last-{family}", {"name": name})

@@ -10,10 +10,12 @@ import pytest
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.baselines import Alone
 from pytest_ssr.campaign import Trial
+from pytest_ssr.execution import workbench
 from pytest_ssr.execution.screening import Screening
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
@@ -92,3 +94,37 @@ def test_what_a_further_try_could_find_otherwise_is_not_kept(tmp_path: Path) -> 
     assert again.get("test_a.py") is None
     assert again.get("test_b.py") == {"test_b.py::test"}
     assert Alone(store, "another").get("test_b.py") is None
+
+
+def test_scripts_on_the_original_are_run_once_for_all_campaigns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "calc.py").write_text("def double(x):\n    return x * 2\n\n\ndef half(x):\n    return x // 2\n")
+    (project / "test_calc.py").write_text(
+        "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc.half(9) == 4\n"
+    )
+    made: list[bool] = []
+    run = workbench.run_script
+
+    def counted(sandbox: Sandbox, *words: object, **more: object) -> object:
+        made.append(sandbox.read("calc.py") == (project / "calc.py").read_bytes())
+        return run(sandbox, *words, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(workbench, "run_script", counted)
+    store, seen = Store(tmp_path / "store"), []
+    for damaged in (False, False, True):
+        if damaged:
+            for path in store.root.glob("baselines/scripts-*/*.json"):
+                path.write_text('{"statuses": {}, "outputs": ["no", "packed text"], "exit_code": 0, "seconds": 1}')
+        made.clear()
+        campaign = open_campaign(project, store, settings=RuleSettings(), python=Path(sys.executable), seed=len(seen))
+        try:
+            attempts = [campaign.attempt(index) for index in range(3)]
+        finally:
+            campaign.close()
+        seen.append(made.count(True))
+        assert sum(a is not None and a.status is AttemptStatus.VALID for a in attempts) >= 2
+        assert made.count(False) >= 4, "what is changed is run each time"
+    assert seen == [1, 0, 1]

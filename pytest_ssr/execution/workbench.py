@@ -6,14 +6,16 @@ the next.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import tempfile
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, Self
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
@@ -29,7 +31,7 @@ from pytest_ssr.snapshot import Snapshot
 
 FLOOR_S = 5.0
 FACTOR = 5.0
-_MOST_BYTES = 512 * MIB
+_MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
@@ -63,6 +65,27 @@ class StatusRun:
             return f"the script ended with status 0 though {failed[0]} failed"
         return ""
 
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON; the outputs are packed."""
+        outputs = [base64.b85encode(zlib.compress(data, 6)).decode() for data in (self.output, self.parsed)]
+        return {"statuses": self.statuses, "outputs": outputs, "exit_code": self.exit_code, "seconds": self.seconds}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read plain data back; raises KeyError, ValueError, TypeError or zlib.error for what is none."""
+        output, parsed = (zlib.decompress(base64.b85decode(text)) for text in data["outputs"])
+        return cls(dict(data["statuses"]), output, parsed, data["exit_code"], float(data["seconds"]))
+
+
+class Shelf(Protocol):
+    """Keeps, beyond this process, what artifacts' scripts do on the original."""
+
+    def get(self, script: bytes, parser: bytes) -> Mapping[str, Any] | None:
+        """Return what was kept for a script and its parser."""
+
+    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
+        """Keep it."""
+
 
 class Workbench:
     """Makes runs on states of one snapshot, and keeps them.
@@ -71,7 +94,8 @@ class Workbench:
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
     state's tree, the run of all tests that its changes can touch. unlike_files: whose tests do otherwise in forks.
-    memo: what else is known of the original; shared likewise. root: pytest's options as of `root_options`.
+    memo: what else is known of the original; shared likewise. shelf: for scripts on the original. root: pytest's
+    options as of `root_options`.
     """
 
     def __init__(
@@ -94,6 +118,7 @@ class Workbench:
         self.selection: Selection | None = None
         self.unlike_files: frozenset[str] = frozenset()
         self.root: tuple[str, ...] = ()
+        self.shelf: Shelf | None = None
         self.screened: dict[str, SuiteRun] = {}
         self.memo: dict[tuple[object, ...], Any] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -109,7 +134,7 @@ class Workbench:
         other._original_scripts = self._original_scripts
         other._parsed, other.memo = self._parsed, self.memo
         other.warm, other.selection, other.unlike_files = self.warm, self.selection, self.unlike_files
-        other.root = self.root
+        other.root, other.shelf = self.root, self.shelf
         return other
 
     @property
@@ -255,6 +280,8 @@ class Workbench:
         """Run an artifact's script on a state and its parser on the output; likewise kept."""
         key = (state.tree_hash, artifact.script, artifact.parser)
         kept = self._scripts if state.changes else self._original_scripts
+        if key not in kept and not state.changes and (known := self._shelved(artifact)) is not None:
+            kept[key] = known
         if key in kept:
             return kept[key], False
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
@@ -266,7 +293,16 @@ class Workbench:
             parsed = self.parse(artifact.parser, done.output)
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
         kept[key] = run
+        if self.shelf is not None and not state.changes and not run.fault and len(run.output) <= _MOST_SHELVED:
+            self.shelf.put(artifact.script, artifact.parser, run.to_json())
         return run, True
+
+    def _shelved(self, artifact: BugArtifact) -> StatusRun | None:
+        data = self.shelf.get(artifact.script, artifact.parser) if self.shelf is not None else None
+        try:
+            return StatusRun.from_json(data) if data is not None else None
+        except (KeyError, ValueError, TypeError, zlib.error):
+            return None
 
     def parse_again(self, parser: bytes, output: bytes) -> Parsed:
         """Run a parser once more over an output, or a part of it; artifacts with the same ones share that."""
