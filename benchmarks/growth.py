@@ -162,6 +162,12 @@ def candidate_rows(folder: Path, name: str, counts: Sequence[int]) -> list[list[
     return rows
 
 
+def forget(store: Path) -> None:
+    """Leave a store with its baseline, and nothing that runs after it have found out."""
+    for folder in (store / "attempts", *store.glob("baselines/alone-*"), *store.glob("baselines/scripts-*")):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[str]]:
     project, python = fetch(name, folder / name)
     store = folder / f"{name}-workers"
@@ -175,16 +181,16 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
     apart: list[float] = []
     for seed in range(1, rounds + 1):
         for jobs in (1, 2):
-            shutil.rmtree(store / "attempts", ignore_errors=True)
+            forget(store)
             ways.setdefault(f"--jobs {jobs}", []).append(
                 inject(project, python, store, count=count, jobs=jobs, seed=seed)[0]
             )
-            shutil.rmtree(store / "attempts", ignore_errors=True)
+            forget(store)
             command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--ssr-inject", "--ssr-store", str(store)]
             command += [f"--ssr-python={python}", "--ssr-count", str(count), "--ssr-seed", str(seed)]
             ways.setdefault(f"-n {jobs}", []).append(spent(command, project))
         for other in stores:
-            shutil.rmtree(other / "attempts", ignore_errors=True)
+            forget(other)
         with ThreadPoolExecutor(2) as pool:
             both = [pool.submit(inject, project, python, other, count=count, seed=seed) for other in stores]
         apart.append(2 * ways["--jobs 1"][-1].wall_s / max(b.result()[0].wall_s for b in both))
