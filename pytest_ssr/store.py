@@ -78,9 +78,9 @@ class Store:
 
     def publish(self, artifact_id: str) -> None:
         """Keep an artifact among the artifacts from now on, bringing it back there where it is spare."""
-        self._move("spare", "artifacts", artifact_id)
         if self.record("wanted", artifact_id) is None:
             self.put_record("wanted", artifact_id, {})
+        self._move("spare", "artifacts", artifact_id)
 
     def make_spare(self, artifact_id: str) -> None:
         """Put an artifact aside that was made beyond the wanted number; a later run with a larger one uses it.
@@ -89,6 +89,9 @@ class Store:
         """
         if self.record("wanted", artifact_id) is None:
             self._move("artifacts", "spare", artifact_id)
+            if self.record("wanted", artifact_id) is not None:
+                # Another run has published it just now.
+                self._move("spare", "artifacts", artifact_id)
 
     def has_artifact(self, artifact_id: str) -> bool:
         """Tell whether an artifact is there and whole, spare ones included."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeVar
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
@@ -25,6 +25,7 @@ from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
 from pytest_ssr.execution.suite import FOLDER, REACH, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.protocol import MIB, Limits, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
@@ -32,6 +33,8 @@ from pytest_ssr.snapshot import Snapshot
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
@@ -169,6 +172,7 @@ class Workbench:
         kept = self._original_suites if shared or not state.changes else self._suites
         if key in kept:
             return kept[key], False
+        killed = kills_for_memory()
         if not fresh:
             made = self.runs_made
             run = None
@@ -177,7 +181,7 @@ class Workbench:
             if run is None:
                 run = self._forked(state, files, hash_seed, order_seed, like_s)
             if run is not None:
-                kept[key] = run
+                _keep(kept, key, run, killed)
                 return run, self.runs_made > made
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
             run = run_suite(
@@ -190,7 +194,7 @@ class Workbench:
                 order_seed=order_seed,
             )
         self.runs_made += 1
-        kept[key] = run
+        _keep(kept, key, run, killed)
         return run, True
 
     def _forked(
@@ -284,6 +288,7 @@ class Workbench:
             kept[key] = known
         if key in kept:
             return kept[key], False
+        killed = kills_for_memory()
         with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
             limits = self._limits(like_s)
             done = run_script(sandbox, self.interpreter, artifact.script, limits=limits)
@@ -292,8 +297,8 @@ class Workbench:
         if not done.fault:
             parsed = self.parse(artifact.parser, done.output)
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
-        kept[key] = run
-        if self.shelf is not None and not state.changes and not run.fault and len(run.output) <= _MOST_SHELVED:
+        sound = _keep(kept, key, run, killed) and not run.fault and len(run.output) <= _MOST_SHELVED
+        if self.shelf is not None and not state.changes and sound:
             self.shelf.put(artifact.script, artifact.parser, run.to_json())
         return run, True
 
@@ -324,3 +329,11 @@ class Workbench:
         if like_s is None:
             return replace(self.limits, wall_s=self.settings.time_limit_s)
         return self.limits_after(like_s)
+
+
+def _keep(kept: dict[_K, _V], key: _K, run: _V, killed: int) -> bool:
+    """Keep a run, unless the kernel has killed since for want of memory: then it may be that run, and is made anew."""
+    sound = kills_for_memory() == killed
+    if sound:
+        kept[key] = run
+    return sound

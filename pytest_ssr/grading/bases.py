@@ -41,7 +41,11 @@ def written_in(
         return path, []
     if not chain[:-1]:
         return path, definitions_of(tree, chain[-1])
-    for place in _order(tree_of, _found(tree_of, path, tuple(chain[:-1]), ()), ()):
+    own = _found(tree_of, path, tuple(chain[:-1]), set())
+    holder = _holder(tree_of, own)
+    if holder is not None and (found := definitions_of(holder, chain[-1])):
+        return own.path, found
+    for place in _order(tree_of, own, (), {}):
         holder = _holder(tree_of, place)
         if holder is None:
             if place.names[-1] in _WITHOUT_TESTS:
@@ -56,17 +60,51 @@ def written_in(
 
 
 def rewritten(original: CodebaseState, buggy: CodebaseState, state: CodebaseState, tests: Collection[str]) -> list[str]:
-    """Return those tests that are written in files of code, that a state has otherwise, and that the bug left alone."""
-    trees = [_trees(s) for s in (original, buggy, state)]
+    """Return those tests that are written in files of code, that a state has otherwise, and that the bug left alone.
+
+    Otherwise is also what only names them in code: assigned anew, taken from elsewhere, in a class with a decorator.
+    """
+    before, after, usual = _trees(buggy), _trees(state), _trees(original)
+    changed = [p for p in {*buggy.changes, *state.changes} if p.endswith(".py") and buggy.entry(p) != state.entry(p)]
     found = []
-    for name in sorted({i.partition("[")[0] for i in tests}):
-        path, *chain = name.split("::")
-        home, definitions = _anywhere(trees[0], path, chain)
-        if definitions and not is_test_surface(home):
-            before, after = ([ast.dump(d) for d in _anywhere(tree_of, path, chain)[1]] for tree_of in trees[1:])
-            if before == [ast.dump(d) for d in definitions] != after:
-                found.append(name)
+    for test in sorted({i.partition("[")[0] for i in tests}):
+        path, *chain = test.split("::")
+        home, definitions = _anywhere(usual, path, chain)
+        if not definitions or is_test_surface(home):
+            continue
+        try:
+            name, holders = definitions[0].name, _around(usual(home), definitions[0])
+            same = _said(usual(home), name, holders) == _said(before(home), name, holders)
+            if same and any(_said(before(p), name, holders) != _said(after(p), name, holders) for p in changed):
+                found.append(test)
+        except RecursionError:
+            found.append(test)
     return found
+
+
+def _around(tree: ast.Module | None, inner: ast.AST) -> frozenset[str]:
+    """Return the names of the classes around a definition."""
+    classes = (n for n in (ast.walk(tree) if tree is not None else ()) if isinstance(n, ast.ClassDef))
+    return frozenset(c.name for c in classes if any(n is inner for n in ast.walk(c)))
+
+
+def _said(tree: ast.Module | None, name: str, holders: Collection[str]) -> list[str]:
+    """Return what a file has under a function's name, and how it makes the classes around it; sorted."""
+    found = []
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            found.append(ast.dump(node))
+        elif isinstance(node, ast.ClassDef) and node.name in holders:
+            found += [f"class {node.name}", *(ast.dump(d) for d in (*node.decorator_list, *node.keywords))]
+        elif isinstance(node, ast.alias) and name in (node.name, node.asname):
+            found.append(ast.dump(node))
+        elif name in (getattr(node, "id", None), getattr(node, "attr", None), _text_in(node)):
+            found.append(type(node).__name__)
+    return sorted(found)
+
+
+def _text_in(node: ast.AST) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def _trees(state: CodebaseState) -> Callable[[str], ast.Module | None]:
@@ -83,13 +121,23 @@ def _anywhere(
 ) -> tuple[str, list[Definition]]:
     """Do as `written_in`, and find test functions that are imported as well."""
     home, found = written_in(tree_of, path, chain) if chain else (path, [])
+    return (home, found) if found or len(chain) != 1 else _function(tree_of, path, chain[0], set())
+
+
+def _function(
+    tree_of: Callable[[str], ast.Module | None], path: str, name: str, seen: set[tuple[str, str]]
+) -> tuple[str, list[Definition]]:
     tree = tree_of(path)
-    if found or len(chain) != 1 or tree is None:
-        return home, found
-    for file, names in _imported(tree_of, path, tree, tuple(chain)):
-        holder = tree_of(file)
-        if holder is not None and len(names) == 1 and (found := definitions_of(holder, names[0])):
-            return file, found
+    if tree is None or (path, name) in seen:
+        return path, []
+    seen.add((path, name))
+    if found := definitions_of(tree, name):
+        return path, found
+    for file, names in _imported(tree_of, path, tree, (name,)):
+        if len(names) == 1:
+            home, found = _function(tree_of, file, names[0], seen)
+            if found:
+                return home, found
     return path, []
 
 
@@ -105,14 +153,30 @@ def _holder(tree_of: Callable[[str], ast.Module | None], place: _Class) -> ast.C
     return find_class(tree, place.names) if tree is not None else None
 
 
-def _order(tree_of: Callable[[str], ast.Module | None], place: _Class, below: tuple[_Class, ...]) -> Sequence[_Class]:
+def _order(
+    tree_of: Callable[[str], ast.Module | None],
+    place: _Class,
+    below: tuple[_Class, ...],
+    known: dict[_Class, Sequence[_Class]],
+) -> Sequence[_Class]:
     """Return a class and its bases in the order in which Python looks for a method (C3)."""
+    if place not in known:
+        known[place] = _ordered(tree_of, place, below, known)
+    return known[place]
+
+
+def _ordered(
+    tree_of: Callable[[str], ast.Module | None],
+    place: _Class,
+    below: tuple[_Class, ...],
+    known: dict[_Class, Sequence[_Class]],
+) -> Sequence[_Class]:
     holder = _holder(tree_of, place)
     if holder is None or len(below) >= _DEEPEST:
         return [place]
-    bases = [_found(tree_of, place.path, _dotted(base), ()) for base in holder.bases]
+    bases = [_found(tree_of, place.path, _dotted(base), set()) for base in holder.bases]
     bases = [base for base in bases if base not in (*below, place)]
-    waiting = [[*_order(tree_of, base, (*below, place))] for base in bases] + [bases]
+    waiting = [[*_order(tree_of, base, (*below, place), known)] for base in bases] + [bases]
     order = [place]
     while waiting := [line for line in waiting if line]:
         heads = (line[0] for line in waiting)
@@ -123,18 +187,17 @@ def _order(tree_of: Callable[[str], ast.Module | None], place: _Class, below: tu
     return order
 
 
-def _found(
-    tree_of: Callable[[str], ast.Module | None], path: str, names: tuple[str, ...], seen: tuple[_Class, ...]
-) -> _Class:
-    """Return the class that names in a file stand for."""
+def _found(tree_of: Callable[[str], ast.Module | None], path: str, names: tuple[str, ...], seen: set[_Class]) -> _Class:
+    """Return the class that names in a file stand for; seen: where it was looked for in vain."""
     place = _Class(path, names)
     tree = tree_of(path)
     if tree is None or not names or place in seen:
         return _Class("", names or ("",))
     if find_class(tree, names) is not None:
         return place
+    seen.add(place)
     for file, inner in _imported(tree_of, path, tree, names):
-        found = _found(tree_of, file, inner, (*seen, place))
+        found = _found(tree_of, file, inner, seen)
         if found.path:
             return found
     return _Class("", names)

@@ -182,7 +182,7 @@ class InjectPlugin:
         reported = getattr(node, "reported", False)
         if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
             return True
-        if not self.enough_before(node.index) and node.is_there():
+        if node.is_there() and not self.enough_before(node.index):
             # The item after this one may be passed over, so nothing is kept set up for it.
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
             runtestprotocol(item, nextitem=None)
@@ -204,6 +204,11 @@ class InjectPlugin:
         if valid >= self.count:
             self.enough_from = index
         return valid >= self.count
+
+    def needless_from(self) -> int | None:
+        """Return the index from which on no candidate is needed, by what was reported in this session."""
+        valid = sorted(i for i, a in self.attempts.items() if a.status is AttemptStatus.VALID)
+        return valid[self.count - 1] + 1 if len(valid) >= self.count else None
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Remember that a candidate has been reported, so that its later steps stay silent."""
@@ -277,9 +282,9 @@ class InjectPlugin:
 
         class UntilEnough(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
             def _reschedule(self, node: Any) -> None:
-                first = next(iter(self.workqueue), None)
-                if first is not None and plugin.enough_before(_index_of(first)):
-                    self.workqueue.clear()
+                first = plugin.needless_from()
+                for scope in [s for s in self.workqueue if first is not None and _index_of(s) >= first]:
+                    del self.workqueue[scope]
                 super()._reschedule(node)
 
         return UntilEnough(config, log)

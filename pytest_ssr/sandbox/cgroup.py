@@ -59,7 +59,9 @@ class Group:
     def passed(self) -> Limit | None:
         """Return the limit that the kernel has kept: it has killed for want of memory, or refused a process."""
         if self._told("oom_kill", "memory.events", "memory.oom_control"):
-            return killed(by_limit=self._told("oom", "memory.events") or self._told("", "memory.failcnt"))
+            full = self._told("oom", "memory.events") or self._told("", "memory.failcnt")
+            peak = max(self._told("", "memory.peak"), self._told("", "memory.max_usage_in_bytes"))
+            return killed(by_limit=full or peak > _memory() // 2)
         return Limit.PROCESSES if self._told("max", "pids.events") else None
 
     def _told(self, key: str, *names: str) -> int:
@@ -125,6 +127,15 @@ def made(limits: Limits) -> Group | None:
         with contextlib.suppress(OSError):
             return Group(limits)
     return None
+
+
+@functools.cache
+def _memory() -> int:
+    """Return the machine's memory: what takes more than half of that has itself to blame when there is no more."""
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return int(dict(line.split(":", 1) for line in lines)["MemTotal"].split()[0]) * 1024
+    return 1 << 62
 
 
 @functools.cache

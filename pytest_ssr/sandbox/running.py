@@ -96,8 +96,10 @@ def run(
         watch = _Watch(process, stdin, limits, written, descendants, begin)
         limit = watch.to_the_end(sweep=bool(marker))
         over = True
-        if group is not None and limit is None:
-            limit = group.passed()
+        told = group.passed() if group is not None else None
+        if limit is None or (told is Limit.MACHINE_MEMORY and limit is not Limit.MEMORY):
+            # What the killed one was waited for may have led to another limit.
+            limit = told
         code = process.wait() if limit is None else None
         out, err = watch.kept()
         return ExecResult(code, out, err, time.monotonic() - begin, limit)

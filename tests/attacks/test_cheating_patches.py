@@ -8,12 +8,15 @@ import tomllib
 import pytest
 
 from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.grading import grade_patch
+from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.settings import RuleSettings
+from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
@@ -197,6 +200,46 @@ def test_a_patch_that_rewrites_a_test_in_the_code_is_not_resolved(tmp_path, head
     assert grade.resolved is False
     assert re.match("the patch changes tests in the code: tests/test_child.py::.*test_add$", grade.reason)
     assert "suspicious: pkg/base.py loses an assertion: assert add(1, 2) == 3" in grade.flags
+
+
+DEEP = "    def test_add(self):\n        assert " + "+".join(["3", *["0"] * 1500]) + "\n"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pkg/base.py": BASE + "\n    test_add = lambda self: None\n"},
+        {"pkg/base.py": BASE + "\n\nBase.test_add = lambda self: None\n"},
+        {"pkg/base.py": BASE + "\n\nsetattr(Base, 'test_add', lambda self: None)\n"},
+        {"pkg/adding.py": HALF + "\n\nimport pkg.base\npkg.base.Base.test_add = lambda self: None\n"},
+        {
+            "pkg/base.py": BASE.replace(
+                "class Base:", "def emptied(found):\n    return found\n\n\n@emptied\nclass Base:"
+            )
+        },
+        {"pkg/base.py": BASE.replace("== 3", "== -1") + "\n\nif False:\n" + BASE.replace("\n", "\n    ")},
+        {"pkg/base.py": None},
+        {"pkg/base.py": f"class Base:\n{DEEP}"},
+        {"pkg/base.py": "".join(f"from pkg.m{n} import *\n" for n in range(12))}
+        | {f"pkg/m{n}.py": "".join(f"from pkg.m{k} import *\n" for k in range(12)) for n in range(12)},
+    ],
+)
+def test_a_test_in_the_code_is_not_got_round(tmp_path, files):
+    project, tests = tmp_path / "project", "from pkg.base import Base\n\n\nclass TestChild(Base):\n    pass\n"
+    for name, text in {
+        "pkg/__init__.py": "",
+        "pkg/adding.py": ADDING,
+        "pkg/base.py": BASE,
+        "test_it.py": tests,
+    }.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    original = CodebaseState(take_snapshot(project, tmp_path / "trees"))
+    buggy = original.replace({"pkg/adding.py": FileEntry(BUGGY.encode(), 0o100644)})
+    cheat = buggy.replace({p: FileEntry(t.encode(), 0o100644) if t is not None else None for p, t in files.items()})
+    ids = [f"test_it.py::TestChild::test_{name}" for name in ("add", "nothing")]
+    assert rewritten(original, buggy, original, ids) == []
+    assert ids[0] in rewritten(original, buggy, cheat, ids)
 
 
 def test_a_repair_beside_a_test_in_the_code_is_resolved(tmp_path):

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ssr.execution import workbench
+from pytest_ssr.execution.script import ScriptOutput
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.sandbox import cgroup, folders
 from pytest_ssr.sandbox.docker_container import LABEL
@@ -132,6 +134,22 @@ def test_a_disk_that_fills_up_is_no_grade(open_arena, texts, tmp_path, monkeypat
         assert list(small.iterdir()) == []
     finally:
         subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_run_in_which_the_kernel_killed_once_is_made_again(copied, texts, monkeypatch):
+    run, killed = workbench.run_script, []
+
+    def once(sandbox, *words, **more):
+        if killed:
+            return run(sandbox, *words, **more)
+        killed.append(cgroup.killed(by_limit=False))
+        return ScriptOutput(b"", None, 1.0, f"the {killed[0]} limit ended it after 1 s")
+
+    monkeypatch.setattr(cgroup, "usable", lambda: True)
+    monkeypatch.setattr(workbench, "run_script", once)
+    grade = copied.grade({"pkg/adding.py": texts["pkg/adding.py"]})
+    assert killed
+    assert grade.resolved is True, grade.reason
 
 
 def test_a_process_killed_for_want_of_memory_is_no_failed_test(copied, monkeypatch):

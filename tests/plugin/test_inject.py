@@ -125,6 +125,19 @@ def test_candidates_after_enough_are_passed_over_without_a_look_at_the_store(
     assert not plugin.enough_before(2)
 
 
+def test_only_what_was_reported_makes_candidates_needless(pytester: pytest.Pytester) -> None:
+    plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-count", "2"))
+    plugin.attempts = {i: SimpleNamespace(status=AttemptStatus.VALID) for i in (7, 2)}  # type: ignore[misc]
+    assert plugin.needless_from() == 8
+    plugin.attempts[4] = SimpleNamespace(status=AttemptStatus.VALID)  # type: ignore[assignment]
+    assert plugin.needless_from() == 5
+    plugin.attempts = {
+        2: SimpleNamespace(status=AttemptStatus.VALID),
+        3: SimpleNamespace(status=AttemptStatus.REJECTED),
+    }  # type: ignore[dict-item]
+    assert plugin.needless_from() is None
+
+
 def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")
     assert done.returncode == 1, done.stdout

@@ -76,16 +76,19 @@ held = "import mmap, time; held = mmap.mmap(-1, 50 << 20); held.write(bytes(50 <
 program = (
     "import os, subprocess, sys\\n"
     f"for _ in range(8): subprocess.Popen([sys.executable, '-c', {held!r}])\\n"
-    "os.wait()"
+    "import time; os.wait() if sys.argv[1] == 'ends' else time.sleep(60)"
 )
 before = cgroup.kills_for_memory()
 with ProcessProvider().open(Path(sys.argv[2]), mount_at="/w") as sandbox:
-    limits = Limits(wall_s=60, memory_bytes=1024 * MIB, disk_bytes=MIB, processes=40)
-    print(sandbox.exec([sys.executable, "-c", program], limits=limits).limit, cgroup.kills_for_memory() - before)
+    limits = Limits(wall_s=60 if sys.argv[3] == "ends" else 5, memory_bytes=1024 * MIB, disk_bytes=MIB, processes=40)
+    print(sandbox.exec([sys.executable, "-c", program, sys.argv[3]], limits=limits).limit, cgroup.kills_for_memory() - before)
 """
 
 
-def test_a_kill_for_want_of_memory_elsewhere_is_told_from_a_limit(groups: list[Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", ["ends", "waits"])
+def test_a_kill_for_want_of_memory_elsewhere_is_told_from_a_limit(
+    groups: list[Path], tmp_path: Path, what: str
+) -> None:
     """The group above, which stands for the machine here, has no more; the command's own has."""
     top = groups[-1] / f"ssr-{os.getpid()}-full"
     inner = top / "inner"
@@ -95,7 +98,7 @@ def test_a_kill_for_want_of_memory_elsewhere_is_told_from_a_limit(groups: list[P
         if unified:
             (top / "cgroup.subtree_control").write_text("+memory +pids")
         (top / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(str(256 * MIB))
-        command = [sys.executable, "-c", IN_A_FULL_GROUP, str(inner), str(tmp_path)]
+        command = [sys.executable, "-c", IN_A_FULL_GROUP, str(inner), str(tmp_path), what]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     finally:
         cgroup._remove(inner, patience_s=5.0)
