@@ -61,7 +61,7 @@ def finished(store: Path) -> dict[Path, int]:
     return {p: p.stat().st_mtime_ns for p in store.glob("attempts/*/*.json")}
 
 
-@pytest.mark.parametrize("daemons", ["dockerd", "dockerd|containerd"])
+@pytest.mark.parametrize("daemons", ["dockerd|containerd"])
 def test_an_engine_that_is_killed_costs_what_was_running_and_no_more(made: Path, tmp_path: Path, daemons: str) -> None:
     """One message and status 3; the same command goes on from there, and nothing is left behind."""
     store = tmp_path / "store"
