@@ -147,7 +147,7 @@ def test_a_run_in_which_the_kernel_killed_once_is_made_again(copied, texts, monk
 
     monkeypatch.setattr(cgroup, "usable", lambda: True)
     monkeypatch.setattr(workbench, "run_script", once)
-    grade = copied.grade({"pkg/adding.py": texts["pkg/adding.py"]})
+    grade = copied.grade({"pkg/adding.py": texts["pkg/adding.py"] + "# mended\n"})
     assert killed
     assert grade.resolved is True, grade.reason
 
