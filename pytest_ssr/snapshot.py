@@ -117,6 +117,13 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
     if not any(p.endswith(".py") for p in paths):
         raise ProjectError(f"{project} holds no Python file; run this in the top directory of a Python project")
     try:
+        known = _stamped(project, paths)
+        final = trees / hash_of(known)
+        if _intact(final, known):
+            return Snapshot(final / "tree", known, final.name, project)
+    except OSError as error:
+        raise ProjectError(f"cannot read {error.filename or project}: {error.strerror or error}") from None
+    try:
         trees.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
     except OSError as error:
@@ -129,7 +136,8 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Snapshot:
+def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> dict[str, FileStamp]:
+    """Return what files there are, copying each of them where a place for it is given."""
     files: dict[str, FileStamp] = {}
     total = 0
     for path in paths:
@@ -140,7 +148,13 @@ def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Sn
         if total > MAX_SNAPSHOT_BYTES:
             raise ProjectError(f"{project} holds more than 4 GiB of files; ignore the large ones in .gitignore")
         files[path] = FileStamp(entry.mode, hashlib.sha256(entry.data).hexdigest())
-        write_entry(staging / "tree" / path, entry)
+        if copy is not None:
+            write_entry(copy / path, entry)
+    return files
+
+
+def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Snapshot:
+    files = _stamped(project, paths, staging / "tree")
     tree_hash = hash_of(files)
     final = trees / tree_hash
     manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
