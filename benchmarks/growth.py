@@ -11,6 +11,7 @@ the time of one, divided by that of both. Memory is the proportional set size of
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from projects import fetch
+from projects import fetch, plain
 
 MODULE = """\
 def grow{n}(values, by={n}):
@@ -77,7 +78,8 @@ def spent(command: Sequence[str], folder: Path) -> Spent:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
             peak = max(peak, _memory(process.pid))
-            time.sleep(0.25)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.25)
         wall = time.perf_counter() - begin
         output.seek(0)
         text = output.read()
@@ -132,7 +134,7 @@ def inject(project: Path, python: Path, store: Path, *, count: int, jobs: int = 
 
 
 def tree_row(folder: Path, files: int, tests: int) -> list[str]:
-    project, python, store = make_tree(folder / "tree", files, tests), Path(sys.executable), folder / "store"
+    project, python, store = make_tree(folder / "tree", files, tests), plain(folder), folder / "store"
     shutil.rmtree(store, ignore_errors=True)
     first, _ = inject(project, python, store, count=1)
     second, _ = inject(project, python, store, count=1)

@@ -33,3 +33,13 @@ def fetch(name: str, folder: Path) -> tuple[Path, Path]:
         subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
         (folder / "unpacked").rename(folder / "source")
     return next((folder / "source").iterdir()), python
+
+
+def plain(folder: Path) -> Path:
+    """Return the interpreter of an environment in a folder that holds pytest and nothing else."""
+    python = folder / "plain" / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder / "plain")], check=True)
+        pip = [str(python), "-m", "pip", "install", *_QUIET, "pytest"]
+        subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
+    return python
