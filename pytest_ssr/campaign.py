@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 
 from pytest_ssr.artifact import BugArtifact
@@ -279,7 +280,7 @@ class Campaign:
 def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:
     """The code files that the tests import, inside `sources` where given; raises ProjectError when none is left."""
     imported = set(baseline.sources) - set(baseline.files)
-    code = [p for p in snapshot.code_paths() if p in imported]
+    code = replace(snapshot, allowed=frozenset(imported)).code_paths()
     if not code:
         raise ProjectError(
             f"the tests import no Python file of {snapshot.origin} outside the tests themselves; "

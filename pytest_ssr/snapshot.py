@@ -91,7 +91,7 @@ class Snapshot:
         return tuple(
             p
             for p, s in self.files.items()
-            if s.mode != 0o120000 and is_injectable(p) and (self.allowed is None or p in self.allowed)
+            if (self.allowed is None or p in self.allowed) and s.mode != 0o120000 and is_injectable(p)
         )
 
 
@@ -141,7 +141,7 @@ def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> d
     files: dict[str, FileStamp] = {}
     total = 0
     for path in paths:
-        entry = _read_entry(project / path)
+        entry = _read_entry(f"{project}/{path}")
         if entry is None:
             continue
         total += len(entry.data)
@@ -175,10 +175,11 @@ def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
     if not (directory / _MANIFEST).is_file():
         return False
     for path, stamp in files.items():
-        entry = _read_entry(directory / "tree" / path)
+        place = f"{directory}/tree/{path}"
+        entry = _read_entry(place)
         if entry is None or entry.mode != stamp.mode:
             return False
-        if entry.mode != 0o120000 and (directory / "tree" / path).stat().st_mtime_ns != EPOCH_S * 10**9:
+        if entry.mode != 0o120000 and os.stat(place).st_mtime_ns != EPOCH_S * 10**9:
             return False
         if hashlib.sha256(entry.data).hexdigest() != stamp.sha256:
             return False
@@ -211,16 +212,17 @@ def write_entry(target: Path, entry: FileEntry) -> None:
     target.chmod(0o755 if entry.mode == 0o100755 else 0o644)
 
 
-def _read_entry(path: Path) -> FileEntry | None:
+def _read_entry(path: str | Path) -> FileEntry | None:
     try:
-        info = path.lstat()
+        info = os.lstat(path)
     except OSError:
         return None
     if stat.S_ISLNK(info.st_mode):
-        return FileEntry(os.fsencode(path.readlink()), 0o120000)
+        return FileEntry(os.fsencode(os.readlink(path)), 0o120000)
     if not stat.S_ISREG(info.st_mode):
         return None
-    return FileEntry(path.read_bytes(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
+    with open(path, "rb") as file:
+        return FileEntry(file.read(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
 
 
 def _listed(project: Path) -> Iterator[str]:
