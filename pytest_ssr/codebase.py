@@ -82,6 +82,9 @@ class CodebaseState:
         sandbox = provider.open(self.snapshot.directory, mount_at=str(self.snapshot.origin), readable=readable)
         try:
             for path, entry in self.changes.items():
+                for built in self.snapshot.compiled(path):
+                    # What another file was compiled to: it would tell what this one was.
+                    sandbox.remove(built)
                 if entry is None:
                     sandbox.remove(path)
                 else:

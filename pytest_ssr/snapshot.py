@@ -77,6 +77,16 @@ class Snapshot:
         full = self.directory / path
         return FileEntry(os.readlink(full).encode() if mode == 0o120000 else full.read_bytes(), mode)
 
+    def compiled(self, path: str) -> Sequence[str]:
+        """The compiled files of a source that lie in the copy, relative."""
+        folder, stem = PurePosixPath(path).parent / "__pycache__", PurePosixPath(path).stem
+        place = self.directory / folder
+        if not path.endswith(".py") or not place.is_dir():
+            return ()
+        return tuple(
+            str(folder / n) for n in sorted(os.listdir(place)) if n.startswith(f"{stem}.") and n.endswith(".pyc")
+        )
+
     @property
     def project_name(self) -> str:
         """The name in `pyproject.toml`, else that of the directory."""

@@ -32,6 +32,7 @@ _SURFACE_NAMES = frozenset(
     )
 )
 _SURFACE_PATTERNS = ("test_*.py", "*_test.py", "*.pth", "*.ambr", "*.snap")
+_OLD_COPIES = ("*.orig", "*.rej", "*.swp", "*~")
 _SURFACE_FOLDERS = frozenset(("test", "tests", "__snapshots__", "snapshots"))
 _ASIDE_FOLDERS = frozenset(
     (
@@ -48,6 +49,13 @@ _ASIDE_FOLDERS = frozenset(
         "ci",
     )
 )
+
+
+def is_old_copy(path: str) -> bool:
+    """Tell whether a file is what an editor, a merge or a build has left of others."""
+    parts = PurePosixPath(path).parts
+    built = len(parts) > 2 and parts[0] == "build" and fnmatchcase(parts[1], "lib*")
+    return built or any(fnmatchcase(parts[-1], p) for p in _OLD_COPIES)
 
 
 def is_test_surface(path: str) -> bool:

@@ -100,8 +100,6 @@ def run_suite(
     except SandboxError as error:
         # The tests share the channel with the reporter: what they make of it is no fault of the sandbox.
         return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
-    if done.exit_code in (126, 127) and not raw:
-        _require_start(sandbox, interpreter, env)
     return read_channel(raw, done)
 
 
@@ -151,8 +149,12 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
     return replace(run, status=status, reason=reason)
 
 
-def _require_start(sandbox: Sandbox, interpreter: Interpreter, env: Mapping[str, str]) -> None:
-    """Raise SandboxError when the interpreter cannot be started at all: no tests can be blamed for that."""
+def require_start(sandbox: Sandbox, interpreter: Interpreter) -> None:
+    """Raise SandboxError when the interpreter cannot be started at all: no tests can be blamed for that.
+
+    The sandbox is a fresh one: in that of a run, the tests may have seen to it.
+    """
+    env = run_environment(sandbox, interpreter)
     done = sandbox.exec([str(interpreter.executable), "-I", "-S", "-c", ""], limits=Limits(wall_s=30), env=env)
     if done.exit_code != 0:
         raise SandboxError(f"the interpreter did not start: {_tail(done.stderr)}")

@@ -22,7 +22,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
-from pytest_ssr.execution.suite import FOLDER, REACH, run_suite
+from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.sandbox.cgroup import kills_for_memory
@@ -30,6 +30,7 @@ from pytest_ssr.sandbox.protocol import MIB, Limits, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 
+_NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
@@ -194,8 +195,15 @@ class Workbench:
                 order_seed=order_seed,
             )
         self.runs_made += 1
+        self._require_start(run)
         _keep(kept, key, run, killed)
         return run, True
+
+    def _require_start(self, run: SuiteRun) -> None:
+        """Raise SandboxError where a run tells nothing because no interpreter starts here."""
+        if run.exit_code in _NOT_STARTED and not run.collected:
+            with self.original.open(self.provider, readable=self.interpreter.readable) as sandbox:
+                require_start(sandbox, self.interpreter)
 
     def _forked(
         self,

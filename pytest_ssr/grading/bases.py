@@ -65,7 +65,8 @@ def rewritten(original: CodebaseState, buggy: CodebaseState, state: CodebaseStat
     Otherwise is also what only names them in code: assigned anew, taken from elsewhere, in a class with a decorator.
     """
     before, after, usual = _trees(buggy), _trees(state), _trees(original)
-    changed = [p for p in {*buggy.changes, *state.changes} if p.endswith(".py") and buggy.entry(p) != state.entry(p)]
+    paths = (p for p in {*buggy.changes, *state.changes} if p.endswith(".py"))
+    changed = [p for p in paths if state.entry(p) not in (buggy.entry(p), original.entry(p))]
     found = []
     for test in sorted({i.partition("[")[0] for i in tests}):
         path, *chain = test.split("::")

@@ -64,8 +64,9 @@ class Canaries:
         chance: random.Random,
         *,
         like_s: float | None = None,
+        every: bool = False,
     ) -> None:
-        """Draw the functions to have twins."""
+        """Draw the functions to have twins; every: all of them have."""
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         bases = tests_of(bench.original)
@@ -74,9 +75,10 @@ class Canaries:
         tested = [f for f in garden.functions if f.chain]
         real = [f for f in tested if f.id_of(f.chain[-1]) in wanted]
         self._never = wanted - {f.id_of(f.chain[-1]) for f in real}
-        self._real = _some(garden.once(real), _MOST_FUNCTIONS, chance)
+        most, others_most = (len(tested), len(tested)) if every else (_MOST_FUNCTIONS, _MOST_OTHERS)
+        self._real = _some(garden.once(real), most, chance)
         others = garden.once([f for f in tested if garden.place(f) not in map(garden.place, real)])
-        chosen = [*self._real, *_some(others, _MOST_OTHERS, chance)]
+        chosen = [*self._real, *_some(others, others_most, chance)]
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
 
     def opinion(self, state: CodebaseState, tests: Collection[str]) -> Opinion:

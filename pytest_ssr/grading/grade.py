@@ -27,7 +27,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.folders import require_room
 from pytest_ssr.sandbox.protocol import Limit
-from pytest_ssr.surface import is_test_surface
+from pytest_ssr.surface import is_old_copy, is_test_surface
 
 _TRIES = 2
 _LONG_S, _QUICK = 1.0, 0.02
@@ -66,7 +66,9 @@ def repaired_state(bench: Workbench, artifact: BugArtifact, patch: Patch) -> tup
     dropped = tuple(p for p in patch.paths if p in oracle or is_test_surface(p))
     kept = patch.select([p for p in patch.paths if p not in dropped])
     state = bench.original.apply(artifact.bug).apply(artifact.weaken).apply(kept)
-    return state.restore({p for p in state.changes if p in oracle or is_test_surface(p)}), dropped
+    state = state.restore({p for p in state.changes if p in oracle or is_test_surface(p)})
+    # Solvers are not given these, and a patch may not read in them how its code was.
+    return state.replace({p: None for p in bench.snapshot.files if is_old_copy(p)}), dropped
 
 
 def grade_patch(
@@ -204,7 +206,8 @@ class _Grading:
         chance = random.SystemRandom()
         tests = self._fail_to_pass | self._pass_to_pass
         sets = (self._files, self._fail_to_pass, self._pass_to_pass)
-        opinion = Canaries(self._bench, *sets, chance, like_s=self._like_s).opinion(state, tests)
+        canaries = Canaries(self._bench, *sets, chance, like_s=self._like_s, every=suspicious)
+        opinion = canaries.opinion(state, tests)
         if opinion.forged or opinion.failed:
             why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
             return why, bool(opinion.forged), ()

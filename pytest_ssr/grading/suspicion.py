@@ -6,6 +6,7 @@ A finding names the line. It is no verdict: it calls for a second opinion, and i
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
@@ -14,7 +15,10 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.quiet import recorded_warnings
 
 _MODULES = frozenset(
-    ("_pytest", "atexit", "builtins", "ctypes", "gc", "importlib", "inspect", "pluggy", "pytest", "signal", "unittest")
+    (
+        *("_pytest", "atexit", "builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "pkgutil"),
+        *("pluggy", "pytest", "runpy", "signal", "unittest", "zipimport"),
+    )
 )
 _DOTTED = frozenset(
     (
@@ -47,9 +51,14 @@ _CHANGING = frozenset(
         *("time.ctime", "time.gmtime", "time.localtime", "time.monotonic", "time.monotonic_ns", "time.perf_counter"),
         *("time.process_time", "time.strftime", "time.time", "time.time_ns"),
         *("gc.get_objects", "gc.get_referrers", "inspect.currentframe", "inspect.stack", "sys._getframe"),
-        *("sys.setprofile", "sys.settrace"),
+        *("os.environ", "os.getenv", "os.stat", "sys.argv", "sys.modules", "sys.setprofile", "sys.settrace"),
+        *("traceback.extract_stack", "traceback.format_stack", "traceback.print_stack", "traceback.walk_stack"),
     )
 )
+_TELLING = frozenset(("f_back", "f_code", "gi_frame", "st_atime", "st_ctime", "st_mtime", "tb_frame"))
+_TELLING |= {"st_atime_ns", "st_ctime_ns", "st_mtime_ns"}
+_SYSTEM = ("/proc/", "/sys/", "/dev/urandom", "/dev/random")
+_REACHES = re.compile(r"\b_?pytest\b|__pycache__|\.pyc\b")
 _SMALL, _LARGE, _MOST_BYTES = 2, 10**300, 500_000
 _MOST = 20
 
@@ -97,14 +106,23 @@ def unfit_sources(before: CodebaseState, after: CodebaseState) -> tuple[str, ...
 
 
 def _changing(tree: ast.Module | None) -> Iterator[str]:
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
+    nodes = list(ast.walk(tree)) if tree is not None else []
+    aliases = [a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
+    names_of = {a.asname: a.name.rpartition(".")[2] for a in aliases if a.asname}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr in _TELLING:
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(_SYSTEM):
+            yield node.value
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute):
             holder = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
+            holder = names_of.get(holder, holder)
             name = f"{holder}.{node.attr}"
             if name in _CHANGING or holder in _CHANGING_MODULES:
                 yield name
         elif isinstance(node, ast.Import):
-            yield from (a.name for a in node.names if a.name.partition(".")[0] in _TESTING)
+            unfit = _TESTING | _CHANGING_MODULES
+            yield from (a.name for a in node.names if a.name.partition(".")[0] in unfit)
         elif isinstance(node, ast.ImportFrom):
             top = (node.module or "").partition(".")[0] if not node.level else ""
             names = (f"{node.module}.{a.name}" for a in node.names)
@@ -148,6 +166,8 @@ def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int
             dotted = f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
             if dotted in _DOTTED or node.attr in _ATTRIBUTES:
                 yield node.lineno, f"uses {dotted if dotted in _DOTTED else node.attr}"
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _REACHES.search(node.value):
+            yield node.lineno, f"names {node.value!r:.60}"
         elif isinstance(node, ast.Name) and node.id in _ATTRIBUTES:
             yield node.lineno, f"uses {node.id}"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import math
 import random
 import string
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -92,7 +93,7 @@ class Values:
         for place, name in enumerate(self._names):
             if name in first and first[name] == second.get(name):
                 self._known[place] = first[name]
-        self._telling = frozenset(p for p, v in self._known.items() if wrong.get(self._names[p]) != v)
+        self._telling = frozenset(p for p, v in self._known.items() if not _alike(wrong.get(self._names[p]), v))
         told = {places[p] for p in self._telling if _values_in(self._known[p]) != _values_in(wrong.get(self._names[p]))}
         self.untold = tuple(i for i in self.untold if names.get(i) not in told)
 
@@ -101,7 +102,7 @@ class Values:
         if not self._telling:
             return Answer(untold=self.untold)
         written = self._written(state, 0)
-        right = {p: written.get(self._names[p]) == self._known[p] for p in self._telling}
+        right = {p: _alike(written.get(self._names[p]), self._known[p]) for p in self._telling}
         for place in sorted(p for p, same in right.items() if not same and not self._varied[p]):
             # What the test itself compares has to be what it is on the original.
             mine, theirs = written.get(self._names[place], []), self._known[place]
@@ -148,6 +149,18 @@ def _plain(text: str) -> object:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         return None
+
+
+def _alike(one: object, other: object) -> bool:
+    """Compare values; numbers that are not whole may differ as the same sum does in another order."""
+    if isinstance(one, list | tuple) and type(one) is type(other):
+        assert isinstance(other, list | tuple)
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_alike(v, other[k]) for k, v in one.items())
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+    return one == other
 
 
 def _values_in(records: Sequence[object] | None) -> list[object]:
@@ -225,8 +238,11 @@ class _Asking(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> ast.Expr:
         """Write what is compared."""
         test = node.test
-        compared = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
-        return self.record([v for v in compared if not isinstance(v, ast.Constant)] or [test])
+        if isinstance(test, ast.Compare) and all(isinstance(o, ast.Eq | ast.Is) for o in test.ops):
+            compared = [test.left, *test.comparators]
+            return self.record([v for v in compared if not isinstance(v, ast.Constant)] or [test])
+        # The test leaves open what the value is: only whether it holds is the same for every repair.
+        return self.record([ast.UnaryOp(ast.Not(), ast.UnaryOp(ast.Not(), test))])
 
     def visit_Expr(self, node: ast.Expr) -> ast.Expr:
         """Likewise for the methods of unittest, and for functions that look like assertions by their name."""

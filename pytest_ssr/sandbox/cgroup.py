@@ -12,6 +12,7 @@ import contextlib
 import functools
 import itertools
 import os
+import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 _TOP, _OWN = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _PREFIX = "ssr-"
 HERE = "\0groups"
+_MOST_KILLS = 50
 _SLACK_BYTES, _SLACK_PROCESSES = 64 * MIB, 64
 _JOIN = 'for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done; exec "$@"'
 _numbers = itertools.count()
@@ -64,6 +66,20 @@ class Group:
             return killed(by_limit=full or peak > _memory() // 2)
         return Limit.PROCESSES if self._told("max", "pids.events") else None
 
+    def _kill(self) -> None:
+        """End what has left its parents and its environment behind, and can be known by the group alone."""
+        for _ in range(_MOST_KILLS):
+            left: set[int] = set()
+            for folder in self._folders:
+                with contextlib.suppress(OSError, ValueError):
+                    left |= {int(word) for word in (folder / "cgroup.procs").read_text().split()}
+            if not left - {0, os.getpid()}:
+                return
+            for pid in left - {0, os.getpid()}:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.002)
+
     def _told(self, key: str, *names: str) -> int:
         for path in (folder / name for folder in self._folders for name in names):
             with contextlib.suppress(OSError, ValueError):
@@ -73,7 +89,8 @@ class Group:
         return 0
 
     def remove(self) -> None:
-        """Remove it, at once or, as the dead may take a moment to leave it, before the next is made."""
+        """Kill what is left in it, and remove it: at once or, as the dead take a moment, before the next is made."""
+        self._kill()
         _leaving.extend(self._folders)
         self._folders = []
         sweep()
@@ -131,11 +148,21 @@ def made(limits: Limits) -> Group | None:
 
 @functools.cache
 def _memory() -> int:
-    """Return the machine's memory: what takes more than half of that has itself to blame when there is no more."""
+    """Return the memory there is for us: what takes more than half of that has itself to blame when there is no more.
+
+    The machine's, or what a group above ours may take, where that is less.
+    """
+    found = [1 << 62]
     with contextlib.suppress(OSError, ValueError, KeyError):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        return int(dict(line.split(":", 1) for line in lines)["MemTotal"].split()[0]) * 1024
-    return 1 << 62
+        found.append(int(dict(line.split(":", 1) for line in lines)["MemTotal"].split()[0]) * 1024)
+    with contextlib.suppress(OSError):
+        for folder in _places():
+            for above in (folder, *folder.parents):
+                for name in ("memory.max", "memory.limit_in_bytes"):
+                    with contextlib.suppress(OSError, ValueError):
+                        found.append(int((above / name).read_text()))
+    return min(found)
 
 
 @functools.cache
