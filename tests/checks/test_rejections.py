@@ -237,7 +237,7 @@ def test_original_repeats_a_test_keyed_on_the_source(open_bench, texts, without)
 @pytest.mark.parametrize(
     ("condition", "words"),
     [
-        ("os.environ['PYTHONHASHSEED'] == '0'", "buggy, run again, differs in"),
+        ("getattr(os, 'environ')['PYTHONHASHSEED'] == '0'", "buggy, run again, differs in"),
         ("open(__file__).read().count('a comment') == 1", "buggy with a comment added, run again, differs in"),
     ],
 )

@@ -72,10 +72,11 @@ from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import MIB, Limits
 
 (Path(sys.argv[1]) / "cgroup.procs").write_text("0")
-held = "import mmap, time; held = mmap.mmap(-1, 50 << 20); held.write(bytes(50 << 20)); time.sleep(60)"
+held = "import mmap, time; open('/proc/self/oom_score_adj', 'w').write('1000'); held = mmap.mmap(-1, 50 << 20); "
+held += "held.write(bytes(50 << 20)); time.sleep(60)"
 program = (
     "import os, subprocess, sys\\n"
-    f"for _ in range(8): subprocess.Popen([sys.executable, '-c', {held!r}])\\n"
+    f"for _ in range(2): subprocess.Popen([sys.executable, '-c', {held!r}])\\n"
     "import time; os.wait() if sys.argv[1] == 'ends' else time.sleep(60)"
 )
 before = cgroup.kills_for_memory()
@@ -85,22 +86,46 @@ with ProcessProvider().open(Path(sys.argv[2]), mount_at="/w") as sandbox:
 """
 
 
+HOG = """\
+import mmap, sys, time
+from pathlib import Path
+
+(Path(sys.argv[1]) / "cgroup.procs").write_text("0")
+held = mmap.mmap(-1, 180 << 20)
+held.write(bytes(180 << 20))
+print("held", flush=True)
+time.sleep(100)
+"""
+
+
 @pytest.mark.parametrize("what", ["ends", "waits"])
 def test_a_kill_for_want_of_memory_elsewhere_is_told_from_a_limit(
     groups: list[Path], tmp_path: Path, what: str
 ) -> None:
-    """The group above, which stands for the machine here, has no more; the command's own has."""
+    """The group above, which stands for the machine here, has no more, as others have taken it; the command's own has.
+
+    A command that takes more than half of what there is has itself to blame.
+    """
     top = groups[-1] / f"ssr-{os.getpid()}-full"
-    inner = top / "inner"
+    inner, other = top / "inner", top / "other"
+    hog: subprocess.Popen[bytes] | None = None
     unified = (Path("/sys/fs/cgroup") / "cgroup.controllers").exists()
     inner.mkdir(parents=True)
     try:
         if unified:
             (top / "cgroup.subtree_control").write_text("+memory +pids")
         (top / ("memory.max" if unified else "memory.limit_in_bytes")).write_text(str(256 * MIB))
+        other.mkdir()
+        hog = subprocess.Popen([sys.executable, "-c", HOG, str(other)], stdout=subprocess.PIPE)
+        assert hog.stdout is not None
+        assert hog.stdout.readline() == b"held\n"
         command = [sys.executable, "-c", IN_A_FULL_GROUP, str(inner), str(tmp_path), what]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     finally:
+        if hog is not None:
+            hog.kill()
+            hog.communicate()
+        cgroup._remove(other, patience_s=5.0)
         cgroup._remove(inner, patience_s=5.0)
         cgroup._remove(top, patience_s=5.0)
     assert done.stdout == "machine's memory 1\n", done.stderr
