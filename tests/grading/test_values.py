@@ -151,3 +151,71 @@ def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path) -> None:
     assert values.answer(bench.original).forged == ""
     # Each of four runs may take five seconds and five times as long as the tests take.
     assert time.monotonic() - begin < 60
+
+
+LOOSE = """\
+import math
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def refuse(n):
+    raise ValueError(f"negative number: {n}")
+
+
+def find(text, word):
+    return text.count(word)
+"""
+LOOSE_TESTS = """\
+import pytest
+
+from loose import find, mean, refuse
+
+
+def test_mean():
+    assert mean([0.1, 0.2, 0.3]) == pytest.approx(0.2)
+
+
+def test_refuse():
+    with pytest.raises(ValueError) as caught:
+        refuse(-1)
+    assert "negative" in str(caught.value)
+
+
+def test_find():
+    assert find("a b a", "a")
+"""
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "repaired"),
+    [
+        ("sum(values) / len", "sum(values) * len", "math.fsum(values) / len"),
+        ('f"negative number: {n}"', "str(n)", 'f"{n} is negative"'),
+        ("text.count(word)", "0", "word in text"),
+    ],
+)
+def test_a_repair_need_not_be_closer_to_the_original_than_the_tests_ask(
+    tmp_path: Path, right: str, wrong: str, repaired: str
+) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "loose.py").write_text(LOOSE)
+    (tmp_path / "project" / "test_loose.py").write_text(LOOSE_TESTS)
+    loose = open_workbench(
+        tmp_path / "project",
+        Store(tmp_path / "s"),
+        settings=RuleSettings(),
+        sandbox="process",
+        python=Path(sys.executable),
+    )
+    assert LOOSE.count(right) == 1
+
+    def changed(text: str) -> CodebaseState:
+        return loose.original.replace({"loose.py": FileEntry(LOOSE.replace(right, text).encode())})
+
+    failing = [f"test_loose.py::test_{name}" for name in ("mean", "refuse", "find")]
+    asked = Values(loose, changed(wrong), ["test_loose.py"], failing, random.Random(1))
+    assert asked.answer(changed(repaired)).forged == ""
+    assert asked.answer(changed(wrong)).forged.startswith("in test_loose.py::test_")
