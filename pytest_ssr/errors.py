@@ -5,6 +5,8 @@ SsrError
 ├── ArtifactError       an artifact directory or a diff cannot be read at all
 ├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
 │   └── SandboxUnavailableError
+├── ModelError          a model or its server failed; never what a model said
+│   └── ContextError    what has to be sent is longer than the model takes
 ├── StoreError          the store cannot be read or written
 │   └── StoreWriteError a full disk, a read-only place; a run can go on once that is mended
 ├── SettingsError       an option has a value that makes no sense
@@ -30,6 +32,20 @@ class SandboxError(SsrError):
 
 class SandboxUnavailableError(SandboxError):
     """The chosen sandbox does not work on this machine."""
+
+
+class ModelError(SsrError):
+    """A model gave no reply: an infrastructure fault, never a verdict about what it did before."""
+
+    def __init__(self, message: str, *, retry: bool = False, wait_s: float = 0.0) -> None:
+        """retry: the same request may be answered later, after `wait_s` seconds where the server says so."""
+        super().__init__(message)
+        self.retry = retry
+        self.wait_s = wait_s
+
+
+class ContextError(ModelError):
+    """A prompt does not fit into what the model takes, and nothing more can be left out."""
 
 
 class StoreError(SsrError):

@@ -107,8 +107,8 @@ def artifact_info(
     return {
         "schema_version": SCHEMA_VERSION,
         "id": verdict.artifact_id,
-        "parent": None,
-        "order": 1,
+        "parent": candidate.parent or None,
+        "order": candidate.order,
         "repository": repository,
         "tree_hash": verdict.tree_hash,
         "injector": {

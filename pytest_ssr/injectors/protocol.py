@@ -26,6 +26,13 @@ class Candidate:
     """Qualified name of the function or class changed (`Parser.parse`), or `<module>`."""
     detail: str = ""
     """A few words: what became what."""
+    parent: str = ""
+    """The artifact whose failed repair this is; empty for a bug of its own."""
+
+    @property
+    def order(self) -> int:
+        """1; 2 for a failed repair on top of another bug."""
+        return 2 if self.parent else 1
 
 
 class SourceTree(Protocol):

@@ -1,0 +1,191 @@
+"""The loop: what happened so far in, a reply of the model, its actions done, what came of them back to the model.
+
+It always ends, and with a reason; whatever happens, the trajectory is there. A model that gives no reply and a sandbox
+that breaks are faults of ours: such a rollout is aborted and gets no grade.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from harness.agents.actions import FormatError, actions_of
+from harness.agents.context import ContextWindow, Window, elided
+from harness.agents.desk import Desk
+from harness.agents.limits import RolloutLimits
+from harness.agents.tools.protocol import Observation, Tool, problem, schema_of
+from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
+from harness.models.protocol import Model
+from harness.models.spending import BudgetSpentError
+from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory
+from pytest_ssr.errors import ContextError, ModelError, SandboxError
+
+_MOST_TIGHTENINGS = 6
+
+
+class EndOfRollout(Exception):  # noqa: N818 - it is no error
+    """Ends a rollout with a reason."""
+
+    def __init__(self, reason: ExitReason, detail: str = "", result: dict[str, object] | None = None) -> None:
+        super().__init__(detail)
+        self.reason, self.detail, self.result = reason, detail, result
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A model with tools."""
+
+    model: Model
+    tools: Sequence[Tool]
+    limits: RolloutLimits = RolloutLimits()
+    sampling: Sampling = Sampling()
+    observe_as: str = TOOL
+    """The role of observations on actions that were written as text: `tool`, or `user` for servers that refuse it."""
+    window: Window | None = None
+    """What decides about what is sent; by default a `ContextWindow` that fits the model."""
+    clock: Callable[[], float] = time.monotonic
+
+    def run(self, system: str, task: str, desk: Desk, journal: Journal) -> Trajectory:
+        """Let the model work until it submits or a limit ends it.
+
+        Ctrl-C and faults of our own close the record, too, and are raised again.
+        """
+        try:
+            _Rollout(self, desk, journal).go(system, task)
+        except EndOfRollout as end:
+            return journal.end(end.reason, end.detail, end.result)
+        except ContextError as error:
+            return journal.end(ExitReason.CONTEXT, str(error))
+        except BudgetSpentError as error:
+            journal.end(ExitReason.MODEL, str(error))
+            raise
+        except ModelError as error:
+            return journal.end(ExitReason.MODEL, str(error))
+        except SandboxError as error:
+            return journal.end(ExitReason.INFRA, str(error))
+        except BaseException as error:
+            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+            raise
+        raise AssertionError("a rollout ends with a reason")
+
+
+class _Rollout:
+    def __init__(self, agent: Agent, desk: Desk, journal: Journal) -> None:
+        self._agent, self._journal = agent, journal
+        self._desk = replace(desk, limits=replace(desk.limits, wall_s=agent.limits.command_s))
+        self._tools = {tool.name: tool for tool in agent.tools}
+        self._schemas = [schema_of(tool) for tool in agent.tools]
+        self._window = agent.window or ContextWindow(
+            agent.model.context_tokens - agent.sampling.max_tokens,
+            lambda m: agent.model.count(m, tools=self._schemas),
+        )
+        self._begin = agent.clock()
+        self._malformed = 0
+        self._last: tuple[object, ...] = ()
+        self._same = 0
+
+    def go(self, system: str, task: str) -> None:
+        """Take turns until something ends it."""
+        self._journal.message(Message(SYSTEM, system))
+        self._journal.message(Message(USER, task))
+        while True:
+            self._require_within_limits()
+            reply = self._reply()
+            number = len(self._journal.trajectory.calls) - 1
+            try:
+                actions = actions_of(reply.message, self._tools, number=number)
+            except FormatError as error:
+                self._take_malformed(str(error), reply, number)
+                continue
+            for action in actions:
+                self._act(action, number, native=bool(reply.message.tool_calls))
+
+    def _require_within_limits(self) -> None:
+        limits, done = self._agent.limits, self._journal.trajectory
+        usage = done.usage
+        if len(done.calls) >= limits.steps:
+            raise EndOfRollout(ExitReason.STEP_LIMIT, f"{limits.steps} replies")
+        if self._left_s() <= 0:
+            raise EndOfRollout(ExitReason.TIME_LIMIT, f"{limits.wall_s:g} s")
+        if usage.prompt_tokens + usage.completion_tokens >= limits.tokens:
+            raise EndOfRollout(ExitReason.TOKEN_LIMIT, f"{limits.tokens} tokens")
+        if done.cost_usd >= limits.usd:
+            raise EndOfRollout(ExitReason.COST_LIMIT, f"{limits.usd:g} USD")
+
+    def _left_s(self) -> float:
+        return self._agent.limits.wall_s - (self._agent.clock() - self._begin)
+
+    def _reply(self) -> Reply:
+        """Ask the model, with less of the past where its server counts more tokens than we do."""
+        journal, model = self._journal, self._agent.model
+        number = len(journal.trajectory.calls)
+        seed = self._agent.sampling.seed
+        sampling = replace(self._agent.sampling, seed=None if seed is None else seed + number)
+        for tightened in range(_MOST_TIGHTENINGS):
+            prompt = self._window.prompt(journal.trajectory.messages)
+            try:
+                reply = model.reply(prompt.messages, tools=self._schemas, sampling=sampling)
+                break
+            except ContextError:
+                if tightened == _MOST_TIGHTENINGS - 1:
+                    raise
+                self._window.tighten()
+        place = journal.message(replace(reply.message, role=ASSISTANT))
+        sampled = getattr(model, "samples", True)
+        journal.call(ModelCall.of(number, prompt.sent, place, reply, trainable=sampled))
+        return reply
+
+    def _take_malformed(self, why: str, reply: Reply, number: int) -> None:
+        if reply.finish_reason == "length":
+            why = f"the reply was cut off after {self._agent.sampling.max_tokens} tokens; be shorter"
+        self._malformed += 1
+        place = self._journal.message(Message(USER, why))
+        self._journal.step(Step(len(self._journal.trajectory.steps), number, "format-error", observation_index=place))
+        if self._malformed >= self._agent.limits.format_errors:
+            raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} replies in a row called no tool")
+
+    def _act(self, action: ToolCall, number: int, *, native: bool) -> None:
+        found = self._used(action)
+        text, gone = elided(found.text, self._agent.limits.output_chars)
+        role = TOOL if native else self._agent.observe_as
+        place = self._journal.message(Message(role, text, tool_call_id=action.id if role == TOOL else ""))
+        known = action.name in self._tools and not action.fault
+        step = Step(
+            id=len(self._journal.trajectory.steps),
+            call=number,
+            kind="submit" if found.done else "tool" if known else "format-error",
+            tool=action.name,
+            arguments=action.arguments,
+            observation_index=place,
+            exit_code=found.exit_code,
+            limit=found.limit,
+            seconds=round(found.seconds, 3),
+            elided_chars=gone + found.elided_chars,
+        )
+        self._journal.step(step)
+        if found.done:
+            raise EndOfRollout(ExitReason.SUBMITTED, "", dict(found.result))
+        self._watch(action, text, known=known)
+
+    def _used(self, action: ToolCall) -> Observation:
+        tool = self._tools.get(action.name)
+        if tool is None:
+            return Observation(f"there is no tool {action.name!r}; there are {', '.join(self._tools)}", 1)
+        if why := action.fault or problem(tool, action.arguments):
+            return Observation(why, 1)
+        left = max(1.0, min(self._agent.limits.command_s, self._left_s()))
+        self._desk.limits = replace(self._desk.limits, wall_s=left)
+        return tool.use(action.arguments, self._desk)
+
+    def _watch(self, action: ToolCall, text: str, *, known: bool) -> None:
+        """End a rollout that gets nowhere: calls of nothing, or the same call over and over with the same result."""
+        limits = self._agent.limits
+        self._malformed = 0 if known else self._malformed + 1
+        if self._malformed >= limits.format_errors:
+            raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} calls in a row could not be used")
+        this = (action.name, action.raw, text)
+        self._same = self._same + 1 if this == self._last else 1
+        self._last = this
+        if self._same >= limits.repeats:
+            raise EndOfRollout(ExitReason.LOOP, f"{action.name} was called {self._same} times with the same result")

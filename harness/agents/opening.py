@@ -1,0 +1,37 @@
+"""A desk for an agent: a sandbox on a tree, with the project's interpreter first on the PATH and git usable."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from harness.agents.desk import Desk
+from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.suite import provide_interpreter, run_environment
+from pytest_ssr.sandbox.protocol import Limits, SandboxProvider
+
+_VARIABLES = {
+    "PAGER": "cat",
+    "GIT_PAGER": "cat",
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_CONFIG_COUNT": "1",
+    "GIT_CONFIG_KEY_0": "safe.directory",
+    "GIT_CONFIG_VALUE_0": "*",
+    "TERM": "dumb",
+}
+_NOT_THEIRS = ("PYTHONHASHSEED",)
+
+
+@contextlib.contextmanager
+def open_desk(
+    provider: SandboxProvider, interpreter: Interpreter, tree: Path, *, shown_at: Path, limits: Limits | None = None
+) -> Iterator[Desk]:
+    """Open a sandbox on a tree nobody changes, shown where the project lies on this machine."""
+    with provider.open(tree, mount_at=str(shown_at), readable=interpreter.readable) as sandbox:
+        provide_interpreter(sandbox, interpreter)
+        env = {**run_environment(sandbox, interpreter), **_VARIABLES}
+        for name in _NOT_THEIRS:
+            env.pop(name, None)
+        yield Desk(sandbox, replace(limits or Limits(), wall_s=180.0), env)

@@ -1,0 +1,111 @@
+"""A judge that scores the steps of a rollout, and how the scores join the outcome.
+
+Each step is asked about m times; the last boxed value of a vote counts, and the mean of the votes that hold one is the
+step's score. Scores carry the step's own number, so a reply that called no tool, which is a step too, moves none of
+the others. The reward is outcome + coefficient * mean score.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from harness.agents.context import elided
+from harness.agents.prompts import prompt
+from harness.messages import USER, Message, Sampling
+from harness.models.protocol import Model
+from harness.trajectory import Step, Trajectory
+from pytest_ssr.errors import SettingsError
+
+_BOXED = re.compile(r"\\boxed\{\s*([+-]?\d+(?:\.\d+)?)\s*\}")
+_BEFORE, _SHORT, _LONG, _TASK = 8, 1000, 4000, 8000
+
+
+@dataclass(frozen=True, slots=True)
+class StepScore:
+    """What the judge makes of one step."""
+
+    step: int
+    """The step's id."""
+    score: float | None
+    """Mean of the votes, -1 to 1; None where no vote could be read."""
+    votes: tuple[float | None, ...]
+    """Each vote; None: it holds no value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessReward:
+    """Scores steps with a model."""
+
+    model: Model
+    votes: int = 3
+    coefficient: float = 1.0
+    sampling: Sampling = Sampling(max_tokens=1024)
+
+    def __post_init__(self) -> None:
+        """Refuse no votes at all; raises SettingsError."""
+        if self.votes < 1:
+            raise SettingsError(f"the judge needs at least 1 vote, not {self.votes}")
+
+    def scores(self, rollout: Trajectory) -> list[StepScore]:
+        """Return the score of every step but the hand-in; raises ModelError where the judge gives no reply."""
+        model = self.model.session(f"judge-{rollout.rollout_id}")
+        base = int(rollout.provenance.get("seed", 0)) * 1000
+        found = []
+        for step in rollout.steps:
+            if step.kind == "submit":
+                continue
+            question = [Message(USER, question_about(rollout, step))]
+            votes = []
+            for vote in range(self.votes):
+                seed = (base + step.id * self.votes + vote) & 0x7FFFFFFF
+                sampling = Sampling(self.sampling.temperature, self.sampling.top_p, self.sampling.max_tokens, seed)
+                votes.append(boxed(model.reply(question, tools=(), sampling=sampling).message.content))
+            valid = [v for v in votes if v is not None]
+            found.append(StepScore(step.id, fmean(valid) if valid else None, tuple(votes)))
+        return found
+
+    def combined(self, outcome: float | None, scores: Sequence[StepScore]) -> float | None:
+        """Return the reward of a rollout; None without an outcome, the outcome alone without a score."""
+        if outcome is None:
+            return None
+        known = [s.score for s in scores if s.score is not None]
+        return outcome + self.coefficient * fmean(known) if known else outcome
+
+
+def boxed(text: str) -> float | None:
+    r"""Return the last value in `\boxed{}`, cut to -1 to 1; None without one."""
+    values = _BOXED.findall(text)
+    return max(-1.0, min(1.0, float(values[-1]))) if values else None
+
+
+def question_about(rollout: Trajectory, step: Step) -> str:
+    """Return what the judge is asked about a step: the task, the steps before it, the step, what came of it."""
+    before = [s for s in rollout.steps if s.id < step.id][-_BEFORE:]
+    shown = "\n\n".join(f"step {s.id}: {_said(rollout, s, _SHORT)}" for s in before) or "none"
+    outcome = _observed(rollout, step)
+    task = rollout.messages[1].content if len(rollout.messages) > 1 else ""
+    return prompt(
+        "judge",
+        task=elided(task, _TASK)[0],
+        before=shown,
+        step=_said(rollout, step, _LONG),
+        outcome=elided(outcome, _LONG)[0],
+    )
+
+
+def _said(rollout: Trajectory, step: Step, most: int) -> str:
+    """Return what the model wrote, and what it called."""
+    call = next((c for c in rollout.calls if c.i == step.call), None)
+    text = rollout.messages[call.assistant_index].content if call is not None else ""
+    arguments: Mapping[str, object] = step.arguments
+    called = f"{step.tool}({', '.join(f'{k}={v!r}' for k, v in arguments.items())})" if step.tool else "no tool called"
+    return elided(f"{text}\n{called}".strip(), most)[0]
+
+
+def _observed(rollout: Trajectory, step: Step) -> str:
+    if not 0 <= step.observation_index < len(rollout.messages):
+        return ""
+    return rollout.messages[step.observation_index].content

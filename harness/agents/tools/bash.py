@@ -1,0 +1,39 @@
+"""The tool `bash`: one command in a new shell, in the folder where the last one ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from harness.agents.desk import Desk
+from harness.agents.tools.protocol import Observation
+
+
+class Bash:
+    """Runs commands."""
+
+    name = "bash"
+    description = (
+        "Run a command in bash. Each one has a new shell that starts in the folder where the last one ended; "
+        "variables are not kept. There is no network and no terminal: nothing can be asked."
+    )
+    parameters: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"command": {"type": "string", "description": "the command, of one or many lines"}},
+        "required": ["command"],
+    }
+
+    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
+        """Run it; output and errors are shown together with the exit status."""
+        command = arguments["command"]
+        if "\0" in command or (not command.isprintable() and any(0xD800 <= ord(c) < 0xE000 for c in command)):
+            return Observation("a command holds no NUL and no half of a character", 1)
+        done = desk.shell(command)
+        text = (done.stdout + done.stderr).decode("utf-8", "replace")
+        if done.limit is not None:
+            limit = f"{done.limit} ({desk.limits.wall_s:g} s)" if done.limit == "wall time" else str(done.limit)
+            ending = f"[ended: it passed the limit on {limit}]"
+        else:
+            ending = f"[exit status {done.exit_code}]"
+        separator = "" if not text or text.endswith("\n") else "\n"
+        return Observation(f"{text}{separator}{ending}", done.exit_code, str(done.limit or ""), done.seconds)

@@ -1,0 +1,75 @@
+"""The seam for tools: arguments in, an observation out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from harness.agents.desk import Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What a tool has to say."""
+
+    text: str
+    """What the model is shown, before it is elided."""
+    exit_code: int | None = None
+    """Of a command."""
+    limit: str = ""
+    """The limit that ended it."""
+    seconds: float = 0.0
+    elided_chars: int = 0
+    """Characters that are left out of the text already."""
+    done: bool = False
+    """The rollout ends with this."""
+    result: Mapping[str, Any] = field(default_factory=dict)
+    """What came out of the rollout, where it ends."""
+
+
+class Tool(Protocol):
+    """Something that an agent can use."""
+
+    name: str
+    """What it is called by."""
+    description: str
+    """For the model."""
+    parameters: Mapping[str, Any]
+    """JSON schema of its arguments."""
+
+    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
+        """Use it; a mistake of the model is an observation. Raises SandboxError when the sandbox breaks."""
+
+
+def schema_of(tool: Tool) -> dict[str, Any]:
+    """Return a tool as the OpenAI protocol describes it."""
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
+    }
+
+
+def problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    """Return what is wrong with arguments by the tool's schema, or an empty text: missing, unknown, of another type."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "string": (str,),
+        "integer": (int,),
+        "boolean": (bool,),
+        "array": (list,),
+        "number": (int, float),
+        "object": (dict,),
+    }
+    properties = tool.parameters.get("properties", {})
+    for name in tool.parameters.get("required", ()):
+        if name not in arguments:
+            return f"the argument {name!r} is missing"
+    for name, value in arguments.items():
+        if name not in properties:
+            return f"there is no argument {name!r}; there are {', '.join(properties) or 'none'}"
+        wanted = properties[name].get("type", "")
+        if wanted in kinds and (not isinstance(value, kinds[wanted]) or (wanted == "integer" and value is True)):
+            return f"the argument {name!r} must be of type {wanted}"
+        if "enum" in properties[name] and value not in properties[name]["enum"]:
+            return f"the argument {name!r} must be one of {', '.join(properties[name]['enum'])}"
+    return ""

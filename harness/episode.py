@@ -1,0 +1,99 @@
+"""One artifact, its verdict, the attempts at it, the grades and the rewards, as records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from harness.rewards import ALPHA, injector_reward, solve_rate
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt of a solver at an artifact, and its grade."""
+
+    id: str
+    """The key of everything it depends on; also its folder in the store."""
+    attempt: int
+    solver: str
+    seed: int
+    resolved: bool | None
+    """None: no grade, because of a fault of ours."""
+    reward: float | None
+    reason: str
+    """One sentence of the grade, or why there is none."""
+    exit_reason: str
+    status: str
+    patch_sha256: str = ""
+    """Of what was handed in; empty: nothing."""
+    flags: tuple[str, ...] = ()
+    forged: bool = False
+    steps: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    seconds: float = 0.0
+    """Wall time of the attempt."""
+    grading_s: float = 0.0
+    """Wall time of the grade."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
+        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        fields = {k: v for k, v in data.items() if k != "schema_version"}
+        return cls(**{**fields, "flags": tuple(fields["flags"])})
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """What became of one bug."""
+
+    project: str
+    artifact_id: str
+    """Empty for what was not valid."""
+    round: int
+    order: int
+    parent: str
+    strategy: str
+    operator: str
+    path: str
+    scope: str
+    lines: int
+    """Lines that the bug adds and removes."""
+    fail_to_pass: int
+    valid: bool
+    reason: str
+    """Why it is not valid."""
+    rollouts: tuple[Rollout, ...] = ()
+
+    @property
+    def rate(self) -> float | None:
+        """Resolved over graded attempts."""
+        return solve_rate([r.resolved for r in self.rollouts])
+
+    def reward(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> float | None:
+        """Return the injector's reward; a second-order bug has none, for nobody injected it."""
+        return None if self.order > 1 else injector_reward(self.valid, self.rate, alpha=alpha, kind=kind)
+
+    def to_json(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self),
+            "solve_rate": self.rate,
+            "injector_reward": self.reward(alpha=alpha, kind=kind),
+        }
+
+
+def graded(episodes: Sequence[Episode]) -> tuple[int, int]:
+    """Return resolved and graded attempts of some episodes."""
+    outcomes = [r.resolved for e in episodes for r in e.rollouts if r.resolved is not None]
+    return sum(outcomes), len(outcomes)

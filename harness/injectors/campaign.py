@@ -1,0 +1,119 @@
+"""Bugs by a model, one attempt after the other, kept as those of the injectors that need none are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.injectors.model import Injected, ModelInjector
+from harness.trajectory import Journal, Trajectory
+from harness.version import code_hash
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.errors import ModelError
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.making import artifact_info
+from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.store import Store, key_of
+from pytest_ssr.verdict import Verdict
+
+_MOST_ABORTED = 3
+
+
+class ModelCampaign:
+    """Attempts of one model at one tree; the same for the same seed as far as its server answers the same."""
+
+    def __init__(self, bench: Workbench, store: Store, injector: ModelInjector, *, seed: int) -> None:
+        self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
+        self._aborted = 0
+        self.key = key_of(
+            code_hash(),
+            bench.snapshot.tree_hash,
+            bench.interpreter.environment_hash,
+            bench.provider.name,
+            bench.settings.key(),
+            injector.key,
+            seed,
+        )
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The tree."""
+        return self.bench.snapshot
+
+    def attempt(self, index: int) -> Attempt | None:
+        """Return an attempt, making it unless the store holds it.
+
+        Raises ModelError when several in a row are aborted by faults that are not the model's: what is finished is
+        kept, and the same run goes on later.
+        """
+        data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
+        known = Attempt.from_json(data) if data is not None else None
+        if known is not None and (not known.artifact_id or self.store.has_artifact(known.artifact_id)):
+            return known
+        while True:
+            begin = time.perf_counter()
+            name = key_of(self.key, index)
+            path = self.store.root / "rollouts" / name / "trajectory.jsonl"
+            done = self._injected(name, index, path)
+            if done.trajectory.status != "aborted":
+                self._aborted = 0
+                return self._kept(index, done, time.perf_counter() - begin)
+            self._aborted += 1
+            if self._aborted >= _MOST_ABORTED:
+                raise ModelError(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
+
+    def _injected(self, name: str, index: int, path: Path) -> Injected:
+        provenance = {"code": code_hash(), "sandbox": self.bench.provider.name, "seed": self.seed + index}
+        trajectory = Trajectory(
+            name, self.snapshot.tree_hash, "injector", index, self.injector.name, provenance=provenance
+        )
+        return self.injector.inject(self.bench.scoped(), seed=self.seed + index, journal=Journal(trajectory, path))
+
+    def _kept(self, index: int, done: Injected, seconds: float) -> Attempt:
+        verdict, artifact = done.verdict, done.artifact
+        path = artifact.bug.paths[0] if artifact is not None and artifact.bug.paths else ""
+        attempt = Attempt(
+            index=index,
+            status=AttemptStatus.VALID if done.valid else AttemptStatus.REJECTED,
+            strategy=done.strategy,
+            operator=self.injector.name,
+            path=path,
+            line=1,
+            scope="",
+            detail=str(done.trajectory.exit_reason),
+            diff=artifact.bug.data.decode("utf-8", "replace") if artifact is not None else "",
+            check=verdict.rejection.name if verdict is not None and verdict.rejection else "",
+            reason=done.reason,
+            artifact_id=verdict.artifact_id if verdict is not None and done.valid else "",
+            fail_to_pass=len(verdict.fail_to_pass) if verdict is not None else 0,
+            seconds=round(seconds, 3),
+        )
+        if verdict is not None and artifact is not None and done.valid:
+            info = self._info(artifact, verdict, done)
+            whole = BugArtifact(
+                artifact.script, artifact.test_files, artifact.parser, artifact.bug, artifact.weaken, info
+            )
+            self.store.put_verdict(verdict)
+            self.store.put_artifact(verdict.artifact_id, whole)
+        self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", attempt.to_json())
+        return attempt
+
+    def _info(self, artifact: BugArtifact, verdict: Verdict, done: Injected) -> dict[str, Any]:
+        by_model = Candidate(done.strategy, "model", {}, artifact.bug.paths[0], 1, "")
+        name = self.snapshot.project_name
+        info = artifact_info(artifact, verdict, by_model, seed=self.seed, repository=name)
+        info["injector"] |= {"model": self.injector.name, "rollout": done.trajectory.rollout_id}
+        return info
+
+    def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
+        """Keep every valid bug: each was paid for."""
+        for attempt in made:
+            if attempt.status is AttemptStatus.VALID:
+                self.store.publish(attempt.artifact_id)
+
+    def close(self) -> None:
+        """Nothing is held."""

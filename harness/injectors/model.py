@@ -1,0 +1,207 @@
+"""The injector that is a model with tools: it works on the project, with its history, and hands in the five files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from random import Random
+
+from harness.agents.desk import Desk
+from harness.agents.limits import RolloutLimits
+from harness.agents.loop import Agent
+from harness.agents.opening import open_desk
+from harness.agents.prompts import prompt
+from harness.agents.tools.bash import Bash
+from harness.agents.tools.editor import Editor
+from harness.agents.tools.protocol import Observation, Tool, schema_of
+from harness.agents.tools.submit import Submit
+from harness.messages import Sampling
+from harness.models.protocol import Model
+from harness.models.spending import BudgetSpentError
+from harness.trajectory import ExitReason, Journal, Trajectory
+from pytest_ssr.artifact import FIVE_FILES, MAX_FILE_BYTES, PROMPT_NAMES, BugArtifact, read_artifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SandboxError, SettingsError
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.sandbox.folders import discard, new_folder
+from pytest_ssr.solver_tree import write_solver_tree
+from pytest_ssr.store import key_of
+from pytest_ssr.validator import Validation
+from pytest_ssr.verdict import Verdict
+
+STRATEGIES = ("direct", "removal", "history", "removal+history")
+_GIT = ("git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "protocol.file.allow=always")
+_SUBMIT = "Hand in the five files. They are checked; the answer says what is wrong with them, if that may be mended."
+
+
+@dataclass(frozen=True, slots=True)
+class Injected:
+    """What came of one attempt at a bug."""
+
+    artifact: BugArtifact | None
+    """The last one that was handed in and could be read."""
+    verdict: Verdict | None
+    """About it."""
+    strategy: str
+    """direct, removal or history: what was asked for."""
+    trajectory: Trajectory
+    reason: str
+    """Why it is not valid; empty when it is."""
+
+    @property
+    def valid(self) -> bool:
+        """Whether it is a proven bug."""
+        return self.verdict is not None and self.verdict.valid
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInjector:
+    """Lets a model make a bug."""
+
+    model: Model
+    strategy: str = "removal+history"
+    """The last is the mixture of two that does best in the paper: one of them, drawn by the seed."""
+    limits: RolloutLimits = RolloutLimits()
+    sampling: Sampling = Sampling()
+    rejections: int = 2
+    """How many times a rejected bug may be mended, with the verdict's reason as an answer."""
+    observe_as: str = "tool"
+
+    def __post_init__(self) -> None:
+        """Refuse a strategy that there is not; raises SettingsError."""
+        if self.strategy not in STRATEGIES:
+            raise SettingsError(f"there is no strategy {self.strategy!r}; choose among {', '.join(STRATEGIES)}")
+
+    @property
+    def name(self) -> str:
+        """The model's."""
+        return self.model.name
+
+    @property
+    def key(self) -> str:
+        """Everything that an attempt depends on."""
+        return key_of(self.name, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as)
+
+    def inject(self, bench: Workbench, *, seed: int, journal: Journal) -> Injected:
+        """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error."""
+        strategy = Random(seed).choice(self.strategy.split("+"))
+        session = _Session(self, bench, journal)
+        tools: Sequence[Tool] = [Bash(), Editor(), Submit(_SUBMIT, session.take)]
+        journal.describe(
+            tools=[schema_of(t) for t in tools],
+            sampling=asdict(self.sampling),
+            limits=asdict(self.limits),
+            observe_as=self.observe_as,
+        )
+        folder = new_folder()
+        try:
+            tree = project_tree(bench, folder / "tree", history=strategy == "history")
+            with open_desk(bench.provider, bench.interpreter, tree, shown_at=bench.snapshot.origin) as desk:
+                model = self.model.session(journal.trajectory.rollout_id)
+                agent = Agent(model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
+                task = self._task(bench, desk, strategy)
+                done = agent.run(prompt("injector_system"), task, desk, journal)
+        except BudgetSpentError:
+            raise
+        except ModelError as error:
+            done = journal.end(ExitReason.MODEL, str(error))
+        except SandboxError as error:
+            done = journal.end(ExitReason.INFRA, str(error))
+        finally:
+            discard(folder)
+        return Injected(session.artifact, session.verdict, strategy, done, session.reason(done))
+
+    def _task(self, bench: Workbench, desk: Desk, strategy: str) -> str:
+        rule = bench.settings
+        values = {
+            "root": bench.snapshot.origin,
+            "folder": f"{desk.sandbox.scratch}/artifact",
+            "min_passing_tests": rule.min_passing_tests,
+            "min_changed_files": rule.min_changed_files,
+            "min_failing_tests": rule.min_failing_tests,
+            "max_broken_percent": f"{rule.max_broken_fraction:.0%}".rstrip("%"),
+        }
+        how = prompt(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
+        return prompt("injector_task", **values, strategy=how)
+
+
+class _Session:
+    """What was handed in during one attempt."""
+
+    def __init__(self, injector: ModelInjector, bench: Workbench, journal: Journal) -> None:
+        self._bench, self._journal = bench, journal
+        self._left = injector.rejections
+        self._why = ""
+        self.artifact: BugArtifact | None = None
+        self.verdict: Verdict | None = None
+
+    def take(self, desk: Desk) -> Observation:
+        """Read the five files and judge them."""
+        try:
+            self.artifact, self.verdict = self._read(desk), None
+            self.verdict = Validation(self.artifact, self._bench.scoped()).verdict()
+            rejection = self.verdict.rejection
+            self._why = self.verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")
+        except ArtifactError as error:
+            self._why = str(error)
+        if self.verdict is not None and self.verdict.valid:
+            return Observation("the bug is proven", 0, done=True, result={"artifact": self.verdict.artifact_id})
+        self._left -= 1
+        if self._left < 0:
+            return Observation(f"rejected: {self._why}", 1, done=True, result={"rejected": self._why})
+        return Observation(f"rejected: {self._why}; mend it and submit again ({self._left + 1} more times)", 1)
+
+    def reason(self, done: Trajectory) -> str:
+        """Return why there is no valid bug."""
+        if self.verdict is not None and self.verdict.valid:
+            return ""
+        return self._why or f"nothing was handed in: {done.exit_reason} {done.detail}".strip()
+
+    def _read(self, desk: Desk) -> BugArtifact:
+        with tempfile.TemporaryDirectory() as place:
+            for name in FIVE_FILES:
+                for given in (name, PROMPT_NAMES.get(name, name)):
+                    try:
+                        path = f"{desk.sandbox.scratch}/artifact/{given}"
+                        data = desk.sandbox.read(path, max_bytes=MAX_FILE_BYTES)
+                    except FileNotFoundError:
+                        continue
+                    except SandboxError as error:
+                        raise ArtifactError(f"{given} cannot be read: {error}") from None
+                    Path(place, name).write_bytes(data)
+                    break
+            artifact = read_artifact(Path(place))
+        return replace(artifact, info={})
+
+
+def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
+    """Write the project's files into a new folder as a repository: of one commit, or with the project's own history.
+
+    Raises ProjectError where the project has no history.
+    """
+    if not history:
+        write_solver_tree(CodebaseState(bench.snapshot), folder)
+        return folder
+    origin = bench.snapshot.origin
+    if not (origin / ".git").exists():
+        raise ProjectError(f"{origin} has no git history; choose another strategy than `history`")
+    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    command = [*_GIT, "clone", "-q", "--no-local", "--no-checkout", str(origin), str(folder)]
+    try:
+        subprocess.run(command, env=env, capture_output=True, check=True)
+        subprocess.run([*_GIT, "-C", str(folder), "remote", "remove", "origin"], env=env, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", b"") or str(error).encode()
+        raise ProjectError(f"{origin} cannot be cloned: {said.decode(errors='replace').strip()}") from None
+    shutil.copytree(bench.snapshot.directory, folder, symlinks=True, dirs_exist_ok=True, ignore=_compiled)
+    subprocess.run([*_GIT, "-C", str(folder), "reset", "-q"], env=env, check=False, capture_output=True)
+    return folder
+
+
+def _compiled(folder: str, names: list[str]) -> list[str]:
+    return [n for n in names if n == "__pycache__"]

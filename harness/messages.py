@@ -1,0 +1,172 @@
+"""What a model is sent and what it sends back, as records; to and from the wire form of the OpenAI protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One call of a tool, as a model wrote it."""
+
+    id: str
+    """Ties the observation to the call."""
+    name: str
+    """The tool's name."""
+    arguments: Mapping[str, Any]
+    """By name; empty where they cannot be read."""
+    raw: str
+    """The arguments exactly as they were written."""
+    fault: str = ""
+    """Why the arguments cannot be read."""
+
+    @classmethod
+    def parse(cls, call_id: str, name: str, raw: str) -> ToolCall:
+        """Read arguments that are a JSON object; what is none becomes a fault, never an exception."""
+        try:
+            arguments = json.loads(raw) if raw.strip() else {}
+        except (ValueError, RecursionError) as error:
+            return cls(call_id, name, {}, raw, f"the arguments are no JSON: {error}")
+        if not isinstance(arguments, dict):
+            return cls(call_id, name, {}, raw, "the arguments are no JSON object")
+        return cls(call_id, name, arguments, raw)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message; observations have the role `tool`, so that templates keep what the model thought before."""
+
+    role: str
+    """system, user, assistant or tool."""
+    content: str
+    """Its text."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Of an assistant: the tools it calls."""
+    tool_call_id: str = ""
+    """Of an observation: which call it answers."""
+    reasoning: str = ""
+    """Of an assistant: what it thought, where the server tells that apart."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return the message as servers that speak the OpenAI protocol take it."""
+        wire: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            wire["tool_calls"] = [
+                {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _as_json(c)}}
+                for c in self.tool_calls
+            ]
+        if self.role == TOOL:
+            wire["tool_call_id"] = self.tool_call_id
+        return wire
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for records; arguments are objects there, with the exact text beside them."""
+        data: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.tool_calls:
+            data["tool_calls"] = [asdict(c) for c in self.tool_calls]
+        if self.tool_call_id:
+            data["tool_call_id"] = self.tool_call_id
+        if self.reasoning:
+            data["reasoning"] = self.reasoning
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Message:
+        """Read plain data back."""
+        calls = tuple(ToolCall(**call) for call in data.get("tool_calls", ()))
+        return cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("reasoning", ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How a model samples; every field is sent, because a server's own defaults differ from ours."""
+
+    temperature: float = 1.0
+    """As in the paper's evaluation, like `top_p`."""
+    top_p: float = 0.95
+    """Share of the probability that is sampled from."""
+    max_tokens: int = 4096
+    """Tokens of one reply."""
+    seed: int | None = None
+    """Differs between attempts and steps, so that a server that is deterministic does not give the same reply."""
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    cached_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.prompt_tokens + other.prompt_tokens,
+            self.completion_tokens + other.completion_tokens,
+            self.cached_tokens + other.cached_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came back from a model."""
+
+    message: Message
+    """The assistant's message."""
+    finish_reason: str
+    """stop, tool_calls, length or what the server said."""
+    usage: Usage = field(default_factory=Usage)
+    """Tokens, as the server counts them."""
+    cost_usd: float | None = None
+    """Money; None where no price is known."""
+    latency_s: float = 0.0
+    """Seconds until the reply was there, retries not included."""
+    request_id: str = ""
+    """The server's name for it."""
+    prompt_ids: tuple[int, ...] | None = None
+    """The prompt's tokens, where the server returns them."""
+    token_ids: tuple[int, ...] | None = None
+    """The reply's tokens, likewise."""
+    logprobs: tuple[float, ...] | None = None
+    """One for each of `token_ids`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for records and the cache."""
+        return {**asdict(self), "message": self.message.to_json()}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Reply:
+        """Read plain data back; raises KeyError or TypeError for what is none."""
+
+        def many(name: str) -> tuple[Any, ...] | None:
+            return tuple(data[name]) if data.get(name) is not None else None
+
+        return cls(
+            message=Message.from_json(data["message"]),
+            finish_reason=data["finish_reason"],
+            usage=Usage(**data["usage"]),
+            cost_usd=data["cost_usd"],
+            latency_s=data["latency_s"],
+            request_id=data["request_id"],
+            prompt_ids=many("prompt_ids"),
+            token_ids=many("token_ids"),
+            logprobs=many("logprobs"),
+        )
+
+
+def _as_json(call: ToolCall) -> str:
+    """Return arguments that a server can read back: many read those of earlier turns and refuse what is no JSON."""
+    return json.dumps({"malformed": call.raw}) if call.fault else call.raw or "{}"
+
+
+def characters(messages: Sequence[Message]) -> int:
+    """Return how many characters a model is sent with these messages."""
+    return sum(
+        len(m.content) + len(m.tool_call_id) + sum(len(c.name) + len(c.raw) + len(c.id) for c in m.tool_calls)
+        for m in messages
+    )

@@ -1,0 +1,56 @@
+"""A model whose replies are kept on disk: the same question, asked again, costs nothing.
+
+A question is everything that is sent, seed included; attempts differ by their seeds, so each has its own replies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
+from harness.messages import Message, Reply, Sampling
+from harness.models.protocol import Model, ToolSchema
+from pytest_ssr.store import Store
+
+
+class Caching:
+    """Wraps a model."""
+
+    def __init__(self, model: Model, store: Store) -> None:
+        self._model, self._store = model, store
+        self.name = model.name
+        self.samples = getattr(model, "samples", True)
+
+    @property
+    def context_tokens(self) -> int:
+        """As the model's."""
+        return self._model.context_tokens
+
+    def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
+        """Return the kept reply, or ask and keep."""
+        asked = json.dumps([self.name, [m.to_wire() for m in messages], list(tools), asdict(sampling)], sort_keys=True)
+        name = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        folder = f"replies/{name[:2]}"
+        data = self._store.record(folder, name)
+        if data is not None:
+            try:
+                return Reply.from_json(data)
+            except (KeyError, TypeError):
+                pass
+        reply = self._model.reply(messages, tools=tools, sampling=sampling)
+        self._store.put_record(folder, name, reply.to_json())
+        return reply
+
+    def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
+        """Count as the model does."""
+        return self._model.count(messages, tools=tools)
+
+    def session(self, rollout: str) -> Model:
+        """Return the model as one rollout uses it."""
+        return Caching(self._model.session(rollout), self._store)
+
+    def close(self) -> None:
+        """Close the model."""
+        self._model.close()

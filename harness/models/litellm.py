@@ -1,0 +1,118 @@
+"""Any provider, through litellm and under its names: `openai/...`, `anthropic/...`, `hosted_vllm/...`.
+
+The home of litellm. It is imported when a model is first opened, told before not to fetch its price list from the
+network, and asked once per request: retries are ours (`retrying`), because its own also repeat what a retry cannot
+mend.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from harness.messages import Message, Reply, Sampling
+from harness.models.counting import Estimate
+from harness.models.protocol import ToolSchema
+from harness.models.wire import reply_of, request_of
+from pytest_ssr.errors import ContextError, ModelError
+
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+import litellm
+
+_ABORTED = (
+    "AuthenticationError",
+    "BadRequestError",
+    "ContentPolicyViolationError",
+    "NotFoundError",
+    "PermissionDeniedError",
+    "UnprocessableEntityError",
+    "UnsupportedParamsError",
+    "BudgetExceededError",
+)
+_VLLM = ("hosted_vllm/",)
+_CONTEXT = 32_768
+
+
+class LitellmModel:
+    """One model of one provider."""
+
+    samples = True
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        url: str = "",
+        context_tokens: int = 0,
+        timeout_s: float = 600.0,
+        token_ids: bool | None = None,
+    ) -> None:
+        """url: of a server of one's own (`api_base`). token_ids: ask for tokens; None: where it is a vLLM."""
+        self.name, self._url, self._timeout_s = name, url, timeout_s
+        self._token_ids = name.startswith(_VLLM) if token_ids is None else token_ids
+        self.context_tokens = context_tokens or _context_of(name)
+        self._estimate = Estimate()
+        self._lock = threading.Lock()
+        litellm.suppress_debug_info = True
+
+    def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
+        """Send the messages and read the answer."""
+        body = request_of(self.name, messages, tools, sampling)
+        if self._url:
+            body["api_base"] = self._url
+        if self._token_ids:
+            body |= {"logprobs": True, "extra_body": {"return_token_ids": True}}
+        begin = time.monotonic()
+        try:
+            response: Any = litellm.completion(**body, timeout=self._timeout_s, num_retries=0, drop_params=True)
+        except Exception as error:
+            raise _as_ours(self.name, error) from None
+        reply = reply_of(response.model_dump(), latency_s=time.monotonic() - begin, cost_usd=_cost(response))
+        self._estimate.learn(messages, tools, reply.usage)
+        return reply
+
+    def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
+        """Return an estimate: the tokenizers of most providers are not public."""
+        return self._estimate(messages, tools)
+
+    def session(self, rollout: str) -> LitellmModel:
+        """Return itself: a server is the same for all."""
+        return self
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _as_ours(name: str, error: Exception) -> ModelError:
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    said = " ".join(str(error).split())[:500]
+    for variable, value in os.environ.items():
+        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
+            said = said.replace(value, f"[{variable}]")
+    if "ContextWindowExceededError" in kinds:
+        return ContextError(f"{name}: {said}")
+    response = getattr(error, "response", None)
+    try:
+        wait_s = float(response.headers.get("retry-after", 0)) if response is not None else 0.0
+    except (AttributeError, TypeError, ValueError):
+        wait_s = 0.0
+    return ModelError(f"{name}: {type(error).__name__}: {said}", retry=not kinds & set(_ABORTED), wait_s=wait_s)
+
+
+def _cost(response: Any) -> float | None:
+    """Return what a reply cost, None where litellm knows no price."""
+    try:
+        return float(litellm.completion_cost(response))
+    except Exception:
+        return None
+
+
+def _context_of(name: str) -> int:
+    try:
+        info = litellm.get_model_info(name)
+        return int(info.get("max_input_tokens") or info.get("max_tokens") or _CONTEXT)
+    except Exception:
+        return _CONTEXT

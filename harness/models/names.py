@@ -1,0 +1,63 @@
+"""From what a user typed to a model: `scripted:FILE`, `vllm:PATH`, `vllm:URL`, or a name of litellm's."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+from harness.models.caching import Caching
+from harness.models.protocol import Model
+from harness.models.retrying import Retrying
+from harness.models.spending import Budget, Spending
+from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.store import Store
+
+HOMES = ("scripted", "vllm")
+
+
+def is_model(name: str) -> bool:
+    """Tell whether a name looks like a model's."""
+    home, colon, _ = name.partition(":")
+    return "/" in name or (bool(colon) and home in HOMES)
+
+
+def open_model(
+    name: str, *, budget: Budget | None = None, cache: Store | None = None, url: str = "", context_tokens: int = 0
+) -> Model:
+    """Return a model that retries, keeps to a budget, and keeps replies where a store for them is given.
+
+    url: of a server of one's own, for litellm's names. context_tokens: 0: as the server or litellm says.
+    Raises SettingsError for a name that nobody knows, MissingExtraError where a package is not installed.
+    """
+    home, _, rest = name.partition(":")
+    model: Model
+    if home == "scripted" and rest:
+        from harness.models.scripted import ScriptedModel
+
+        return Spending(ScriptedModel.from_file(Path(rest)), budget or Budget())
+    if home == "vllm" and rest:
+        _require("httpx", "vllm")
+        if rest.startswith(("http://", "https://")):
+            kind = importlib.import_module("harness.models.http").HttpModel
+            model = kind(name, rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
+        else:
+            model = importlib.import_module("harness.models.vllm").VllmModel(rest)
+    elif "/" in name:
+        _require("litellm", "litellm")
+        kind = importlib.import_module("harness.models.litellm").LitellmModel
+        model = kind(name, url=url, context_tokens=context_tokens)
+    else:
+        raise SettingsError(
+            f"there is no model {name!r}; name one as PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), "
+            "vllm:PATH, vllm:URL or scripted:FILE"
+        )
+    model = Retrying(model)
+    if cache is not None:
+        model = Caching(model, cache)
+    return Spending(model, budget or Budget())
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(package, extra)

@@ -1,0 +1,103 @@
+"""The chat protocol of OpenAI with vLLM's further fields, as plain data: requests made, responses read.
+
+A response is not trusted: what is missing, of another type or absurd becomes a ModelError that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.messages import ASSISTANT, Message, Reply, Sampling, ToolCall, Usage
+from harness.models.protocol import ToolSchema
+from pytest_ssr.errors import ModelError
+
+
+def request_of(
+    model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling
+) -> dict[str, Any]:
+    """Return the body of a request that every server of the protocol takes."""
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [m.to_wire() for m in messages],
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "max_tokens": sampling.max_tokens,
+    }
+    if tools:
+        body["tools"] = list(tools)
+    if sampling.seed is not None:
+        body["seed"] = sampling.seed
+    return body
+
+
+def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -> Reply:
+    """Return the reply that a response holds; raises ModelError for a response that holds none."""
+    try:
+        assert isinstance(data, Mapping)
+        choice = data["choices"][0]
+        said = choice["message"]
+        content = said.get("content") or ""
+        assert isinstance(content, str)
+        content = _whole(content)
+        calls = tuple(_call(call, place) for place, call in enumerate(said.get("tool_calls") or ()))
+        reasoning = said.get("reasoning") or said.get("reasoning_content") or ""
+        token_ids = _numbers(_found(choice, "token_ids"), int)
+        logprobs = _logprobs(choice.get("logprobs"))
+        return Reply(
+            message=Message(ASSISTANT, content, calls, reasoning=str(reasoning)),
+            finish_reason=str(choice.get("finish_reason") or "stop"),
+            usage=_usage(data.get("usage")),
+            cost_usd=cost_usd,
+            latency_s=round(latency_s, 3),
+            request_id=str(data.get("id") or ""),
+            prompt_ids=_numbers(_found(data, "prompt_token_ids"), int),
+            token_ids=token_ids,
+            logprobs=logprobs if token_ids is None or logprobs is None or len(logprobs) == len(token_ids) else None,
+        )
+    except (AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
+        shown = repr(data)
+        raise ModelError(
+            f"the server's response is none of the chat protocol ({type(error).__name__}: {error}): {shown[:300]}",
+            retry=True,
+        ) from None
+
+
+def _call(call: Mapping[str, Any], place: int) -> ToolCall:
+    function = call["function"]
+    raw = function.get("arguments")
+    if not isinstance(raw, str):
+        raise TypeError("the arguments of a tool call are no text")
+    return ToolCall.parse(_whole(str(call.get("id") or f"call-{place}")), _whole(str(function["name"])), _whole(raw))
+
+
+def _whole(text: str) -> str:
+    """Return a text without halves of characters, which JSON can hold and no file or request can."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _found(data: Mapping[str, Any], name: str) -> Any:
+    """A field where the server puts it, or where litellm moves it to."""
+    further = data.get("provider_specific_fields") or {}
+    return data[name] if data.get(name) is not None else further.get(name)
+
+
+def _numbers(values: Any, kind: type[int]) -> tuple[int, ...] | None:
+    return None if values is None else tuple(kind(v) for v in values)
+
+
+def _logprobs(data: Any) -> tuple[float, ...] | None:
+    if not data or data.get("content") is None:
+        return None
+    return tuple(float(item["logprob"]) for item in data["content"])
+
+
+def _usage(data: Any) -> Usage:
+    if not data:
+        return Usage()
+    details = data.get("prompt_tokens_details") or {}
+    return Usage(
+        int(data.get("prompt_tokens") or 0),
+        int(data.get("completion_tokens") or 0),
+        int(details.get("cached_tokens") or 0),
+    )

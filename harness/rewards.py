@@ -1,0 +1,99 @@
+"""Solve rates in, rewards out: the paper's formulas (arXiv 2512.18552, section 2.4), as pure functions.
+
+An infrastructure failure has no reward: it is None here, and never a low number.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import NormalDist
+
+from pytest_ssr.errors import SettingsError
+
+ALPHA = 0.8
+KINDS = ("solve-rate", "validity")
+_PARTS = 1000
+
+
+def solve_rate(outcomes: Sequence[bool | None]) -> float | None:
+    """Return resolved over graded attempts; None when not one has a grade."""
+    graded = [o for o in outcomes if o is not None]
+    return sum(graded) / len(graded) if graded else None
+
+
+def injector_reward(
+    valid: bool, rate: float | None = None, *, alpha: float = ALPHA, kind: str = "solve-rate"
+) -> float | None:
+    """Return the reward of the role that injects.
+
+    Invalid: -1. Else by kind `solve-rate`: -alpha where the solve rate is 0 or 1 (not a useful task), otherwise
+    1 - (1 + alpha) * rate, and None without a rate; by kind `validity`: 1 (in the paper 0.3 points worse).
+    Raises SettingsError for an alpha outside (0, 1) or an unknown kind.
+    """
+    if not 0 < alpha < 1:
+        raise SettingsError(f"alpha must lie in (0, 1), not {alpha}")
+    if kind not in KINDS:
+        raise SettingsError(f"there is no injector reward {kind!r}; choose among {', '.join(KINDS)}")
+    if not valid:
+        return -1.0
+    if kind == "validity":
+        return 1.0
+    if rate is None:
+        return None
+    if not 0 <= rate <= 1:
+        raise SettingsError(f"a solve rate lies in [0, 1], not {rate}")
+    return -alpha if rate in (0.0, 1.0) else 1 - (1 + alpha) * rate
+
+
+def solver_reward(resolved: bool | None) -> float | None:
+    """Return +1 for a resolved attempt, -1 for another, None without a grade."""
+    return None if resolved is None else 1.0 if resolved else -1.0
+
+
+def expected_injector_reward(probability: float, attempts: int, *, alpha: float = ALPHA) -> float:
+    """Return the mean reward of a valid bug that one attempt solves with this probability, over `attempts` of them.
+
+    Exact, by the binomial distribution of the number of solved attempts.
+    """
+    if attempts < 1 or not 0 <= probability <= 1:
+        raise SettingsError(f"attempts must be at least 1 and a probability lies in [0, 1]: {attempts}, {probability}")
+    total = 0.0
+    for solved in range(attempts + 1):
+        weight = math.comb(attempts, solved) * probability**solved * (1 - probability) ** (attempts - solved)
+        reward = injector_reward(True, solved / attempts, alpha=alpha)
+        assert reward is not None
+        total += weight * reward
+    return total
+
+
+def best_solve_rate(attempts: int, *, alpha: float = ALPHA) -> float:
+    """Return the solve probability that an injector is driven to: where the expected reward is highest.
+
+    The fewer the attempts, the easier the bugs that pay: 0.257 for 8 attempts, 0.37 for 4. Found on a grid, then by
+    golden sections; within 1e-6.
+    """
+    places = [n / _PARTS for n in range(_PARTS + 1)]
+    top = max(places, key=lambda p: expected_injector_reward(p, attempts, alpha=alpha))
+    low, high = max(0.0, top - 1 / _PARTS), min(1.0, top + 1 / _PARTS)
+    section = (math.sqrt(5) - 1) / 2
+    while high - low > 1e-6:
+        left, right = high - section * (high - low), low + section * (high - low)
+        if expected_injector_reward(left, attempts, alpha=alpha) < expected_injector_reward(
+            right, attempts, alpha=alpha
+        ):
+            low = left
+        else:
+            high = right
+    return (low + high) / 2
+
+
+def interval(solved: int, graded: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return Wilson's score interval of a rate; (0, 1) without any attempt. Attempts count as independent."""
+    if not graded:
+        return 0.0, 1.0
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    rate, spread = solved / graded, z * z / graded
+    middle = (rate + spread / 2) / (1 + spread)
+    half = z / (1 + spread) * math.sqrt(rate * (1 - rate) / graded + spread / (4 * graded))
+    return (0.0 if not solved else max(0.0, middle - half)), (1.0 if solved == graded else min(1.0, middle + half))

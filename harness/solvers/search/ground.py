@@ -1,0 +1,232 @@
+"""What all attempts at a task share: the tree with its specification, where the fault may lie, what was tried.
+
+Only what a solver may see goes in: the weakened tree and the reversed weakening. Which tests are to be repaired
+follows from them: those that fail with the specification and did not fail before it was there.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.solvers.protocol import SolverTask
+from harness.solvers.search.localisation import Suspicion, localise
+from harness.solvers.search.patterns import Repair, repairs_of
+from pytest_ssr.baselines import baseline_of
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.bytecode import with_bytecode
+from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.warm import UnfitError, Wanted
+from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
+from pytest_ssr.injectors.equivalence import parses
+from pytest_ssr.injectors.python_source import ParsedSource, parse, scopes, splice
+from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.snapshot import take_snapshot, write_entry
+from pytest_ssr.store import Store
+from pytest_ssr.surface import is_code
+
+_MOST_FILES = 12
+_FEW = 8
+_DEAR = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a state was found to do."""
+
+    repaired: frozenset[str]
+    """Of the failing tests that were run, those that pass."""
+    whole: bool
+    """All failing tests pass, and all others that the change can touch pass as before."""
+    cost: int
+    """In tries: one that is not made in a fork of a collected session takes the time of several."""
+
+
+@dataclass(slots=True)
+class Ground:
+    """The tree a solver works on, with the specification applied."""
+
+    bench: Workbench
+    baseline: Baseline
+    reach: Reach
+    failing: frozenset[str]
+    """The tests to be repaired."""
+    few: tuple[str, ...]
+    """A quick few of them, which every candidate is tried on first."""
+    suspicion: Suspicion
+    tests: tuple[str, ...]
+    """The files of the specification."""
+    weakened: CodebaseState
+    """The state that a patch is made for: without the specification."""
+    known: dict[str, Tried] = field(default_factory=dict)
+    """By the hash of a state's tree, what was found; the same for every attempt."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _repairs: list[tuple[float, Repair]] | None = None
+
+    @property
+    def original(self) -> CodebaseState:
+        """The buggy code with its specification."""
+        return self.bench.original
+
+    def close(self) -> None:
+        """End the warm processes."""
+        if self.bench.warm is not None:
+            self.bench.warm.close()
+
+    def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
+        """Return every candidate repair of a state with its score, the best first."""
+        if not base.changes and self._repairs is not None:
+            return self._repairs
+        found = sorted(self._scored(base), key=lambda pair: -pair[0])
+        if not base.changes:
+            self._repairs = found
+        return found
+
+    def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
+        for path in [p for p in self.suspicion.paths() if is_code(p)][:_MOST_FILES]:
+            source = self._parsed(base, path)
+            if source is None:
+                continue
+            there = scopes(source)
+            shift = path in base.changes
+            for scope in there:
+                span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
+                if not shift and not self.suspicion.of(path, *span, function=span):
+                    continue
+                for repair in repairs_of(source, scope, there):
+                    score = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
+                    if score:
+                        yield score * score * repair.weight, repair
+
+    def _parsed(self, state: CodebaseState, path: str) -> ParsedSource | None:
+        entry = state.entry(path)
+        source = parse(path, entry.data) if entry is not None else None
+        return source if source is not None and parses(source.data) else None
+
+    def state(self, base: CodebaseState, repair: Repair) -> CodebaseState | None:
+        """Return a state with one more repair; None where that is no Python."""
+        entry = base.entry(repair.path)
+        assert entry is not None
+        try:
+            data = splice(entry.data, repair.edits)
+        except ValueError:
+            return None
+        if not parses(data):
+            return None
+        return base.replace({repair.path: FileEntry(data, entry.mode)})
+
+    def tried(self, state: CodebaseState) -> Tried:
+        """Return what a state does on the tests it can touch; made once, whoever asks."""
+        name = state.tree_hash
+        with self.lock:
+            known = self.known.get(name)
+        if known is None:
+            known = self._try(state)
+            with self.lock:
+                self.known[name] = known
+        return known
+
+    def _try(self, state: CodebaseState) -> Tried:
+        touched = self.reach.touched_by(state)
+        tests = self.baseline.stable | self.failing
+        if touched.tests is not None:
+            tests &= touched.tests
+        few = [t for t in self.few if t in tests]
+        if not few:
+            return Tried(frozenset(), False, 1)
+        cost = 1
+        for swap in (True, False):
+            if swap and touched.functions is None:
+                continue
+            functions = touched.functions if swap else None
+            cost = 1 if swap else _DEAR
+            try:
+                run = self._run(state, frozenset(few), functions, stop=False)
+                repaired = run.passing & set(few)
+                if run.fault or len(repaired) < len(few):
+                    return Tried(repaired, False, cost)
+                rest = tests - set(few)
+                last = self._run(state, rest, functions, stop=True) if rest else run
+                whole = not last.fault and last.passing >= rest
+                return Tried(frozenset(repaired), whole and self.failing <= tests, 2 * cost)
+            except UnfitError:
+                continue
+        return Tried(frozenset(), False, cost)
+
+    def _run(self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool) -> SuiteRun:
+        baseline = self.baseline
+        expected = sum(baseline.durations.get(t, 0.0) for t in tests) + baseline.longest_setup_s
+        floor = 2.0 if functions is not None else FLOOR_S + FACTOR * baseline.seconds
+        targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
+        wanted = Wanted(
+            state,
+            tests=tests,
+            first=sorted(tests & self.failing) if stop else (),
+            targets=targets or self.tests,
+            functions=functions,  # type: ignore[arg-type]
+            stop_after=1 if stop else 0,
+            wall_s=floor + FACTOR * expected,
+        )
+        return self.bench.fork(wanted)
+
+    def confirmed(self, state: CodebaseState) -> bool:
+        """Tell whether whole files in a fresh process agree that all is repaired."""
+        run, _ = self.bench.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
+        return not run.fault and run.passing >= self.failing | self.baseline.stable
+
+
+def survey(task: SolverTask) -> Ground:
+    """Lay the specification over the tree and measure its tests; raises ProjectError where nothing can be gone by."""
+    start = take_snapshot(task.folder, task.scratch / "trees")
+    weakened = CodebaseState(replace(start, origin=task.origin))
+    specified = weakened.apply(task.specification)
+    tests = tuple(p for p in task.specification.paths if specified.entry(p) is not None and p.endswith(".py"))
+    if not tests:
+        raise ProjectError("the specification changes no Python test")
+    folder = task.scratch / "specified"
+    if not folder.exists():
+        _write(specified, folder)
+    store = Store(task.scratch / "store")
+    snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
+    snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
+    bench = Workbench(snapshot, task.provider, task.interpreter, task.settings)
+    baseline, bench.warm, _ = baseline_of(bench, store, tests)
+    failing = _failing(bench, baseline, weakened, tests)
+    if not failing or baseline.reach is None:
+        bench.warm.close()
+        raise ProjectError("no test fails that did not fail before; there is nothing to repair by")
+    quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
+    suspicion = localise(baseline.reach, failing, baseline.stable)
+    return Ground(bench, baseline, baseline.reach, failing, tuple(quick[:_FEW]), suspicion, tests, weakened)
+
+
+def _write(state: CodebaseState, folder: Path) -> None:
+    for path in sorted({*state.snapshot.files, *state.changes}):
+        entry = state.entry(path)
+        if entry is not None:
+            write_entry(folder / path, entry)
+
+
+def _failing(bench: Workbench, baseline: Baseline, weakened: CodebaseState, tests: tuple[str, ...]) -> frozenset[str]:
+    """Return the tests that fail and did not fail under the weakened files."""
+    bad = frozenset(baseline.collected) - baseline.stable
+    bad = frozenset(t for t in bad if baseline.set_aside.get(t) in ("failed", "error"))
+    if not bad:
+        return bad
+    before = CodebaseState(bench.snapshot).replace({p: weakened.entry(p) for p in tests})
+    there = [p for p in tests if before.entry(p) is not None]
+    run, _ = bench.suite(before, there, like_s=baseline.seconds) if there else (None, False)
+    still = bad & (frozenset(run.results) - run.passing) if run is not None else frozenset()
+    return bad - still
+
+
+def noise(chance: object) -> float:
+    """Return a draw of Gumbel's distribution: adding it to the logarithms of scores draws in proportion to them."""
+    draw = max(1e-12, chance.random())  # type: ignore[attr-defined]
+    return -math.log(-math.log(draw) + 1e-300)

@@ -1,0 +1,93 @@
+"""From a validated artifact to what a solver is given: a fresh tree, the specification, and no way to the answer.
+
+What the solver can read besides its tree is searched for a copy of the fix: a package that is installed in the
+interpreter's environment besides being developed in the project is the classic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from harness.solvers.protocol import SolverTask
+from pytest_ssr.artifact import BugArtifact
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.solver_tree import Leak, leaks, write_solver_tree
+
+_AROUND = 2
+_MOST_BYTES = 8 * 1024**2
+
+
+def open_task(
+    bench: Workbench, artifact: BugArtifact, folder: Path, *, statement: str = "", audit: bool = True
+) -> SolverTask:
+    """Write a task into a folder; raises ProjectError when the fix can be read from it, saying where.
+
+    audit: False where places outside of the tree have been searched for this artifact before.
+    """
+    weakened = bench.original.apply(artifact.bug).apply(artifact.weaken)
+    task_id = artifact.content_id(bench.snapshot.tree_hash)
+    tree = folder / "tree"
+    if not tree.exists():
+        write_solver_tree(weakened, tree)
+    found = leaks(artifact, bench.original, [tree])
+    if audit and not found:
+        found = list(copies(artifact, bench))
+    if found:
+        raise ProjectError(
+            f"a solver could read the fix of {task_id} in {found[0].path}: {found[0].text!r}; install the project with "
+            "`pip install -e .`, or choose an interpreter without a copy of it (--python)"
+        )
+    return SolverTask(
+        id=task_id,
+        folder=tree,
+        origin=bench.snapshot.origin,
+        specification=artifact.weaken.reverse(),
+        statement=statement,
+        interpreter=bench.interpreter,
+        provider=bench.provider,
+        settings=bench.settings,
+        scratch=folder / "scratch",
+    )
+
+
+def copies(artifact: BugArtifact, bench: Workbench) -> Iterator[Leak]:
+    """Search what the sandbox shows of the interpreter for copies of the files that the bug changes.
+
+    A line of a fix may stand anywhere by chance, `return self._value`; it counts together with its neighbours.
+    """
+    wanted = list(_passages(artifact, bench.original))
+    if not wanted:
+        return
+    names = {Path(p).name.encode() for p in artifact.bug.paths}
+    for place in bench.interpreter.readable:
+        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
+            # A copy has the file's name; one under another name would have to be made on purpose.
+            if path.name.encode() not in names or path.stat().st_size > _MOST_BYTES:
+                continue
+            held = _squeezed(path.read_bytes())
+            for passage in wanted:
+                if passage in held:
+                    yield Leak(str(path), passage.decode(errors="replace").split("\n")[_AROUND])
+
+
+def _passages(artifact: BugArtifact, original: CodebaseState) -> Iterator[bytes]:
+    """Yield each line that the fix brings back, with the lines around it."""
+    buggy = original.apply(artifact.bug)
+    for path in artifact.bug.paths:
+        old, new = original.entry(path), buggy.entry(path)
+        if old is None:
+            continue
+        gone = set(_squeezed(new.data).split(b"\n")) if new is not None else set()
+        lines = _squeezed(old.data).split(b"\n")
+        for place, line in enumerate(lines):
+            if line not in gone and len(line) > 4:
+                yield b"\n".join(lines[max(0, place - _AROUND) : place + _AROUND + 1])
+
+
+def _squeezed(data: bytes) -> bytes:
+    """Return the lines of a file without blank ones and without the space around them."""
+    return b"\n".join(filter(None, (line.strip() for line in re.split(rb"\r?\n", data))))

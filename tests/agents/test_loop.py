@@ -1,0 +1,279 @@
+"""The loop ends cleanly whatever a model does, with the right reason, and leaves its trajectory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agents.desk import Desk
+from harness.agents.limits import RolloutLimits
+from harness.agents.loop import Agent
+from harness.agents.tools.bash import Bash
+from harness.agents.tools.editor import Editor
+from harness.agents.tools.protocol import Observation
+from harness.agents.tools.submit import Submit
+from harness.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
+from harness.models.scripted import ScriptedModel
+from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from pytest_ssr.errors import ContextError, ModelError, SandboxError
+from pytest_ssr.sandbox import load_provider
+from pytest_ssr.sandbox.protocol import Limits
+
+
+@pytest.fixture
+def desk(tmp_path: Path, calculator: Mapping[str, str]) -> Iterator[Desk]:
+    for name, text in calculator.items():
+        path = tmp_path / "project" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    provider = load_provider("process")
+    with provider.open(tmp_path / "project", mount_at="/p") as sandbox:
+        yield Desk(sandbox, Limits(wall_s=20))
+
+
+def call(name: str, n: int = 0, **arguments: Any) -> Message:
+    return Message(ASSISTANT, "", (ToolCall.parse(f"c{n}", name, json.dumps(arguments)),))
+
+
+def bash(command: str, n: int = 0) -> Message:
+    return call("bash", n, command=command)
+
+
+SUBMIT = call("submit")
+
+
+def agent(*replies: Message, limits: RolloutLimits | None = None, **settings: Any) -> Agent:
+    take = Submit("hand in", lambda desk: Observation("handed in", 0, done=True, result={"patch": "p"}))
+    model = ScriptedModel("scripted:test", replies)
+    return Agent(model, [Bash(), Editor(), take], limits or RolloutLimits(), Sampling(max_tokens=100), **settings)
+
+
+def run(made: Agent, desk: Desk, path: Path | None = None) -> Trajectory:
+    journal = Journal(Trajectory("r", "t", "solver", 0, made.model.name), path)
+    return made.run("be brief", "repair it", desk, journal)
+
+
+def test_a_rollout_is_told_whole_and_read_back_the_same(desk: Desk, tmp_path: Path) -> None:
+    done = run(agent(bash("echo hello; exit 3"), SUBMIT), desk, tmp_path / "a" / "trajectory.jsonl")
+    assert done.exit_reason is ExitReason.SUBMITTED
+    assert done.status == "completed"
+    assert done.result == {"patch": "p"}
+    assert [m.role for m in done.messages] == ["system", "user", "assistant", "tool", "assistant", "tool"]
+    assert done.messages[3].content == "hello\n[exit status 3]"
+    assert done.messages[3].tool_call_id == "c0"
+    assert [(s.kind, s.tool, s.exit_code, s.call) for s in done.steps] == [
+        ("tool", "bash", 3, 0),
+        ("submit", "submit", 0, 1),
+    ]
+    assert [c.sent for c in done.calls] == [(0, 1), (0, 1, 2, 3)]
+    assert read_trajectory(tmp_path / "a" / "trajectory.jsonl") == done
+    assert json.loads(json.dumps(done.to_json()))["schema"] == "ssr.rollout/1"
+
+
+def test_a_trajectory_that_was_cut_off_is_read_as_far_as_it_goes(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "trajectory.jsonl"
+    run(agent(bash("echo hello"), SUBMIT), desk, path)
+    lines = path.read_text().splitlines(keepends=True)
+    for cut in range(1, len(lines)):
+        path.write_text("".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
+        read = read_trajectory(path)
+        assert read.exit_reason is ExitReason.INTERRUPTED
+        assert read.status == "aborted"
+    path.write_text("".join(lines[:2]) + "garbage\n" + lines[2])
+    with pytest.raises(Exception, match=r"line 3 is no part of a ssr\.rollout/1"):
+        read_trajectory(path)
+
+
+def test_a_command_starts_where_the_last_one_ended(desk: Desk) -> None:
+    done = run(agent(bash("cd tests"), bash("ls; cd /nowhere"), bash("pwd; kill -9 $$"), bash("ls"), SUBMIT), desk)
+    shown = [m.content for m in done.messages if m.role == TOOL]
+    assert shown[1].startswith("test_calc.py\n")
+    assert shown[2].endswith("/tests\n[exit status -9]")
+    assert shown[3].startswith("test_calc.py\n"), "a shell that is killed loses nothing but itself"
+
+
+def test_text_blocks_do_as_tool_calls_do(desk: Desk) -> None:
+    said = [
+        "I look first.\n```bash\necho hello\n```\n",
+        '```editor\n{"command": "view", "path": "calc.py", "view_range": [4, 4]}\n```',
+        "```submit\n```",
+    ]
+    done = run(agent(*(Message(ASSISTANT, text) for text in said)), desk)
+    assert done.exit_reason is ExitReason.SUBMITTED
+    assert [m.content for m in done.messages if m.role == TOOL][:2] == [
+        "hello\n[exit status 0]",
+        "     4\tdef add(a, b):",
+    ]
+    assert not any(m.tool_calls for m in done.messages), "what the model said stays as it said it"
+    users = run(agent(*(Message(ASSISTANT, text) for text in said), observe_as="user"), desk)
+    assert [m.role for m in users.messages][2:] == ["assistant", "user"] * 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("I think it is done.", "no tool was called"),
+        ("```bash\nls\n```\nand\n```bash\npwd\n```", "there are 2 blocks in one reply"),
+        ("```python\nprint()\n```", "no tool was called"),
+        ("```bash\nnever closed", "no tool was called"),
+    ],
+)
+def test_a_reply_that_calls_nothing_is_told_so_and_is_a_step(desk: Desk, text: str, why: str) -> None:
+    done = run(agent(Message(ASSISTANT, text), SUBMIT), desk)
+    assert done.exit_reason is ExitReason.SUBMITTED
+    assert [s.kind for s in done.steps] == ["format-error", "submit"]
+    assert [s.id for s in done.steps] == [0, 1]
+    assert why in done.messages[done.steps[0].observation_index].content
+
+
+@pytest.mark.parametrize(
+    ("replies", "limits", "reason", "status"),
+    [
+        ([Message(ASSISTANT, "no")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
+        ([call("fly")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
+        ([bash("true")] * 9, RolloutLimits(repeats=4), ExitReason.LOOP, "failed"),
+        ([bash(f"echo {n}") for n in range(9)], RolloutLimits(steps=5), ExitReason.STEP_LIMIT, "truncated"),
+        ([bash("sleep 1; date")] * 9, RolloutLimits(wall_s=1.5), ExitReason.TIME_LIMIT, "truncated"),
+        ([bash("true")], RolloutLimits(), ExitReason.MODEL, "aborted"),
+    ],
+)
+def test_it_always_ends(
+    desk: Desk, replies: list[Message], limits: RolloutLimits, reason: ExitReason, status: str
+) -> None:
+    done = run(agent(*replies, limits=limits), desk)
+    assert (done.exit_reason, done.status) == (reason, status)
+    assert len(done.calls) <= 9
+
+
+class Priced(ScriptedModel):
+    """Each reply has tokens and a price."""
+
+    def reply(self, *arguments: Any, **named: Any) -> Reply:
+        from dataclasses import replace
+
+        from harness.messages import Usage
+
+        return replace(super().reply(*arguments, **named), usage=Usage(100, 10), cost_usd=0.3)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "calls"),
+    [
+        (RolloutLimits(tokens=250), ExitReason.TOKEN_LIMIT, 3),
+        (RolloutLimits(usd=0.5), ExitReason.COST_LIMIT, 2),
+    ],
+)
+def test_what_it_costs_is_limited(desk: Desk, limits: RolloutLimits, reason: ExitReason, calls: int) -> None:
+    made = agent(limits=limits)
+    model = Priced("scripted:test", [bash(f"echo {n}") for n in range(9)])
+    done = run(Agent(model, made.tools, limits), desk)
+    assert (done.exit_reason, len(done.calls)) == (reason, calls)
+
+
+@pytest.mark.parametrize(
+    ("command", "limit"),
+    [("sleep 60", "wall time"), ("yes", "output"), ("cat /dev/zero | head -c 300000000 | tr '\\0' x", "output")],
+)
+def test_a_command_past_a_limit_is_ended_and_said(desk: Desk, command: str, limit: str) -> None:
+    done = run(agent(bash(command), bash("echo still here", 1), SUBMIT, limits=RolloutLimits(command_s=3)), desk)
+    assert done.steps[0].limit == limit
+    assert f"[ended: it passed the limit on {limit}" in done.messages[3].content
+    assert len(done.messages[3].content) < 11_000
+    assert done.messages[5].content.startswith("still here")
+    assert done.exit_reason is ExitReason.SUBMITTED
+
+
+def test_a_long_output_is_shown_by_head_and_tail(desk: Desk) -> None:
+    done = run(agent(bash("seq 1 100000"), SUBMIT, limits=RolloutLimits(output_chars=200)), desk)
+    shown = done.messages[3].content
+    assert shown.startswith("1\n2\n")
+    assert shown.endswith("100000\n[exit status 0]")
+    assert f"[... {done.steps[0].elided_chars} characters left out ...]" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ("{oops", "the arguments are no JSON"),
+        ("[1]", "the arguments are no JSON object"),
+        ('{"cmd": "ls"}', "the argument 'command' is missing"),
+        ('{"command": "ls", "shell": "zsh"}', "there is no argument 'shell'"),
+        ('{"command": 3}', "the argument 'command' must be of type string"),
+    ],
+)
+def test_a_malformed_call_is_answered(desk: Desk, arguments: str, why: str) -> None:
+    bad = Message(ASSISTANT, "", (ToolCall.parse("c", "bash", arguments),))
+    done = run(agent(bad, SUBMIT), desk)
+    assert why in done.messages[3].content
+    assert done.messages[3].tool_call_id == "c"
+    assert done.exit_reason is ExitReason.SUBMITTED
+
+
+class Broken:
+    """A tool whose sandbox breaks."""
+
+    name, description, parameters = "break", "", {"type": "object", "properties": {}}
+
+    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
+        raise SandboxError("the container is gone")
+
+
+class Refusing(ScriptedModel):
+    """A server that counts more tokens than we do, so many times."""
+
+    def __init__(self, name: str, replies: list[Message], times: int) -> None:
+        super().__init__(name, replies)
+        self.times = times
+
+    def reply(self, *arguments: Any, **named: Any) -> Reply:
+        if self.times:
+            self.times -= 1
+            raise ContextError("too long")
+        return super().reply(*arguments, **named)
+
+
+def test_faults_of_ours_abort(desk: Desk) -> None:
+    made = agent()
+    done = run(Agent(ScriptedModel("s", [call("break")]), [*made.tools, Broken()]), desk)
+    assert (done.exit_reason, done.status, done.detail) == (ExitReason.INFRA, "aborted", "the container is gone")
+    done = run(Agent(Refusing("s", [SUBMIT], 2), made.tools), desk)
+    assert done.exit_reason is ExitReason.SUBMITTED
+    done = run(Agent(Refusing("s", [SUBMIT], 99), made.tools), desk)
+    assert (done.exit_reason, done.status) == (ExitReason.CONTEXT, "truncated")
+
+
+def test_a_crash_leaves_the_trajectory(desk: Desk, tmp_path: Path) -> None:
+    class Crashing(ScriptedModel):
+        def reply(self, *arguments: Any, **named: Any) -> Reply:
+            if len(self.seen) == 1:
+                raise KeyboardInterrupt
+            return super().reply(*arguments, **named)
+
+    path = tmp_path / "trajectory.jsonl"
+    with pytest.raises(KeyboardInterrupt):
+        run(Agent(Crashing("s", [bash("echo a")]), agent().tools), desk, path)
+    read = read_trajectory(path)
+    assert read.exit_reason is ExitReason.INTERRUPTED
+    assert read.messages[-1].content == "a\n[exit status 0]"
+
+
+def test_each_request_has_a_seed_of_its_own(desk: Desk) -> None:
+    seeds: list[int | None] = []
+
+    class Watching(ScriptedModel):
+        def reply(self, messages: Any, *, tools: Any, sampling: Sampling) -> Reply:
+            seeds.append(sampling.seed)
+            return super().reply(messages, tools=tools, sampling=sampling)
+
+    made = agent()
+    run(Agent(Watching("s", [bash("true"), SUBMIT]), made.tools, sampling=Sampling(seed=40)), desk)
+    assert seeds == [40, 41]
+
+
+def test_a_model_without_replies_says_so() -> None:
+    with pytest.raises(ModelError, match="scripted:x has no more replies after 0"):
+        ScriptedModel("scripted:x", []).reply([], tools=(), sampling=Sampling())

@@ -1,0 +1,80 @@
+"""Steps are scored by their own numbers, and the last boxed value counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.agents.process_reward import ProcessReward, boxed, question_about
+from harness.messages import ASSISTANT, SYSTEM, USER, Message, Usage
+from harness.models.scripted import ScriptedModel
+from harness.trajectory import ModelCall, Step, Trajectory
+
+
+def rollout() -> Trajectory:
+    done = Trajectory("r", "t", "solver", 0, "m", provenance={"seed": 7})
+    done.messages = [
+        Message(SYSTEM, "s"),
+        Message(USER, "repair the adder"),
+        Message(ASSISTANT, "I think."),
+        Message(USER, "no tool was called"),
+        Message(ASSISTANT, "now I look"),
+        Message("tool", "calc.py", tool_call_id="a"),
+        Message(ASSISTANT, "done"),
+        Message("tool", "handed in", tool_call_id="b"),
+    ]
+    done.calls = [
+        ModelCall(i, (0, 1), place, "stop", Usage(), None, 0.0, "", None, None, None)
+        for i, place in enumerate((2, 4, 6))
+    ]
+    done.steps = [
+        Step(0, 0, "format-error", observation_index=3),
+        Step(1, 1, "tool", "bash", {"command": "ls"}, 5, 0),
+        Step(2, 2, "submit", "submit", {}, 7, 0),
+    ]
+    return done
+
+
+def judge(*votes: str) -> ScriptedModel:
+    return ScriptedModel("judge", [Message(ASSISTANT, v) for v in votes])
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"good: \boxed{1}", 1.0),
+        (r"first \boxed{1}, then I doubt: \boxed{-1}", -1.0),
+        (r"\boxed{ +0.5 }", 0.5),
+        (r"\boxed{7}", 1.0),
+        ("no box", None),
+        (r"\boxed{yes}", None),
+    ],
+)
+def test_the_last_boxed_value_counts(text: str, value: float | None) -> None:
+    assert boxed(text) == value
+
+
+def test_a_reply_without_a_tool_is_scored_and_moves_no_other() -> None:
+    model = judge(r"\boxed{-1}", "?", r"\boxed{-1}", r"\boxed{1}", r"\boxed{1}", r"\boxed{-1}")
+    scores = ProcessReward(model, votes=3).scores(rollout())
+    assert [(s.step, s.score, s.votes) for s in scores] == [
+        (0, -1.0, (-1.0, None, -1.0)),
+        (1, pytest.approx(1 / 3), (1.0, 1.0, -1.0)),
+    ]
+
+
+def test_the_judge_is_shown_the_step_it_judges() -> None:
+    text = question_about(rollout(), rollout().steps[1])
+    assert "repair the adder" in text
+    assert "step 0: I think.\nno tool called" in text
+    assert "now I look\nbash(command='ls')" in text
+    assert "calc.py" in text
+    assert "done" not in text.split("The step:")[1].split("A step is good")[0]
+
+
+def test_scores_join_the_outcome() -> None:
+    reward = ProcessReward(judge(*[r"\boxed{1}", r"\boxed{-1}"]), votes=1, coefficient=0.5)
+    scores = reward.scores(rollout())
+    assert reward.combined(-1.0, scores) == -1.0
+    assert reward.combined(1.0, scores[:1]) == 1.5
+    assert reward.combined(None, scores) is None, "an infrastructure failure has no reward"
+    assert reward.combined(1.0, []) == 1.0

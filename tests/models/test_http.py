@@ -1,0 +1,183 @@
+"""Models behind a real server: what is sent, what is read, and what becomes of servers that misbehave."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from model_server import cut_off, error, garbage, message, serving, slow, tokens
+
+from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
+from harness.models.caching import Caching
+from harness.models.http import HttpModel
+from harness.models.retrying import Retrying
+from harness.models.spending import Budget, Spending
+from pytest_ssr.errors import ContextError, ModelError, SettingsError
+from pytest_ssr.store import Store
+
+ASKED = [Message(SYSTEM, "be brief"), Message(USER, "add")]
+TOOLS = [{"type": "function", "function": {"name": "bash", "description": "", "parameters": {"type": "object"}}}]
+
+
+def test_a_reply_keeps_its_tokens_and_what_was_sent_is_the_protocol() -> None:
+    past = [
+        *ASKED,
+        Message(ASSISTANT, "", (ToolCall.parse("c1", "bash", '{"command": "ls"}'),)),
+        Message(TOOL, "calc.py", tool_call_id="c1"),
+    ]
+    with serving(message("ok", ("bash", {"command": "pwd"}))) as served:
+        model = HttpModel("vllm:x", served.url)
+        reply = model.reply(past, tools=TOOLS, sampling=Sampling(0.7, 0.9, 100, seed=5))
+        model.close()
+    (request,) = served.asked
+    assert request["model"] == "tiny"
+    assert (request["temperature"], request["top_p"], request["max_tokens"], request["seed"]) == (0.7, 0.9, 100, 5)
+    assert request["messages"][2]["tool_calls"][0]["function"] == {"name": "bash", "arguments": '{"command": "ls"}'}
+    assert request["messages"][3] == {"role": "tool", "content": "calc.py", "tool_call_id": "c1"}
+    assert reply.message.tool_calls[0].arguments == {"command": "pwd"}
+    assert reply.finish_reason == "tool_calls"
+    assert reply.prompt_ids == tuple(tokens(json.dumps(request["messages"])))
+    assert reply.token_ids is not None
+    assert reply.logprobs is not None
+    assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens
+
+
+def test_the_server_says_how_much_it_takes_and_counts() -> None:
+    with serving(max_model_len=4096) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert model.context_tokens == 4096
+        assert model.count(ASKED, tools=()) == len(tokens(json.dumps([m.to_wire() for m in ASKED])))
+        model.close()
+
+
+def test_an_estimate_without_a_tokenizer_follows_what_the_server_counted() -> None:
+    with serving(message("a"), tokenizes=False) as served:
+        model = HttpModel("vllm:x", served.url)
+        before = model.count(ASKED, tools=())
+        reply = model.reply(ASKED, tools=(), sampling=Sampling())
+        assert before < reply.usage.prompt_tokens <= model.count(ASKED, tools=())
+        model.close()
+
+
+def test_a_server_that_refuses_the_further_fields_is_asked_without_them() -> None:
+    with serving(error(422, "unknown field return_token_ids"), message("fine")) as served:
+        model = HttpModel("vllm:x", served.url)
+        reply = model.reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert reply.message.content == "fine"
+    assert reply.token_ids is None
+    assert "return_token_ids" not in served.asked[1]
+
+
+@pytest.mark.parametrize(
+    ("bad", "says"),
+    [
+        (error(429, "slow down"), "status 429: "),
+        (error(500, "oops"), "status 500"),
+        (error(503, "loading"), "status 503"),
+        (garbage(b"<html>"), "sends what is no JSON object: <html>"),
+        (garbage(b"[1]"), "sends what is no JSON object"),
+        (garbage(b"[" * 100_000), "sends what is no JSON object"),
+        (garbage(b"{}"), "none of the chat protocol"),
+        (garbage(b'{"choices": []}'), "none of the chat protocol"),
+        (garbage(b'{"choices": [{"message": {"content": 3}}]}'), "none of the chat protocol"),
+        (garbage(b'{"choices": [{"message": {"tool_calls": [{"function": {"name": "x"}}]}}]}'), "are no text"),
+        (cut_off, "cannot be reached"),
+        (slow(0.8), "does not answer in time"),
+    ],
+)
+def test_what_a_retry_may_mend_is_asked_again(bad: object, says: str) -> None:
+    waits: list[float] = []
+    with serving(bad, message("at last")) as served:
+        model = HttpModel("vllm:x", served.url, timeout_s=0.4)
+        reply = Retrying(model, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
+        assert reply.message.content == "at last"
+        assert len(waits) == 1
+        served.replies[:] = [bad] * 3
+        with pytest.raises(ModelError, match=says) as raised:
+            Retrying(model, tries=2, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
+        assert "asked 2 times" in str(raised.value)
+        model.close()
+
+
+def test_the_server_says_how_long_to_wait() -> None:
+    waits: list[float] = []
+    with serving(error(429, "slow down", retry_after="17"), message("ok")) as served:
+        model = HttpModel("vllm:x", served.url)
+        Retrying(model, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert waits == [17.0]
+
+
+@pytest.mark.parametrize(("status", "text"), [(401, "bad key"), (403, "no"), (404, "no such model")])
+def test_what_a_retry_cannot_mend_is_raised_at_once(status: int, text: str) -> None:
+    with serving(error(status, text), message("never")) as served:
+        model = HttpModel("vllm:x", served.url)
+        with pytest.raises(ModelError, match=f"status {status}: .*{text}"):
+            Retrying(model, sleep=lambda s: pytest.fail("waited")).reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert len(served.asked) == 1
+
+
+def test_a_prompt_that_is_too_long_is_an_error_of_its_own() -> None:
+    with serving(error(400, "This model's maximum context length is 10 tokens")) as served:
+        model = HttpModel("vllm:x", served.url)
+        with pytest.raises(ContextError, match="maximum context length"):
+            Retrying(model).reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+
+
+def test_a_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cr3t-s3cr3t")
+    with serving(error(401, "the key s3cr3t-s3cr3t is wrong")) as served:
+        model = HttpModel("vllm:x", served.url, key_variable="MY_KEY")
+        with pytest.raises(ModelError) as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert served.keys == ["Bearer s3cr3t-s3cr3t"]
+    assert "s3cr3t" not in str(raised.value)
+    assert "[key]" in str(raised.value)
+
+
+def test_arguments_that_are_no_json_are_kept_and_sent_back_as_json() -> None:
+    broken = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "bash", "arguments": "{oops"}}]}
+    with serving(broken) as served:
+        model = HttpModel("vllm:x", served.url)
+        reply = model.reply(ASKED, tools=TOOLS, sampling=Sampling())
+        model.close()
+    (call,) = reply.message.tool_calls
+    assert call.fault.startswith("the arguments are no JSON")
+    assert json.loads(reply.message.to_wire()["tool_calls"][0]["function"]["arguments"]) == {"malformed": "{oops"}
+
+
+def test_the_same_question_is_asked_once(tmp_path: object) -> None:
+    store = Store(tmp_path / "store")  # type: ignore[operator]
+    with serving(message("one"), message("two"), message("three")) as served:
+        model = Caching(HttpModel("vllm:x", served.url), store)
+        said = [
+            model.reply(ASKED, tools=TOOLS, sampling=Sampling(seed=seed)).message.content for seed in (1, 1, 2, 1, 2)
+        ]
+        model.close()
+    assert said == ["one", "one", "two", "one", "two"]
+    assert len(served.asked) == 2
+
+
+def test_a_budget_is_kept_to() -> None:
+    with serving(message("one"), message("two")) as served:
+        budget = Budget(calls=1)
+        model = Spending(HttpModel("vllm:x", served.url), budget)
+        model.reply(ASKED, tools=(), sampling=Sampling())
+        with pytest.raises(ModelError, match="the budget of 1 calls is spent"):
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert budget.spent.prompt_tokens > 0
+    assert budget.unpriced == 1
+
+
+def test_what_is_no_server_is_said() -> None:
+    with pytest.raises(SettingsError, match="ftp://x is no URL"):
+        HttpModel("vllm:x", "ftp://x")
+    with pytest.raises(ModelError, match="cannot be reached"):
+        HttpModel("vllm:x", "http://127.0.0.1:9/v1")
+    with serving() as served, pytest.raises(ModelError, match="does not serve huge; it serves tiny"):
+        HttpModel("vllm:x", served.url, "huge", context_tokens=0)

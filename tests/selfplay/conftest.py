@@ -1,0 +1,5 @@
+"""The project with a proven bug."""
+
+from proven import project, proven
+
+__all__ = ["project", "proven"]

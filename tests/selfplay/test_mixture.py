@@ -1,0 +1,72 @@
+"""The bandit draws what paid, and the same for the same past."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from random import Random
+
+from harness.mixture import Mixture, Table
+from pytest_ssr.injectors.protocol import Candidate, SourceTree
+
+OPERATORS = {"easy": 0.95, "hard": 0.02, "right": 0.25, "invalid": 0.25}
+
+
+class Source:
+    """Offers many candidates of each operator."""
+
+    name = "source"
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        for n in range(400):
+            for operator in OPERATORS:
+                yield Candidate("mutation", operator, {f"{n}.py": b""}, f"{n % 3}.py", 1, "f")
+
+
+def drawn(table: Table, count: int, seed: int = 0) -> list[str]:
+    source = Mixture([Source()], table).candidates(None, seed=seed)  # type: ignore[arg-type]
+    return [next(source).operator for _ in range(count)]
+
+
+def told(rounds: int, seed: int) -> tuple[Table, list[float]]:
+    """Play rounds against a solver that solves each operator's bugs with the same chance; returns the solve rates."""
+    chance, table, rates = Random(seed), Table(attempts=8), []
+    for number in range(rounds):
+        solved = graded = 0
+        for operator in drawn(table, 10, seed=number):
+            valid = operator != "invalid"
+            hits = sum(chance.random() < OPERATORS[operator] for _ in range(8)) if valid else 0
+            table.tell(operator, "a.py", valid=valid, solved=hits, graded=8 if valid else 0)
+            solved, graded = solved + hits, graded + (8 if valid else 0)
+        rates.append(solved / max(1, graded))
+    return table, rates
+
+
+def test_difficulty_moves_to_where_the_reward_is_highest() -> None:
+    last = []
+    for seed in range(8):
+        table, rates = told(6, seed)
+        last.append(rates[-1])
+        counts = Counter(drawn(table, 40, seed=99))
+        assert counts["right"] > 20, counts
+    assert 0.15 < sum(last) / len(last) < 0.4, last
+
+
+def test_without_a_past_all_are_drawn() -> None:
+    assert set(drawn(Table(attempts=8), 40)) == set(OPERATORS)
+
+
+def test_the_same_past_draws_the_same() -> None:
+    table, _ = told(3, 5)
+    again, _ = told(3, 5)
+    assert table.key() == again.key()
+    assert drawn(table, 50) == drawn(again, 50)
+    assert drawn(table, 50) != drawn(table, 50, seed=1)
+    again.tell("easy", "a.py", valid=True, solved=8, graded=8)
+    assert table.key() != again.key()
+    assert Mixture([Source()], table).name != Mixture([Source()], again).name
+
+
+def test_all_candidates_are_drawn_once() -> None:
+    source = Mixture([Source()], Table(attempts=8)).candidates(None, seed=0)  # type: ignore[arg-type]
+    assert Counter(c.operator for c in source) == dict.fromkeys(OPERATORS, 400)

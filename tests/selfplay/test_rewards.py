@@ -1,0 +1,80 @@
+"""The paper's rewards, and what a small number of attempts does to them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harness.rewards import (
+    best_solve_rate,
+    expected_injector_reward,
+    injector_reward,
+    interval,
+    solve_rate,
+    solver_reward,
+)
+from pytest_ssr.errors import SettingsError
+
+
+def test_the_injector_is_rewarded_by_the_solve_rate() -> None:
+    assert injector_reward(False, 0.5) == -1
+    assert injector_reward(True, 0.0) == injector_reward(True, 1.0) == -0.8
+    assert injector_reward(True, 1 / 8) == pytest.approx(0.775)
+    assert injector_reward(True, 0.5) == pytest.approx(0.1)
+    assert injector_reward(True, 0.5, alpha=0.2) == pytest.approx(0.4)
+    assert injector_reward(True, None) is None, "without a grade there is no reward, and never a low one"
+    assert injector_reward(False, None) == -1
+    assert injector_reward(True, None, kind="validity") == 1
+    assert injector_reward(False, kind="validity") == -1
+
+
+def test_the_solver_is_rewarded_by_the_grade() -> None:
+    assert [solver_reward(r) for r in (True, False, None)] == [1, -1, None]
+    assert solve_rate([True, None, False, None]) == 0.5
+    assert solve_rate([None]) is None
+
+
+@given(st.floats(0, 1), st.floats(0.01, 0.99))
+def test_the_incentives_oppose(rate: float, alpha: float) -> None:
+    reward = injector_reward(True, rate, alpha=alpha)
+    assert reward is not None
+    assert -1 < reward <= 1
+    if 0 < rate < 1:
+        easier = injector_reward(True, (1 + rate) / 2, alpha=alpha) if rate < 0.99 else -alpha
+        assert easier is not None
+        assert easier <= reward
+
+
+@pytest.mark.parametrize(("attempts", "best"), [(4, 0.37), (8, 0.257), (16, 0.169), (32, 0.106), (64, 0.064)])
+def test_few_attempts_push_towards_easier_bugs(attempts: int, best: float) -> None:
+    found = best_solve_rate(attempts)
+    assert found == pytest.approx(best, abs=6e-4)
+    top = expected_injector_reward(found, attempts)
+    assert all(expected_injector_reward(p / 50, attempts) <= top + 1e-9 for p in range(51))
+
+
+@given(st.integers(0, 40), st.integers(1, 40))
+def test_an_interval_holds_the_rate_and_narrows(solved: int, graded: int) -> None:
+    solved = min(solved, graded)
+    low, high = interval(solved, graded)
+    assert 0 <= low <= solved / graded <= high <= 1
+    more = interval(solved * 4, graded * 4)
+    assert more[1] - more[0] < high - low
+    assert interval(0, 0) == (0, 1)
+
+
+def test_wilsons_interval_is_the_published_one() -> None:
+    # Newcombe, Statistics in Medicine 17 (1998), table I: 81 of 263.
+    assert interval(81, 263) == (pytest.approx(0.2553, abs=1e-4), pytest.approx(0.3662, abs=1e-4))
+
+
+def test_impossible_values_are_refused() -> None:
+    with pytest.raises(SettingsError, match=r"alpha must lie in \(0, 1\), not 1"):
+        injector_reward(True, 0.5, alpha=1)
+    with pytest.raises(SettingsError, match="there is no injector reward 'best'"):
+        injector_reward(True, 0.5, kind="best")
+    with pytest.raises(SettingsError, match=r"a solve rate lies in \[0, 1\], not 2"):
+        injector_reward(True, 2.0)
+    with pytest.raises(SettingsError, match="attempts must be at least 1"):
+        expected_injector_reward(0.5, 0)

@@ -1,0 +1,302 @@
+"""Both roles played by a model behind a real server, in real sandboxes; each fault of earlier systems by its name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_server import Served, message, serving
+from proven import FILE, Proven
+
+from harness.agents.limits import RolloutLimits
+from harness.injectors.model import ModelInjector
+from harness.messages import Sampling
+from harness.models.http import HttpModel
+from harness.models.names import open_model
+from harness.solvers.model import ModelSolver
+from harness.solvers.replay import ReplaySolver
+from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
+from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.patch import Patch
+from pytest_ssr.sandbox import load_provider
+from pytest_ssr.store import Store
+
+pytestmark = pytest.mark.bubblewrap
+FIX = ("editor", {"command": "str_replace", "path": "calc.py", "old_str": "return a - b", "new_str": "return a + b"})
+SUBMIT = ("submit", {})
+
+
+def bash(command: str) -> tuple[str, dict[str, Any]]:
+    return ("bash", {"command": command})
+
+
+OPENED: list[HttpModel] = []
+
+
+@pytest.fixture(autouse=True)
+def _close_what_was_opened() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+def model_at(served: Served) -> HttpModel:
+    OPENED.append(HttpModel("vllm:tiny", served.url))
+    return OPENED[-1]
+
+
+def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> Solving:
+    solver = ModelSolver(model_at(served), RolloutLimits(**limits), Sampling(max_tokens=200))
+    return Solving(proven.bench, proven.artifact, proven.verdict, solver, store)
+
+
+@pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
+def test_a_whole_attempt_over_http_and_the_same_again_from_its_recording(
+    proven: Proven, tmp_path: Path, sandbox: str
+) -> None:
+    proven.bench.provider, before = load_provider(sandbox), proven.bench.provider
+    store = Store(tmp_path / "store")
+    try:
+        script = [message("I look.", bash("python -m pytest -q | tail -3; git log --oneline")), message("", FIX)]
+        with serving(*script, message("", bash("git diff --stat")), message("", SUBMIT)) as served:
+            (rollout,) = solving(proven, served, store).attempts(1)
+        assert rollout.resolved, rollout.reason
+        assert (rollout.exit_reason, rollout.status, rollout.reward) == ("submitted", "completed", 1.0)
+        path = store.root / ROLLOUTS / rollout.id / TRAJECTORY
+        done = read_trajectory(path)
+        assert done.on_policy
+        assert [s.tool for s in done.steps] == ["bash", "editor", "bash", "submit"]
+        assert re.search(r"\d passed", done.messages[3].content), "the weakened tests pass"
+        assert " start\n" in done.messages[3].content, "a fresh repository of one commit"
+        assert "1 file changed" in done.messages[7].content
+        assert b"+    return a + b" in (store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
+        again = Store(tmp_path / "again")
+        (repeated,) = Solving(
+            proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root / ROLLOUTS), again
+        ).attempts(1)
+        assert repeated.resolved
+        assert (again.root / ROLLOUTS / repeated.id / TRAJECTORY).read_bytes() == path.read_bytes()
+    finally:
+        proven.bench.provider = before
+
+
+def test_the_solver_is_shown_the_reversed_weakening_and_it_applies(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio reversed a diff and kept its hunk headers: `git apply` called it corrupt (section 2.6, 5)."""
+    with serving(message("", SUBMIT)) as served:
+        solving(proven, served, Store(tmp_path / "s"), steps=1).attempts(1)
+    task = served.asked[0]["messages"][1]["content"]
+    shown = task.split("```diff\n")[1].split("\n```")[0] + "\n"
+    assert shown.encode() == proven.artifact.weaken.reverse().data
+    apply = f"cat > /tmp/spec.diff <<'END'\n{shown}END\ngit apply --check /tmp/spec.diff && echo it applies"
+    with serving(message("", bash(apply))) as served:
+        solving(proven, served, Store(tmp_path / "t"), steps=2).attempts(1)
+    assert "it applies" in served.asked[1]["messages"][-1]["content"]
+
+
+def test_nothing_of_the_bug_lies_where_the_solver_works(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio left both diffs in the working directory and committed them (section 2.6, 3)."""
+    look = (
+        "find / -name '*.diff' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null; git log -p --all | grep -c 'a + b'"
+    )
+    with serving(message("", bash(look))) as served:
+        solving(proven, served, Store(tmp_path / "s"), steps=2).attempts(1)
+    assert served.asked[1]["messages"][-1]["content"] == "0\n[exit status 1]"
+
+
+def test_attempts_start_from_fresh_trees(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio's second attempt started on the tree of the first (section 2.6, 2)."""
+    with serving(message("", FIX), message("", SUBMIT), message("", bash("cat calc.py; git status --short"))) as served:
+        first, second = solving(proven, served, Store(tmp_path / "s"), steps=2).attempts(2)
+    assert first.resolved
+    assert not second.resolved
+    seen = served.asked[-1]["messages"][-1]["content"]
+    assert "return a - b" in seen
+    assert " M " not in seen
+
+
+def test_a_comment_is_no_repair_because_the_tests_are_restored(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio lost the tag it restored tests from: a comment was a success (section 2.6, 1)."""
+    comment = bash("echo '# better' >> calc.py; echo 'def test_add(): pass' >> tests/test_calc.py")
+    with serving(message("", comment), message("", SUBMIT)) as served:
+        (rollout,) = solving(proven, served, Store(tmp_path / "s")).attempts(1)
+    assert rollout.resolved is False
+    assert rollout.reward == -1
+    assert any(FILE in flag for flag in rollout.flags)
+
+
+def test_tools_are_sent_and_observations_follow_their_calls(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio sent no tools to local models and dropped tool calls before their results (section 2.6, 7)."""
+    with serving(message("", bash("ls")), message("", SUBMIT)) as served:
+        solving(proven, served, Store(tmp_path / "s"), steps=2).attempts(1)
+    assert [t["function"]["name"] for t in served.asked[0]["tools"]] == ["bash", "editor", "submit"]
+    roles = [m["role"] for m in served.asked[1]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool"]
+    call = served.asked[1]["messages"][2]["tool_calls"][0]
+    assert served.asked[1]["messages"][3]["tool_call_id"] == call["id"]
+
+
+def test_an_attempt_that_hands_in_nothing_is_unresolved_and_one_without_a_server_has_no_grade(
+    proven: Proven, tmp_path: Path
+) -> None:
+    with serving(message("", bash("ls"))) as served:
+        (rollout,) = solving(proven, served, Store(tmp_path / "s"), steps=1).attempts(1)
+        assert (rollout.resolved, rollout.exit_reason, rollout.status) == (False, "step_limit", "truncated")
+        gone = solving(proven, served, Store(tmp_path / "t"))
+    (rollout,) = gone.attempts(1)
+    assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
+    assert "cannot be reached" in rollout.reason
+    assert gone.known(0) is None, "it is made again"
+
+
+@pytest.mark.parametrize(
+    ("commands", "reason"),
+    [
+        (["rm -rf * .git", "ls -a"], ExitReason.STEP_LIMIT),
+        (['rm -rf "$PWD" .git; cd /; ls'], ExitReason.STEP_LIMIT),
+        (["kill -9 -1; sleep 9", "echo alive"], ExitReason.STEP_LIMIT),
+        (["yes | head -c 100000000"], ExitReason.STEP_LIMIT),
+        (["python -c \"import urllib.request as u; u.urlopen('http://192.0.2.1', timeout=3)\""], ExitReason.STEP_LIMIT),
+        ([":(){ :|:& };:", "echo alive"], ExitReason.STEP_LIMIT),
+        (["sleep 100000 & disown; echo started"], ExitReason.STEP_LIMIT),
+        (["ls"] * 9, ExitReason.LOOP),
+    ],
+)
+def test_a_model_that_misbehaves_comes_to_a_clean_end(
+    proven: Proven, tmp_path: Path, commands: list[str], reason: ExitReason
+) -> None:
+    store = Store(tmp_path / "s")
+    with serving(*(message("", bash(c)) for c in commands)) as served:
+        steps = 20 if reason is ExitReason.LOOP else len(commands)
+        limits = {"steps": steps, "command_s": 20.0, "repeats": 3}
+        (rollout,) = solving(proven, served, store, **limits).attempts(1)
+    assert (rollout.exit_reason, rollout.resolved) == (str(reason), False)
+    done = read_trajectory(store.root / ROLLOUTS / rollout.id / TRAJECTORY)
+    assert done.exit_reason is reason
+    assert all(len(m.content) < 12_000 for m in done.messages)
+    if "alive" in commands[-1]:
+        assert done.messages[-1].content.startswith("alive")
+    if "urllib" in commands[0]:
+        assert "unreachable" in done.messages[-1].content
+
+
+def five_files(bug: Patch, weaken: Patch) -> str:
+    """The commands that hand in these two diffs with a script and a parser of our own."""
+    files = {
+        "test_script.sh": own_script([FILE], options=()).decode(),
+        "test_files.txt": FILE + "\n",
+        "test_parser.py": own_parser().decode(),
+        "bug_inject.diff": bug.data.decode(),
+        "test_weaken.diff": weaken.data.decode(),
+    }
+    return "\n".join(
+        f"mkdir -p $A; cat > $A/{name} <<'END{n}'\n{text}END{n}" for n, (name, text) in enumerate(files.items())
+    )
+
+
+def inject(
+    proven: Proven,
+    script: Callable[[str], list[dict[str, Any]]],
+    tmp_path: Path,
+    strategy: str = "direct",
+    **named: Any,
+) -> tuple[Any, Served]:
+    """Let a model inject; its script is a function of the folder that the task names."""
+    with serving() as served:
+        said: list[dict[str, Any]] = []
+
+        def reply(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+            from model_server import response
+
+            if not said:
+                folder = re.search(r"folder `([^`]+)`", request["messages"][1]["content"])
+                assert folder is not None
+                said.extend(script(folder[1]))
+            return 200, {}, json.dumps(response(said.pop(0), request, served)).encode()
+
+        served.replies[:] = [reply] * 20
+        injector = ModelInjector(model_at(served), strategy, RolloutLimits(steps=12), Sampling(max_tokens=200), **named)
+        journal = Journal(Trajectory("i", "calc", "injector", 0, "vllm:tiny"), tmp_path / "trajectory.jsonl")
+        found = injector.inject(proven.bench.scoped(), seed=1, journal=journal)
+    return found, served
+
+
+def test_a_model_injects_a_bug_that_is_proven(proven: Proven, tmp_path: Path) -> None:
+    good = five_files(proven.artifact.bug, proven.artifact.weaken)
+    found, served = inject(
+        proven, lambda folder: [message("", bash(f"A={folder}\n{good}")), message("", SUBMIT)], tmp_path
+    )
+    assert found.valid, found.reason
+    assert found.verdict.fail_to_pass == proven.verdict.fail_to_pass
+    assert found.trajectory.result == {"artifact": found.verdict.artifact_id}
+    assert read_trajectory(tmp_path / "trajectory.jsonl") == found.trajectory
+    task = served.asked[0]["messages"][1]["content"]
+    assert "at least 1 of the chosen tests pass" in task
+    assert "$" not in task.replace("$A", ""), "every place of the prompt is filled in"
+
+
+def test_thresholds_stand_in_the_prompt(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio never told the injector its thresholds (section 2.6, 6)."""
+    bench = proven.bench.scoped()
+    bench.settings = replace(bench.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
+    other = Proven(proven.project, proven.store, bench, proven.artifact, proven.verdict, proven.source)
+    _, served = inject(other, lambda folder: [message("I will not")] * 9, tmp_path, "removal")
+    task = served.asked[0]["messages"][1]["content"]
+    for text in (
+        "at least 17 of the chosen",
+        "at least 13 code files",
+        "at least 11 tests",
+        "in at least 13 code files",
+    ):
+        assert text in task
+
+
+def test_a_rejected_bug_is_told_why_and_may_be_mended(proven: Proven, tmp_path: Path) -> None:
+    bad = five_files(proven.artifact.weaken, proven.artifact.weaken)
+    good = five_files(proven.artifact.bug, proven.artifact.weaken)
+
+    def script(folder: str) -> list[dict[str, Any]]:
+        steps = [SUBMIT, bash(f"A={folder}\n{bad}"), SUBMIT, bash(f"A={folder}\n{good}"), SUBMIT]
+        return [message("", step) for step in steps]
+
+    found, _ = inject(proven, script, tmp_path)
+    assert found.valid
+    told = [m.content for m in found.trajectory.messages if m.content.startswith("rejected")]
+    assert "bug_inject.diff" in told[0]
+    assert told[1].startswith("rejected: bug-scope: ")
+    assert told[1].endswith("(1 more times)")
+    found, _ = inject(proven, script, tmp_path, rejections=1)
+    assert not found.valid
+    assert found.reason.startswith("bug-scope")
+    assert found.trajectory.result["rejected"].startswith("bug-scope")
+
+
+def test_nothing_handed_in_is_no_bug(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio counted what was not valid as valid (section 2.6, 9)."""
+    found, _ = inject(proven, lambda folder: [message("done, I think")] * 9, tmp_path)
+    assert not found.valid
+    assert found.artifact is None
+    assert found.reason.startswith("nothing was handed in: format")
+
+
+def test_the_history_is_there_for_the_strategy_that_reads_it(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio made the history anew before the injector saw it (section 2.6, 4)."""
+    look = message("", bash("git log --oneline; git remote; git status --short"))
+    found, _ = inject(proven, lambda folder: [look] + [message("no")] * 9, tmp_path, "history")
+    seen = found.trajectory.messages[3].content
+    assert seen.split()[1] == "first"
+    assert seen.count("\n") == 1, "no remote, nothing changed"
+    with pytest.raises(SettingsError, match="there is no strategy 'guess'"):
+        ModelInjector(open_model_of(tmp_path), "guess")
+
+
+def open_model_of(tmp_path: Path) -> Any:
+    path = tmp_path / "replies.json"
+    path.write_text('["hello", {"content": "", "tool_calls": [{"name": "bash", "arguments": {"command": "ls"}}]}]')
+    return open_model(f"scripted:{path}")

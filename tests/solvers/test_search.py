@@ -1,0 +1,100 @@
+"""The solver without a model repairs, sees only what it may, and does the same for the same seed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from proven import TEST_ADD, Proven, make
+
+from harness.solvers.search.donors import known_everywhere
+from harness.solvers.search.localisation import ochiai
+from harness.solvers.search.patterns import repairs_of
+from harness.solvers.search.solver import SearchSolver
+from harness.solving import Solving
+from harness.tasks import open_task
+from pytest_ssr.injectors.operators import OPERATORS
+from pytest_ssr.injectors.python_source import parse, scopes, splice
+
+
+def repaired(source: str) -> set[str]:
+    parsed = parse("a.py", source.encode())
+    assert parsed is not None
+    there = scopes(parsed)
+    return {splice(parsed.data, r.edits).decode() for s in there for r in repairs_of(parsed, s, there)}
+
+
+@pytest.mark.parametrize(
+    ("buggy", "fixed"),
+    [
+        ("def f(a, b):\n    return a - b\n", "def f(a, b):\n    return a + b\n"),
+        ("def f(a, b):\n    return None\n", "def f(a, b):\n    return a + b\n"),
+        ("def f(a):\n    if a:\n        return 1\n    return 2\n", "def f(a):\n    if not a:\n        return 1\n    return 2\n"),
+        ("def f(a, b):\n    if a < b:\n        return 1\n", "def f(a, b):\n    if a <= b:\n        return 1\n"),
+        ("def f(a, b):\n    g(a)\n", "def f(a, b):\n    return g(a)\n"),
+        ("def f(x, lo, hi):\n    if x < lo:\n        return lo\n    return x\n",
+         "def f(x, lo, hi):\n    if x < lo:\n        return lo\n    if x > hi:\n        return hi\n    return x\n"),
+        ("def f(a, b):\n    if a and c(b):\n        return a\n    if a:\n        return b\n",
+         "def f(a, b):\n    if a and c(b):\n        return a\n    if a and c(b):\n        return b\n"),
+        ("def f(a, b):\n    return g(a)\n\n\ndef h(a, b):\n    return g(a, key=b)\n",
+         "def f(a, b):\n    return g(a, key=b)\n\n\ndef h(a, b):\n    return g(a, key=b)\n"),
+        ("def read_text(a):\n    pass\n\n\ndef read_bytes(a):\n    b = a.open()\n    return b\n",
+         "def read_text(a):\n    b = a.open()\n    return b\n\n\ndef read_bytes(a):\n    b = a.open()\n    return b\n"),
+        ("try:\n    pass\nexcept KeyError:\n    pass\n\n\ndef f(a):\n    try:\n        return a[0]\n    except ValueError:\n        return 1\n",
+         "try:\n    pass\nexcept KeyError:\n    pass\n\n\ndef f(a):\n    try:\n        return a[0]\n    except KeyError:\n        return 1\n"),
+    ],
+)  # fmt: skip
+def test_a_bug_has_its_repair_among_the_candidates(buggy: str, fixed: str) -> None:
+    assert fixed in {r.replace("\n\n    if x > hi", "\n    if x > hi") for r in repaired(buggy)}
+
+
+def test_many_operators_have_their_inverse_among_the_patterns() -> None:
+    undone = set()
+    for operator in OPERATORS:
+        for source, mutant in operator.examples:
+            if source in repaired(mutant):
+                undone.add(operator.name)
+    assert len(undone) >= 19, sorted(undone)
+
+
+def test_suspicion_is_highest_where_only_failing_tests_come() -> None:
+    assert ochiai(0, 5, 2) == 0
+    assert ochiai(2, 0, 2) == 1
+    assert ochiai(2, 2, 2) < ochiai(2, 1, 2) < 1
+
+
+def test_a_module_s_names_are_known() -> None:
+    source = parse("a.py", b"import os\nfrom sys import path as p\nX = 1\n\ndef f():\n    y = 1\n")
+    assert source is not None
+    assert {b"os", b"p", b"X", b"f", b"len"} <= known_everywhere(source)
+    assert b"y" not in known_everywhere(source)
+
+
+@pytest.mark.bubblewrap
+def test_it_repairs_and_the_same_seed_gives_the_same(proven: Proven) -> None:
+    first = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(3)
+    assert [r.resolved for r in first] == [True, True, True]
+    again = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store).attempts(3)
+    assert [r.patch_sha256 for r in again] == [r.patch_sha256 for r in first]
+    assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
+    known = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(3)
+    assert known == first
+
+
+@pytest.mark.bubblewrap
+def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven: Proven) -> None:
+    both = {"return a + b": "return a - b", "if x > high:\n        return high": "if x > high:\n        return low"}
+    two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
+    rollouts = Solving(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store).attempts(2)
+    assert any(r.resolved for r in rollouts), [r.reason for r in rollouts]
+
+
+@pytest.mark.bubblewrap
+def test_it_is_given_neither_the_bug_nor_the_original(proven: Proven, tmp_path: Path) -> None:
+    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    given = [p.read_bytes() for p in (tmp_path / "task").rglob("*") if p.is_file()]
+    assert given
+    assert not any(b"return a + b" in data for data in given)
+    assert not any(b"bug_inject" in data for data in given)
+    assert b"def test_add" in task.specification.data
+    assert not hasattr(task, "artifact")
