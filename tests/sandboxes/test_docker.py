@@ -82,7 +82,9 @@ def images(client: Any) -> Iterator[dict[str, str]]:
     client.api.remove_container(made, force=True)
     yield {"base": base, "plain": "pytest-ssr-test:plain", "testbed": "pytest-ssr-test:testbed"}
     for tag in ("plain", "testbed"):
-        client.images.remove(f"pytest-ssr-test:{tag}", force=True)
+        # Another worker may have been first.
+        with contextlib.suppress(Exception):
+            client.images.remove(f"pytest-ssr-test:{tag}", force=True)
 
 
 class TestContract(SandboxContract):
