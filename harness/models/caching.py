@@ -11,22 +11,17 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from harness.messages import Message, Reply, Sampling
+from harness.models.around import Around
 from harness.models.protocol import Model, ToolSchema
 from pytest_ssr.store import Store
 
 
-class Caching:
+class Caching(Around):
     """Wraps a model."""
 
     def __init__(self, model: Model, store: Store) -> None:
-        self._model, self._store = model, store
-        self.name = model.name
-        self.samples = getattr(model, "samples", True)
-
-    @property
-    def context_tokens(self) -> int:
-        """As the model's."""
-        return self._model.context_tokens
+        super().__init__(model)
+        self._store = store
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Return the kept reply, or ask and keep."""
@@ -43,14 +38,6 @@ class Caching:
         self._store.put_record(folder, name, reply.to_json())
         return reply
 
-    def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Count as the model does."""
-        return self._model.count(messages, tools=tools)
-
     def session(self, rollout: str) -> Model:
         """Return the model as one rollout uses it."""
         return Caching(self._model.session(rollout), self._store)
-
-    def close(self) -> None:
-        """Close the model."""
-        self._model.close()

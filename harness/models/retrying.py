@@ -10,24 +10,19 @@ import time
 from collections.abc import Callable, Sequence
 
 from harness.messages import Message, Reply, Sampling
+from harness.models.around import Around
 from harness.models.protocol import Model, ToolSchema
 from pytest_ssr.errors import ModelError
 
 _FIRST_S, _LONGEST_S = 1.0, 60.0
 
 
-class Retrying:
+class Retrying(Around):
     """Wraps a model."""
 
     def __init__(self, model: Model, *, tries: int = 6, sleep: Callable[[float], None] = time.sleep) -> None:
-        self._model, self._tries, self._sleep = model, tries, sleep
-        self.name = model.name
-        self.samples = getattr(model, "samples", True)
-
-    @property
-    def context_tokens(self) -> int:
-        """As the model's."""
-        return self._model.context_tokens
+        super().__init__(model)
+        self._tries, self._sleep = tries, sleep
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Ask until there is a reply, waiting twice as long each time, or as long as the server says."""
@@ -45,14 +40,6 @@ class Retrying:
                 wait_s *= 2
         raise AssertionError("at least one try")
 
-    def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Count as the model does."""
-        return self._model.count(messages, tools=tools)
-
     def session(self, rollout: str) -> Model:
         """Return the model as one rollout uses it."""
         return Retrying(self._model.session(rollout), tries=self._tries, sleep=self._sleep)
-
-    def close(self) -> None:
-        """Close the model."""
-        self._model.close()

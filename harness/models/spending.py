@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.messages import Message, Reply, Sampling, Usage
+from harness.models.around import Around
 from harness.models.protocol import Model, ToolSchema
 from pytest_ssr.errors import ModelError, SettingsError
 
@@ -62,18 +63,12 @@ class Budget:
             self.seconds += reply.latency_s
 
 
-class Spending:
+class Spending(Around):
     """Wraps a model."""
 
     def __init__(self, model: Model, budget: Budget) -> None:
-        self._model, self._budget = model, budget
-        self.name = model.name
-        self.samples = getattr(model, "samples", True)
-
-    @property
-    def context_tokens(self) -> int:
-        """As the model's."""
-        return self._model.context_tokens
+        super().__init__(model)
+        self._budget = budget
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Ask while something is left."""
@@ -82,14 +77,6 @@ class Spending:
         self._budget.take(reply)
         return reply
 
-    def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Count as the model does."""
-        return self._model.count(messages, tools=tools)
-
     def session(self, rollout: str) -> Model:
         """Return the model as one rollout uses it."""
         return Spending(self._model.session(rollout), self._budget)
-
-    def close(self) -> None:
-        """Close the model."""
-        self._model.close()
