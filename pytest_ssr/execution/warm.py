@@ -36,6 +36,7 @@ from pytest_ssr.snapshot import Snapshot
 MODES = ("import", "swap")
 _ROOM_SHARE = 4
 _GRACE_S = 15.0
+_MOST_STRETCH = 5.0
 _MOST_CULPRITS, _MOST_LOSSES = 8, 3
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
@@ -68,7 +69,12 @@ class Wanted:
     stop_after: int = 0
     """End after so many failures; 0: never."""
     wall_s: float = 60.0
-    """Seconds."""
+    """Seconds it may take, not counting those in which it stands in line for a core."""
+
+    @property
+    def most_s(self) -> float:
+        """Seconds it may take in all."""
+        return self.wall_s * _MOST_STRETCH
 
     @property
     def mode(self) -> str:
@@ -155,7 +161,7 @@ class Warm:
                     raise UnfitError("a test is not among those that are collected")
             try:
                 server.conversation.tell(_request(wanted))
-                answer, raw = server.conversation.answer(wall_s=wanted.wall_s + _GRACE_S)
+                answer, raw = server.conversation.answer(wall_s=wanted.most_s + _GRACE_S)
             except PassedError as error:
                 return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error))
             except SandboxError as error:
@@ -277,6 +283,7 @@ def _request(wanted: Wanted) -> dict[str, Any]:
         "order_seed": wanted.order_seed,
         "stop_after": wanted.stop_after,
         "wall_s": wanted.wall_s,
+        "most_s": wanted.most_s,
     }
 
 

@@ -248,6 +248,23 @@ def test_every_way_to_end_is_told_apart_and_the_next_run_is_as_before(made: Made
         assert outcomes(warm.run(wanted(bench.original))) == {"test_act": Outcome.PASSED}
 
 
+def test_other_work_on_the_machine_makes_no_run_time_out(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    core = min(os.sched_getaffinity(0))
+    pin = f"import os, time; os.sched_setaffinity(0, {{{core}}})\n"
+    burn = pin + "    while time.process_time() < begin + 0.8: pass\n    return 1"
+    state = changed(bench, "return 1", burn.replace("\n", "; begin = time.process_time()\n", 1), "code_.py")
+    others = [subprocess.Popen([sys.executable, "-c", f"{pin}while True: pass"]) for _ in range(2)]
+    try:
+        run = warm.run(swapped(state, wall_s=1))
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+    assert run.seconds > 1.2
+    assert outcomes(run) == {"test_act": Outcome.PASSED}
+
+
 def test_memory_is_limited_and_the_next_run_has_a_new_server(made: Made) -> None:
     warm, bench = made(HOSTILE, memory_bytes=300 * MIB)
     body = "import time; x = [bytearray(120 << 20) for _ in range(2)]; p = __import__('os').fork()\n"

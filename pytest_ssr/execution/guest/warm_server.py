@@ -28,6 +28,7 @@ from ssr_warm_view import mounts_below, own_view, write_changes
 _ROOT = os.getcwd()
 _RANDOM = random.getstate()
 _SUBREAPER, _PDEATHSIG = 36, 1
+_TICK_S = 0.05
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -156,14 +157,19 @@ class Server:
 
     def _watch(self, pid, channel, request):
         begin = time.monotonic()
-        deadline = begin + request["wall_s"]
+        wall = request["wall_s"]
         status, timed_out = None, False
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 break
-            left = deadline - time.monotonic()
+            left = begin + wall - time.monotonic()
             if left <= 0:
+                # What it waited for a core is no fault of the tests: other work on the machine decides no verdict.
+                stretched = min(request["wall_s"] + _queued_s(), request["most_s"])
+                if stretched > wall + _TICK_S:
+                    wall = stretched
+                    continue
                 timed_out = True
                 os.kill(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
@@ -202,6 +208,28 @@ def _parent(pid):
         return int(raw[raw.rindex(b")") + 2 :].split()[1])
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _queued_s():
+    """Return how long the processes below this one stood in line for a core: the most that one of their threads did.
+
+    Zero where the kernel does not say.
+    """
+    parents = {int(name): _parent(name) for name in os.listdir("/proc") if name.isdigit()}
+    found = 0
+    for name in parents:
+        above = parents[name]
+        while above not in (0, os.getpid()):
+            above = parents.get(above, 0)
+        if not above:
+            continue
+        try:
+            for thread in os.listdir(f"/proc/{name}/task"):
+                with open(f"/proc/{name}/task/{thread}/schedstat", "rb") as file:
+                    found = max(found, int(file.read().split()[1]))
+        except (OSError, ValueError, IndexError):
+            continue
+    return found / 1e9
 
 
 def unfit(error):
