@@ -77,9 +77,10 @@ class CodebaseState:
         pairs = {p: (other.entry(p), self.entry(p)) for p in paths}
         return make_patch({p: pair for p, pair in pairs.items() if pair[0] != pair[1]})
 
-    def open(self, provider: SandboxProvider, *, readable: Sequence[Path] = ()) -> Sandbox:
+    def open(self, provider: SandboxProvider, *, readable: Sequence[Path] = (), hidden: Sequence[str] = ()) -> Sandbox:
         """Open a sandbox that shows this state at the project's own path."""
-        sandbox = provider.open(self.snapshot.directory, mount_at=str(self.snapshot.origin), readable=readable)
+        place = str(self.snapshot.origin)
+        sandbox = provider.open(self.snapshot.directory, mount_at=place, readable=readable, hidden=hidden)
         try:
             for path, entry in self.changes.items():
                 for built in self.snapshot.compiled(path):

@@ -76,7 +76,7 @@ def open_workbench(
     """
     provider = choose(sandbox, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
-    interpreter = find_in_image(provider, python) or find_interpreter(project.resolve(), python)
+    interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
     if compiled:
         snapshot = with_bytecode(snapshot, provider, interpreter, store.trees)
     return Workbench(snapshot, provider, interpreter, settings)

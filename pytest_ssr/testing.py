@@ -196,6 +196,19 @@ class SandboxContract(LimitPromises):
         assert done.stdout == b"host\nhost\n#!/bin/sh\necho ran\n"
         assert done.exit_code != 0
 
+    def isolates_hidden(self, provider: SandboxProvider, tree: Path, tmp_path: Path) -> None:
+        """What is hidden is there and empty, and cannot be written; what lies beside it is as it was."""
+        library = tmp_path / "library"
+        (library / "copied" / "inner").mkdir(parents=True)
+        for name in ("copied/inner/a.py", "copied/b.py", "alone.py", "kept.py"):
+            (library / name).write_text("host\n")
+        hidden = [f"{library}/copied/", f"{library}/alone.py"]
+        with provider.open(tree, mount_at="/w", readable=[library], hidden=hidden) as sandbox, sandbox.fork() as other:
+            for one in (sandbox, other):
+                done = self.sh(one, 'cd "$1"; ls . copied; cat alone.py kept.py; echo x > copied/b.py', str(library))
+                assert done.stdout == b".:\nalone.py\ncopied\nkept.py\n\ncopied:\nhost\n"
+                assert done.exit_code != 0
+
     def isolates_network(self, sandbox: Sandbox) -> None:
         """Neither the network nor the host can be reached; an own loopback works."""
         import socket

@@ -29,7 +29,8 @@ def open_desk(
     provider: SandboxProvider, interpreter: Interpreter, tree: Path, *, shown_at: Path, limits: Limits | None = None
 ) -> Iterator[Desk]:
     """Open a sandbox on a tree nobody changes, shown where the project lies on this machine."""
-    with provider.open(tree, mount_at=str(shown_at), readable=interpreter.readable) as sandbox:
+    shown, hidden = interpreter.readable, interpreter.hidden
+    with provider.open(tree, mount_at=str(shown_at), readable=shown, hidden=hidden) as sandbox:
         provide_interpreter(sandbox, interpreter)
         env = {**run_environment(sandbox, interpreter), **_VARIABLES}
         for name in _NOT_THEIRS:

@@ -1,7 +1,8 @@
 """Check 5, `bug-validity`: tests that passed now fail, error or vanish; not too few of them, and not too many.
 
 An artifact of others could break no code but the reports of some tests: twins of the tests under other names must do
-as the tests do.
+as the tests do. Its script could look at the code's text: on the original in other words, it must pass where pytest
+does.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import random
 
 from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.checks.rewording import reworded
 from pytest_ssr.grading.canaries import Canaries
 from pytest_ssr.outcomes import some
+from pytest_ssr.patch import FileEntry
 
 NAME = "bug-validity"
 
@@ -40,9 +43,9 @@ def check(case: Case) -> Finding:
             break
     if disputed:
         return Finding(False, f"script and pytest disagree on the buggy state about {some(disputed)}")
-    pretended = _pretended(case, failing)
-    if pretended:
-        return Finding(False, pretended)
+    refused = _pretended(case, failing) or _hangs_on_words(case)
+    if refused:
+        return Finding(False, refused)
     case.fail_to_pass = failing
     return Finding(True, f"{len(failing)} of {len(case.stable)} passing tests break: {some(failing)}")
 
@@ -56,3 +59,19 @@ def _pretended(case: Case, failing: frozenset[str]) -> str:
     files = case.oracle_files(case.original)
     canaries = Canaries(case.bench, files, failing, others, chance, like_s=case.original_seconds or None)
     return canaries.pretended(case.buggy, failing, others)
+
+
+def _hangs_on_words(case: Case) -> str:
+    """Return why the script does not judge what the code does; an empty text where nothing speaks for that."""
+    if case.bench.selection is not None:
+        return ""
+    entries = {p: e for p in case.artifact.bug.paths if p.endswith(".py") and (e := case.original.entry(p)) is not None}
+    texts = {p: (text, e.mode) for p, e in entries.items() if (text := reworded(e.data)) is not None}
+    state = case.original.replace({p: FileEntry(text, mode) for p, (text, mode) in texts.items()})
+    if not state.changes:
+        return ""
+    lost = case.stable & case.suite(state, "reworded", whole=True).passing
+    lost -= case.script(state, "reworded").passing if lost else frozenset()
+    if lost:
+        return f"script and pytest disagree on the original in other words about {some(lost)}"
+    return ""

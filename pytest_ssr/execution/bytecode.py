@@ -46,7 +46,8 @@ def with_bytecode(snapshot: Snapshot, provider: SandboxProvider, interpreter: In
     """
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
     if not final.is_dir():
-        with CodebaseState(snapshot).open(provider, readable=interpreter.readable) as sandbox:
+        shown, hidden = interpreter.readable, interpreter.hidden
+        with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
             compiled = dict(_compiled(snapshot, sandbox, interpreter))
         try:
             _fill(snapshot, compiled, final)

@@ -16,10 +16,14 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
 _PROBE = """
-import importlib.metadata as m, json, sys
+import importlib.metadata as m, importlib.util as u, json, os, sys
+wanted, own = json.loads(sys.argv[1])
+found = [os.path.join(p, n) for p in sys.path if p and os.path.realpath(p) not in own for n in wanted]
+found += [u.cache_from_source(p) for p in found if p.endswith(".py")]
+hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
 dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
-"path": sys.path, "version": sys.version, "dists": dists}))
+"path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden)}))
 """
 _TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 
@@ -36,6 +40,8 @@ class Interpreter:
     """Hash of the Python version and of every installed distribution with its version."""
     version: str
     """Python's version, short."""
+    hidden: tuple[str, ...] = ()
+    """Installed copies of what the project's tree holds: files, and folders, which end with a slash."""
     note: str = ""
     """Why the project's own environment was passed over; empty when it was not."""
 
@@ -60,7 +66,7 @@ def find_interpreter(project: Path, python: Path | None) -> Interpreter:
             raise refusal from None
 
 
-def find_in_image(provider: SandboxProvider, python: Path | None) -> Interpreter | None:
+def find_in_image(provider: SandboxProvider, project: Path, python: Path | None) -> Interpreter | None:
     """Return the interpreter of a provider's image: the one named, else SWE-bench's, else the first on its PATH.
 
     None for a provider that shows the host's system. Raises ProjectError when there is none with pytest.
@@ -71,7 +77,8 @@ def find_in_image(provider: SandboxProvider, python: Path | None) -> Interpreter
     refused = ""
     with tempfile.TemporaryDirectory() as empty, provider.open(Path(empty), mount_at="/tmp/ssr-look") as sandbox:
         for name in wanted:
-            done = sandbox.exec([name, "-c", _PROBE], limits=Limits(wall_s=60), cwd=sandbox.scratch)
+            asked = [name, "-c", _PROBE, _copied(project, sandbox.root)]
+            done = sandbox.exec(asked, limits=Limits(wall_s=60), cwd=sandbox.scratch)
             try:
                 return _checked(json.loads(done.stdout), name, (), provider.image_digest())
             except ValueError:
@@ -91,17 +98,18 @@ def _checked(facts: dict[str, Any], chosen: str, readable: tuple[Path, ...], ima
     names = {name.lower() for name, _ in facts["dists"]}
     if "pytest" not in names:
         raise ProjectError(f"{chosen} has no pytest; run: {chosen} -m pip install pytest, or choose another --python")
-    told = [facts["version"], facts["dists"], *([image] if image else [])]
+    told = [facts["version"], facts["dists"], *([image] if image else []), *facts["hidden"]]
     return Interpreter(
         executable=Path(facts["executable"]),
         readable=readable,
         environment_hash=hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16],
         version=facts["version"].split()[0],
+        hidden=tuple(facts["hidden"]),
     )
 
 
 def _ask(python: Path, project: Path) -> dict[str, Any]:
-    command = [str(python), "-c", _PROBE]
+    command = [str(python), "-c", _PROBE, _copied(project)]
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     try:
         done = subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, timeout=60, check=True)
@@ -114,6 +122,14 @@ def _ask(python: Path, project: Path) -> dict[str, Any]:
         ) from None
     assert isinstance(facts, dict)
     return facts
+
+
+def _copied(project: Path, *roots: str) -> str:
+    """Return, for the probe, which files and folders of the tree could be installed, and where the tree itself lies."""
+    own = [str(place) for folder in (project.resolve(), *map(Path, roots)) for place in (folder, folder / "src")]
+    wanted = [path.name for top in own[:2] for path in Path(top).glob("*.py")]
+    wanted += [path.parent.name for top in own[:2] for path in Path(top).glob("*/__init__.py")]
+    return json.dumps([sorted({*wanted}), own])
 
 
 def _readable(executable: Path, places: list[str], project: Path) -> tuple[Path, ...]:

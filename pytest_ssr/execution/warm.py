@@ -217,7 +217,8 @@ class Warm:
         raise UnfitError(reason)
 
     def _start(self, mode: str, hash_seed: int, skipped: frozenset[str]) -> _Server | dict[str, Any]:
-        sandbox = CodebaseState(self.snapshot).open(self._provider, readable=self._interpreter.readable)
+        shown, hidden = self._interpreter.readable, self._interpreter.hidden
+        sandbox = CodebaseState(self.snapshot).open(self._provider, readable=shown, hidden=hidden)
         conversation: Conversation | None = None
         try:
             if not isinstance(sandbox, Conversing):

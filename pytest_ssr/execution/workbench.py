@@ -26,7 +26,7 @@ from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.sandbox.cgroup import kills_for_memory
-from pytest_ssr.sandbox.protocol import MIB, Limits, SandboxProvider
+from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 
@@ -146,6 +146,11 @@ class Workbench:
         """The original state."""
         return CodebaseState(self.snapshot)
 
+    def open(self, state: CodebaseState) -> Sandbox:
+        """Open a sandbox on a state for the interpreter; raises SandboxError."""
+        shown, hidden = self.interpreter.readable, self.interpreter.hidden
+        return state.open(self.provider, readable=shown, hidden=hidden)
+
     def limits_after(self, seconds: float) -> Limits:
         """Return the limits for a changed tree whose run takes `seconds` on the original."""
         wall = min(self.settings.time_limit_s, FLOOR_S + FACTOR * seconds)
@@ -184,7 +189,7 @@ class Workbench:
             if run is not None:
                 _keep(kept, key, run, killed)
                 return run, self.runs_made > made
-        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+        with self.open(state) as sandbox:
             run = run_suite(
                 sandbox,
                 self.interpreter,
@@ -202,7 +207,7 @@ class Workbench:
     def _require_start(self, run: SuiteRun) -> None:
         """Raise SandboxError where a run tells nothing because no interpreter starts here."""
         if run.exit_code in _NOT_STARTED and not run.collected:
-            with self.original.open(self.provider, readable=self.interpreter.readable) as sandbox:
+            with self.open(self.original) as sandbox:
                 require_start(sandbox, self.interpreter)
 
     def _forked(
@@ -241,7 +246,7 @@ class Workbench:
         self, code: Sequence[str], files: Sequence[str], hash_seed: int, order_seed: int | None
     ) -> tuple[SuiteRun, dict[str, Any] | None]:
         """Run pytest on the original and record which statements of `code` each test reaches; None if that fails."""
-        with self.original.open(self.provider, readable=self.interpreter.readable) as sandbox:
+        with self.open(self.original) as sandbox:
             run = run_suite(
                 sandbox,
                 self.interpreter,
@@ -266,7 +271,7 @@ class Workbench:
 
         like_s: as for `suite`.
         """
-        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+        with self.open(state) as sandbox:
             place = f"{sandbox.scratch}/values"
             sandbox.write(place, b"")
             variables = {"SSR_VALUES": place}
@@ -297,7 +302,7 @@ class Workbench:
         if key in kept:
             return kept[key], False
         killed = kills_for_memory()
-        with state.open(self.provider, readable=self.interpreter.readable) as sandbox:
+        with self.open(state) as sandbox:
             limits = self._limits(like_s)
             done = run_script(sandbox, self.interpreter, artifact.script, limits=limits)
         self.runs_made += 1

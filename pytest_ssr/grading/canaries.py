@@ -8,9 +8,11 @@ names pass is one as well. Code that recognises a test under another name gives 
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TypeVar
 
 from pytest_ssr.codebase import CodebaseState
@@ -20,7 +22,7 @@ from pytest_ssr.grading.twins import Function, Garden, Planted
 from pytest_ssr.outcomes import Outcome, SuiteRun
 from pytest_ssr.patch import FileEntry
 
-_MOST_FUNCTIONS, _MOST_OTHERS = 12, 6
+_ROOM_S, _LEAST_S, _COPIES = 10.0, 0.002, 4
 _FAILED = (Outcome.FAILED, Outcome.ERROR)
 _T = TypeVar("_T")
 
@@ -36,7 +38,9 @@ class Opinion:
     doubt: str = ""
     """A test that demands another value and passes: it was not reached, or the value is equal to everything."""
     unasked: tuple[str, ...] = ()
-    """FAIL_TO_PASS functions, of those drawn, that have no twin which must pass and does on the original."""
+    """FAIL_TO_PASS functions that have no twin which must pass and does on the original."""
+    left_out: tuple[str, ...] = ()
+    """PASS_TO_PASS functions without twins, as there was no time for them."""
     certain: bool = True
     """Whether any twin that must fail does on the original."""
 
@@ -66,20 +70,39 @@ class Canaries:
         like_s: float | None = None,
         every: bool = False,
     ) -> None:
-        """Draw the functions to have twins; every: all of them have."""
+        """Draw the functions to have twins: all, or where they are slow as many as there is time for.
+
+        every: all of them in any case.
+        """
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         bases = tests_of(bench.original)
         garden = Garden(texts, [*fail_to_pass, *pass_to_pass], bases)
         wanted = {i.partition("[")[0] for i in fail_to_pass}
-        tested = [f for f in garden.functions if f.chain]
-        real = [f for f in tested if f.id_of(f.chain[-1]) in wanted]
-        self._never = wanted - {f.id_of(f.chain[-1]) for f in real}
-        most, others_most = (len(tested), len(tested)) if every else (_MOST_FUNCTIONS, _MOST_OTHERS)
-        self._real = _some(garden.once(real), most, chance)
-        others = garden.once([f for f in tested if garden.place(f) not in map(garden.place, real)])
-        chosen = [*self._real, *_some(others, others_most, chance)]
+        places = {f: garden.place(f) for f in garden.functions if f.chain}
+        ids = {f: f.id_of(f.chain[-1]) for f in places}
+        real = {place for f, place in places.items() if ids[f] in wanted}
+        functions = _shuffled(garden.once(list(places)), chance)
+        functions.sort(key=lambda f: places[f] not in real)
+        seconds = self._seconds({ids[f]: place for f, place in places.items()})
+        room = math.inf if every else max(_ROOM_S, sum(seconds.values()))
+        spent = accumulate(_COPIES * seconds[places[f]] for f in functions)
+        chosen = functions[: max(1, sum(s <= room for s in spent))]
+        asked = {places[f] for f in chosen}
+        self._real = [f for f in chosen if places[f] in real]
+        self._never = wanted - {ids[f] for f, place in places.items() if place in asked}
+        self._left_out = tuple(sorted(ids[f] for f, p in places.items() if p not in asked and ids[f] not in wanted))
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
+
+    def _seconds(self, places: Mapping[str, object]) -> dict[object, float]:
+        """Return how long the tests take that are written in each place, with all parameters and in all classes."""
+        usual, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
+        found: dict[object, float] = dict.fromkeys(places.values(), _LEAST_S)
+        for name, result in usual.results.items():
+            place = places.get(name.partition("[")[0])
+            if place is not None:
+                found[place] += result.duration_s + _LEAST_S
+        return found
 
     def opinion(self, state: CodebaseState, tests: Collection[str]) -> Opinion:
         """Run a state's tests with twins among them; `tests` have passed without. Raises SandboxError."""
@@ -113,7 +136,7 @@ class Canaries:
         if lost:
             return Opinion(failed=f"with further tests among them, {lost[0]} does not pass")
         unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
-        return Opinion(doubt=doubt, unasked=tuple(unasked), certain=not all(found.expected.values()))
+        return Opinion("", "", doubt, tuple(unasked), self._left_out, certain=not all(found.expected.values()))
 
     def pretended(self, state: CodebaseState, failing: Collection[str], passing: Collection[str]) -> str:
         """Return why tests that fail on a state do not fail by its code; empty where nothing speaks for that."""
@@ -147,10 +170,15 @@ class Canaries:
         return _Compared(planted, reference, run, expected)
 
     def _drawn(self, function: Function) -> list[int | None]:
-        """Draw how the twins of a function are: one that must pass, and one or two that must fail."""
-        last = len(self._garden.sites[function]) - 1
+        """Draw how the twins of a function are: one that must pass, and up to three that must fail."""
+        sites = self._garden.sites[function]
+        values, others = ([n for n, s in enumerate(sites[:-1]) if s.is_value is kind] for kind in (True, False))
         # The last site, an assertion at the end, is reached whatever the others say.
-        drawn: list[int | None] = [None, last, *([self._chance.randrange(last)] if last else [])]
+        drawn: list[int | None] = [
+            None,
+            len(sites) - 1,
+            *(self._chance.choice(kind) for kind in (values, others) if kind),
+        ]
         self._chance.shuffle(drawn)
         return drawn
 
@@ -169,5 +197,5 @@ def _as_they_must(run: SuiteRun, planted: Planted) -> dict[str, bool]:
     return found
 
 
-def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
-    return list(values) if len(values) <= most else chance.sample(list(values), most)
+def _shuffled(values: Sequence[_T], chance: random.Random) -> list[_T]:
+    return chance.sample(list(values), len(values))

@@ -220,9 +220,11 @@ class _Grading:
         flags = []
         if opinion.unasked:
             flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
+        if opinion.left_out:
+            flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
         if answer.untold:
             flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
-        doubted = suspicious or opinion.unasked or answer.untold or not opinion.certain
+        doubted = suspicious or flags or not opinion.certain
         apart = self._in_parts(state, chance) if doubted else ""
         return apart, False, tuple(flags)
 

@@ -53,6 +53,11 @@ class Site:
     vary: Vary
     """Returns what takes the place of the text there."""
 
+    @property
+    def is_value(self) -> bool:
+        """Whether another value of the same kind takes its place."""
+        return self.vary is _other_value
+
 
 @dataclass(frozen=True, slots=True)
 class Twin:
@@ -329,6 +334,18 @@ def _sides(lines: Lines, left: ast.expr, right: ast.expr) -> Iterator[Site]:
     known = [side for side in (left, right) if _is_literal(side)]
     for side in known or (left, right):
         yield Site(*lines.span(side), _other_value if known else _in_a_pair)
+    for part in (p for side in (left, right) for p in _values_in(side) if not known):
+        # An object may be equal to all of its kind: it is asked for one that is made of other values.
+        yield Site(*lines.span(part), _other_value)
+
+
+def _values_in(node: ast.AST) -> Iterator[ast.Constant]:
+    """Return the numbers and texts inside an expression."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | bytes):
+        yield node
+    elif not isinstance(node, (ast.JoinedStr, *_SCOPES)):
+        for part in ast.iter_child_nodes(node):
+            yield from _values_in(part)
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from pytest_ssr.checks import Check
-from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
 from pytest_ssr.sandbox.protocol import Sandbox
@@ -155,7 +154,7 @@ def open_sandbox(config: pytest.Config) -> Iterator[Sandbox]:
     """Open a sandbox on the project's files as they are now."""
     with user_errors():
         bench = open_workbench(project_path(config), open_store(config), **opening_arguments(config), compiled=False)
-        sandbox = CodebaseState(bench.snapshot).open(bench.provider, readable=bench.interpreter.readable)
+        sandbox = bench.open(bench.original)
     with sandbox:
         yield sandbox
 

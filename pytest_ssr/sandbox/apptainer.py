@@ -67,11 +67,13 @@ class ApptainerProvider:
             True, f"{_version()}, {shown}, no network, no home, no capabilities, system calls filtered{how}"
         )
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> ApptainerSandbox:
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> ApptainerSandbox:
         """Open a sandbox whose copy of the tree appears at `mount_at`."""
         if shutil.which("apptainer") is None:
             raise SandboxUnavailableError(f"apptainer is not installed; {_INSTALL}")
-        return ApptainerSandbox(tree, image=self.image, mount_at=mount_at, readable=readable)
+        return ApptainerSandbox(tree, image=self.image, mount_at=mount_at, readable=readable, hidden=hidden)
 
     def image_digest(self) -> str:
         """Return a hash of a `.sif`; of a folder or a reference its name, and when the folder was changed."""
@@ -90,12 +92,20 @@ class ApptainerSandbox(FolderBacked):
     """A copied tree and a scratch folder; between commands nothing runs and nothing is mounted."""
 
     def __init__(
-        self, tree: Path, *, image: str, mount_at: str, readable: Sequence[Path], like: Self | None = None
+        self,
+        tree: Path,
+        *,
+        image: str,
+        mount_at: str,
+        readable: Sequence[Path],
+        hidden: Sequence[str],
+        like: Self | None = None,
     ) -> None:
         self.root = checked_place(mount_at, _OURS)
         self.scratch = _SCRATCH
         self._image = image
         self._shown = () if image else tuple(p for p in checked_readable(readable) if p.exists())
+        self._hidden = tuple(hidden)
         self._folder = folders.new_folder()
         self._tree, self._scratch = self._folder / "tree", self._folder / "scratch"
         self._shared = {"/tmp": self._folder / "tmp", "/dev/shm": self._folder / "shm"}
@@ -107,6 +117,8 @@ class ApptainerSandbox(FolderBacked):
             for path in self._shared.values():
                 path.mkdir()
                 path.chmod(0o1777)
+            (self._folder / "none").mkdir()
+            (self._folder / "nil").touch()
             if not image:
                 self._make_root()
             self._make_places()
@@ -197,6 +209,7 @@ class ApptainerSandbox(FolderBacked):
         found["/proc/sys"] = (Path("/proc/sys"), False)
         found |= {self.root: (self._tree, True), _SCRATCH: (self._scratch, True)}
         found |= {seen: (path, True) for seen, path in self._shared.items()}
+        found |= {p.rstrip("/"): (self._folder / ("none" if p.endswith("/") else "nil"), False) for p in self._hidden}
         return dict(sorted(found.items(), key=lambda item: item[0].count("/")))
 
     def _give(self) -> None:
@@ -215,8 +228,14 @@ class ApptainerSandbox(FolderBacked):
     def fork(self) -> Self:
         """Copy tree and scratch as they are now."""
         self._require_open()
-        shown = self._shown
-        return type(self)(self._tree, image=self._image, mount_at=self.root, readable=shown, like=self)
+        return type(self)(
+            self._tree,
+            image=self._image,
+            mount_at=self.root,
+            readable=self._shown,
+            hidden=self._hidden,
+            like=self,
+        )
 
     def _place(self, path: str) -> tuple[PlainFiles, str]:
         self._require_open()

@@ -67,12 +67,14 @@ class BubblewrapProvider:
         calls = "system calls filtered" if seccomp.is_known_here() else "system calls not filtered on this processor"
         return Availability(True, f"{version()}, no network, no home, {calls}, {view}")
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> BubblewrapSandbox:
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> BubblewrapSandbox:
         """Open a sandbox whose view of the tree appears at `mount_at`."""
         if shutil.which("bwrap") is None:
             raise SandboxUnavailableError("bwrap is not installed; install it: apt-get install bubblewrap")
         overlay = overlay_works() if self._overlay is None else self._overlay
-        return BubblewrapSandbox(tree, mount_at=mount_at, readable=readable, overlay=overlay)
+        return BubblewrapSandbox(tree, mount_at=mount_at, readable=readable, hidden=hidden, overlay=overlay)
 
     def _trial(self) -> str:
         """Return why a sandbox cannot be used here, or an empty text."""
@@ -92,11 +94,18 @@ class BubblewrapSandbox(FolderBacked):
     lower = _LOWER
 
     def __init__(
-        self, tree: Path, *, mount_at: str, readable: Sequence[Path], overlay: bool, like: Self | None = None
+        self,
+        tree: Path,
+        *,
+        mount_at: str,
+        readable: Sequence[Path],
+        hidden: Sequence[str],
+        overlay: bool,
+        like: Self | None = None,
     ) -> None:
         self.root = checked_place(mount_at, _OURS)
         self.scratch = _SCRATCH
-        self._readable = checked_readable(readable)
+        self._readable, self._hidden = checked_readable(readable), tuple(hidden)
         self._tree = tree.resolve()
         self._overlay = overlay
         self._folder = folders.new_folder()
@@ -202,13 +211,23 @@ class BubblewrapSandbox(FolderBacked):
         words += ["--bind", str(self._folder / "view"), self.root]
         for path in below:
             words += ["--ro-bind", str(path), str(path)]
+        for hidden in filter(os.path.exists, self._hidden):
+            empty = ["--size", "4096", "--tmpfs", hidden, "--remount-ro", hidden]
+            words += empty if hidden.endswith("/") else ["--ro-bind", os.devnull, hidden]
         words += [] if telling is not None else ["--ro-bind", str(self._folder / "view"), _LOWER]
         return [*words, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
 
     def fork(self) -> Self:
         """Copy what was written, and nothing else."""
         self._require_open()
-        return type(self)(self._tree, mount_at=self.root, readable=self._readable, overlay=self._overlay, like=self)
+        return type(self)(
+            self._tree,
+            mount_at=self.root,
+            readable=self._readable,
+            hidden=self._hidden,
+            overlay=self._overlay,
+            like=self,
+        )
 
     def _place(self, path: str) -> tuple[OverlayFiles | PlainFiles, str]:
         self._require_open()

@@ -84,11 +84,13 @@ class DockerProvider:
         runtime = f" on {self._runtime}" if self._runtime else ""
         return Availability(True, f"Docker {said['Version']}{runtime}, {shown}, no network, no home, no capabilities")
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> DockerSandbox:
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> DockerSandbox:
         """Open a sandbox whose copy of the tree lies at `mount_at`, in SWE-bench's images at `/testbed`."""
         root = _TESTBED if self._is_testbed() else checked_place(mount_at, _OURS)
         shown = () if self.image else tuple(p for p in checked_readable(readable) if p.exists())
-        recipe = Recipe(self.image, self._runtime, self._cpus, root, _SCRATCH, shown)
+        recipe = Recipe(self.image, self._runtime, self._cpus, root, _SCRATCH, shown, tuple(hidden))
         archive = self._archive(tree, recipe)
         container = self._container(recipe)
         sandbox = DockerSandbox(self, container)

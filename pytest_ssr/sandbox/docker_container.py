@@ -49,6 +49,8 @@ class Recipe:
     """Where scratch lies."""
     readable: tuple[Path, ...]
     """Host paths shown read-only at their own places."""
+    hidden: tuple[str, ...] = ()
+    """Files inside, and folders (these end with a slash), that are shown empty."""
     user: int = field(default_factory=lambda: os.geteuid() or 1000)
     """The user of commands, never root; ours where we are not root, so that what only we may read is readable."""
 
@@ -111,13 +113,16 @@ class Container:
         shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"
         shown = [*recipe.readable] if recipe.image else [*shown_directories(), *recipe.readable]
         mounts = [docker.types.Mount(str(p), str(p), type="bind", read_only=True) for p in shown]
+        files = [p for p in recipe.hidden if not p.endswith("/")]
+        mounts += [docker.types.Mount(p, "/dev/null", type="bind", read_only=True) for p in files]
+        empty = dict.fromkeys((p.rstrip("/") for p in recipe.hidden if p.endswith("/")), "ro,size=4096")
         config: dict[str, Any] = self._client.api.create_host_config(
             auto_remove=True,
             network_mode="none",
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             read_only=True,
-            tmpfs={**dict.fromkeys(self._own_places(), own), "/tmp": shared, "/dev/shm": shared},
+            tmpfs={**dict.fromkeys(self._own_places(), own), "/tmp": shared, "/dev/shm": shared, **empty},
             mounts=mounts,
             log_config=docker.types.LogConfig(type="none"),
             nano_cpus=int(recipe.cpus * 1e9),

@@ -57,7 +57,9 @@ class FakeSandboxProvider:
         """Return what was scripted."""
         return self.availability
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> FakeSandbox:
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> FakeSandbox:
         """Read the tree's regular files into a new fake."""
         found = {
             path.relative_to(tree).as_posix(): path.read_bytes()

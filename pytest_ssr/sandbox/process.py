@@ -32,7 +32,9 @@ class ProcessProvider:
         detail = "copies and limits only: host files, home and network stay reachable"
         return Availability(True, detail, "for model-written code install bubblewrap: apt-get install bubblewrap")
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> ProcessSandbox:
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> ProcessSandbox:
         """Copy the tree; it lies in the sandbox's own folder, not at `mount_at`, and `root` tells where."""
         return ProcessSandbox(tree)
 

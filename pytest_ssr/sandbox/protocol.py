@@ -131,12 +131,14 @@ class SandboxProvider(Protocol):
     def probe(self) -> Availability:
         """Try it on this machine, now; never raises for a sandbox that does not work."""
 
-    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = ()) -> Sandbox:
+    def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()) -> Sandbox:
         """Open a sandbox on a directory that nobody changes while it is open.
 
         mount_at: where the tree should appear inside (the project's own path, so that editable installs resolve
         to the view); a provider that cannot do so puts it elsewhere, and `root` tells.
         readable: further host paths the commands may read (the interpreter's prefixes, site directories).
+        hidden: files inside, and folders (these end with a slash), that are shown empty; a provider that isolates
+        nothing hides nothing.
         Raises SandboxUnavailableError when the sandbox does not work here, SandboxError when it breaks.
         """
 

@@ -146,3 +146,25 @@ def test_no_reason_needs_more_than_text(copied):
     assert verdict.rejection.name == "test-script"
     assert "no such test is collected" in verdict.rejection.reason
     assert json.loads(json.dumps(verdict.to_json()))["valid"] is False
+
+
+ALL = ("test_add::test_nothing", "test_add::test_double_nothing", "test_texts::test_shout")
+BY_TEXT = """
+said() { echo "tests/${1/::/.py::} $2"; }
+for name in %s; do said "$name" passed; done
+if grep -q test_add tests/test_add.py; then
+  grep -q "$WORDS" pkg/adding.py && how=passed || how=failed
+  said test_add::test_add $how; said test_add::test_double $how
+  [ $how = passed ]
+fi
+"""
+READ = "import json, sys\nprint(json.dumps(dict(line.split() for line in sys.stdin if '::' in line)))\n"
+
+
+@pytest.mark.parametrize("words", ["return a + b", "a + b$", "^    return a +"])
+def test_a_script_that_looks_for_the_words_of_the_original(copied, words):
+    """A repair in other words would never pass in it."""
+    script = f"WORDS={words!r}\n" + BY_TEXT % " ".join(ALL)
+    rejection = copied.judge(script=script, parser=READ).rejection
+    assert rejection is not None
+    assert "script and pytest disagree on the original in other words about" in rejection.reason

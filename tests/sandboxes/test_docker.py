@@ -377,7 +377,7 @@ def test_a_project_is_run_by_the_interpreter_of_an_image(images: dict[str, str],
         bench.provider.close()
     bare = DockerProvider(images["base"])
     with pytest.raises(ProjectError, match=r"has no interpreter to use: python3 has no pytest"):
-        find_in_image(bare, None)
+        find_in_image(bare, tmp_path, None)
     bare.close()
 
 

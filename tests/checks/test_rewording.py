@@ -1,0 +1,58 @@
+"""The same code in other words: it is other words, and the same code."""
+
+from __future__ import annotations
+
+import ast
+import fractions
+import string
+import textwrap
+
+import pytest
+
+from pytest_ssr.checks.rewording import reworded
+
+CODE = '''
+"""Said."""
+
+def deco(function): return function
+
+class A:
+    @ deco
+    def one(self, result_0 = 1, *rest):  # kept
+        if result_0 > 2:
+            return -result_0 if rest else f"{result_0 + 1 :>{len(rest) + 3}} + {rest = }"
+        return
+
+    def two(self): return [x for x in (lambda y: (yield y))(3)]
+
+async def three(a):
+    return """
+ + b""" + await a
+'''
+
+
+def test_it_is_written_otherwise_and_computes_the_same() -> None:
+    found = reworded(CODE.encode())
+    assert found is not None
+    text = found.decode()
+    assert "return -result_0" not in text
+    assert "kept" not in text
+    assert text.count("result_1  =") == 1
+    known: dict[str, object] = {}
+    exec(text, known)
+    assert known["A"]().one(5) == "  6 + rest = ()"  # type: ignore[operator]
+    assert known["A"]().one(5, 1) == -5  # type: ignore[operator]
+    assert list(known["A"]().two()) == [3]  # type: ignore[operator]
+    assert reworded(b"def (") is None
+
+
+@pytest.mark.parametrize("module", [ast, fractions, string, textwrap])
+def test_whole_modules_do_as_before(module: object) -> None:
+    with open(module.__file__, "rb") as file:  # type: ignore[attr-defined] # it has one
+        data = file.read()
+    text = reworded(data)
+    assert text is not None
+    before, after = {"__name__": "one"}, {"__name__": "one"}
+    for source, names in ((data, before), (text, after)):
+        exec(compile(source, module.__name__, "exec"), names)  # type: ignore[attr-defined] # likewise
+    assert before.keys() == after.keys()

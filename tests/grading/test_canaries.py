@@ -1,0 +1,80 @@
+"""Which tests are asked again under other names, and what their answers are worth."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.canaries import Canaries
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+COUNT = 60
+CODE = """\
+class Money:
+    def __init__(self, amount):
+        self.amount = amount
+
+    def __eq__(self, other):
+        return isinstance(other, Money) and self.amount == other.amount
+
+    __hash__ = None
+
+
+def price(net):
+    return net * 7
+
+
+def doubled(money):
+    return Money(money.amount * 2)
+"""
+TESTS = "from shop import Money, doubled, price\n\n\ndef test_doubled():\n    assert doubled(Money(2)) == Money(4)\n"
+TESTS += "".join(f"\n\ndef test_price_{n}():\n    assert price({n}) == {n * 7}\n" for n in range(COUNT))
+IDS = [f"test_shop.py::test_price_{n}" for n in range(COUNT)]
+FAILING, OTHERS = [*IDS[:40], "test_shop.py::test_doubled"], IDS[40:]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    root = tmp_path_factory.mktemp("canaries")
+    (root / "project").mkdir()
+    (root / "project" / "shop.py").write_text(CODE)
+    (root / "project" / "test_shop.py").write_text(TESTS)
+    place, python = Store(root / "store"), Path(sys.executable)
+    return open_workbench(root / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+
+
+def canaries(bench: Workbench, *, every: bool = False) -> Canaries:
+    return Canaries(bench, ["test_shop.py"], FAILING, OTHERS, random.Random(0), every=every)
+
+
+@pytest.mark.parametrize("wrong", [3, 55])
+def test_each_test_is_asked_where_that_takes_no_time(bench: Workbench, wrong: int) -> None:
+    """A patch may forge any one of them, by name and without a line that is suspicious."""
+    text = CODE.replace("net * 7", f"net * 7 if net != {wrong} else 8")
+    opinion = canaries(bench).opinion(bench.original.replace({"shop.py": FileEntry(text.encode())}), ())
+    assert "a test under another name, failed" in opinion.failed
+    assert canaries(bench).opinion(bench.original, [*FAILING, *OTHERS]).failed == ""
+
+
+def test_those_that_there_is_no_time_for_are_told(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_ssr.grading.canaries._COPIES", 2)
+    monkeypatch.setattr("pytest_ssr.grading.canaries._ROOM_S", 0.0)
+    asked = canaries(bench).opinion(bench.original, [*FAILING, *OTHERS])
+    assert len(asked.unasked) >= len(FAILING) // 4
+    assert asked.left_out == tuple(sorted(OTHERS))
+    whole = canaries(bench, every=True).opinion(bench.original, [*FAILING, *OTHERS])
+    assert (whole.unasked, whole.left_out) == ((), ())
+
+
+def test_an_object_that_is_equal_to_all_of_its_kind_is_doubted(bench: Workbench) -> None:
+    text = CODE.replace(" and self.amount == other.amount", "").replace("amount * 2", "amount - 2")
+    opinion = canaries(bench).opinion(bench.original.replace({"shop.py": FileEntry(text.encode())}), ())
+    assert "which was added for this grade and must fail, passed" in opinion.doubt
+    assert canaries(bench).opinion(bench.original, ()).doubt == ""
