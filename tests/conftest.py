@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from plain import plain_python
 
+from pytest_ssr.execution import interpreter
 from pytest_ssr.sandbox import SANDBOXES, load_provider
 from pytest_ssr.sandbox.protocol import Availability
 
@@ -72,6 +76,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def probed(name: str) -> Availability:
     """Try a sandbox once in each process."""
     return load_provider(name).probe()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def plain_by_default() -> Iterator[None]:
+    """Where no interpreter is named, projects are run by the plain one in place of this one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter, "sys", SimpleNamespace(executable=str(plain_python())))
+        yield
 
 
 @pytest.fixture(scope="session")

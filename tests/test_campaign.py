@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.baselines import Alone
@@ -30,7 +30,7 @@ def test_a_candidate_that_is_no_longer_wanted_stops_and_is_made_later(
         "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc\n"
     )
     store = Store(tmp_path / "store")
-    campaign = open_campaign(project, store, settings=RuleSettings(), python=Path(sys.executable), seed=0)
+    campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
     try:
         begun: list[str] = []
         result = Trial.result
@@ -73,7 +73,7 @@ def test_a_file_is_tried_alone_once_for_a_baseline(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Screening, "_unlike_alone", counted)
     for wrong in (b"30", b"40"):
         store = Store(tmp_path / "store")
-        campaign = open_campaign(project, store, settings=RuleSettings(), python=Path(sys.executable), seed=0)
+        campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
         try:
             text = (project / "calc.py").read_bytes().replace(b"20", wrong)
             state = campaign.bench.original.replace({"calc.py": FileEntry(text, 0o100644)})
@@ -119,7 +119,7 @@ def test_scripts_on_the_original_are_run_once_for_all_campaigns(
             for path in store.root.glob("baselines/scripts-*/*.json"):
                 path.write_text('{"statuses": {}, "outputs": ["no", "packed text"], "exit_code": 0, "seconds": 1}')
         made.clear()
-        campaign = open_campaign(project, store, settings=RuleSettings(), python=Path(sys.executable), seed=len(seen))
+        campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=len(seen))
         try:
             attempts = [campaign.attempt(index) for index in range(3)]
         finally:

@@ -33,8 +33,6 @@ TEST_ADD = (
     "def test_double_nothing():\n    assert double(0) == 0\n"
 )
 TEST_ADD_MORE = "\n\ndef test_add():\n    assert add(1, 2) == 3\n\n\ndef test_double():\n    assert double(2) == 4\n"
-# What other tests here need takes half of each run's start.
-PLAIN = [word for name in ("xdist", "xdist.looponfail", "hypothesispytest") for word in ("-p", f"no:{name}")]
 FILES = {
     "pkg/__init__.py": "",
     "pkg/adding.py": ADDING,
@@ -42,7 +40,7 @@ FILES = {
     "tests/test_add.py": TEST_ADD + TEST_ADD_MORE,
     "tests/test_texts.py": 'from pkg.texts import shout\n\n\ndef test_shout():\n    assert shout("a") == "A"\n',
     "conftest.py": "",
-    "pytest.ini": f"[pytest]\naddopts = {' '.join(PLAIN)}\n",
+    "pytest.ini": "[pytest]\n",
 }
 BUG = {"pkg/adding.py": ADDING.replace("a + b", "a - b")}
 WEAK = {"tests/test_add.py": TEST_ADD}
@@ -131,7 +129,7 @@ class Arena:
         files: tuple[str, ...] = TESTS,
     ) -> BugArtifact:
         """Return an honest artifact but for what is given; `first` is done before the script's honest work."""
-        honest = own_script(TESTS, options=PLAIN).decode()
+        honest = own_script(TESTS, options=()).decode()
         text = script if script is not None else honest
         marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
         return BugArtifact(

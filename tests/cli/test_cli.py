@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import SANDBOXES
 
-SANDBOX = ["--sandbox", "process", "--python", sys.executable]
+SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 
 
 def ssr(*arguments: str | Path, cwd: Path | None = None, stdin: bytes = b"") -> subprocess.CompletedProcess[str]:
@@ -160,7 +161,7 @@ def test_every_command_has_an_example_in_its_help() -> None:
 @pytest.mark.bubblewrap
 def test_bubblewrap_makes_the_same_artifacts_as_process(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     project, said = made
-    done = ssr("inject", project, "--count", "1", "--json", "--store", tmp_path / "s", "--python", sys.executable)
+    done = ssr("inject", project, "--count", "1", "--json", "--store", tmp_path / "s", "--python", plain_python())
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["sandbox"] == "bubblewrap"

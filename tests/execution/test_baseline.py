@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.opening import open_campaign
@@ -50,7 +50,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def runs(project: Path) -> tuple[int, frozenset[str]]:
     store = Store(project.parent / "store")
-    campaign: Campaign = open_campaign(project, store, settings=RuleSettings(), python=Path(sys.executable), seed=0)
+    campaign: Campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
     campaign.close()
     return campaign.bench.runs_made, campaign.baseline.stable
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
@@ -28,7 +29,7 @@ def bench_of(folder: Path, sandbox: str, files: dict[str, str]) -> Workbench:
     for name, text in files.items():
         (project / name).write_text(text)
     store = Store(folder / "store")
-    return open_workbench(project, store, settings=RuleSettings(), sandbox=sandbox, python=Path(sys.executable))
+    return open_workbench(project, store, settings=RuleSettings(), sandbox=sandbox, python=plain_python())
 
 
 def compiled_in(directory: Path) -> list[str]:

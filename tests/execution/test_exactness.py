@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.execution import screening
@@ -259,7 +258,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
         file = root / "project" / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
-    python = Path(sys.executable)
+    python = plain_python()
     found = open_campaign(root / "project", Store(root / "store"), settings=RuleSettings(), python=python, seed=0)
     yield found
     found.close()

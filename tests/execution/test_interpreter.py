@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import site
-import sys
 import venv
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 import pytest_ssr
 from pytest_ssr.errors import ProjectError
@@ -27,7 +27,7 @@ def bare(tmp_path: Path) -> Path:
 
 def test_an_environment_without_pytest_is_passed_over_with_a_note(bare: Path) -> None:
     found = find_interpreter(bare, None)
-    assert found.executable == Path(sys.executable)
+    assert found.executable == plain_python()
     assert found.note == f"{bare / '.venv/bin/python'} is not used: it has no pytest, or does not run"
 
 
@@ -41,7 +41,7 @@ def test_a_broken_environment_is_passed_over(tmp_path: Path) -> None:
     python.parent.mkdir(parents=True)
     python.write_text("#!/bin/sh\nexit 1\n")
     python.chmod(0o755)
-    assert find_interpreter(tmp_path, None).executable == Path(sys.executable)
+    assert find_interpreter(tmp_path, None).executable == plain_python()
 
 
 def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
+from plain import plain_python
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.baseline import Baseline, measure_baseline
@@ -158,7 +156,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Baseline, Workbe
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     trees = tmp_path_factory.mktemp("trees")
-    interpreter = find_interpreter(project, Path(sys.executable))
+    interpreter = find_interpreter(project, plain_python())
     bench = Workbench(take_snapshot(project, trees), choose("auto"), interpreter, RuleSettings())
     return measure_baseline(bench), bench
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.execution.own_script import own_script
@@ -85,7 +85,7 @@ def test_a_script_of_ours_tells_its_root(options: tuple[str, ...]) -> None:
 
 def verdict_of_the_first(folder: Path, project: Path, tests: tuple[str, ...] = ()) -> Verdict:
     """Make the first artifact of a project, and judge it again from its five files elsewhere."""
-    python, settings = Path(sys.executable), RuleSettings()
+    python, settings = plain_python(), RuleSettings()
     campaign = open_campaign(project, Store(folder / "store"), settings=settings, python=python, seed=0, tests=tests)
     try:
         attempt = campaign.attempt(0)

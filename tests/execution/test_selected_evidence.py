@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Trial
@@ -104,7 +104,7 @@ def tried(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[Atte
     (project / "calc.py").write_text(code)
     (project / "test_calc.py").write_text(tests)
     assert old in code
-    python = Path(sys.executable)
+    python = plain_python()
     campaign = open_campaign(project, Store(folder / "store"), settings=RuleSettings(), python=python, seed=0)
     try:
         changes: dict[str, bytes | None] = {"calc.py": code.replace(old, new).encode()}
@@ -127,7 +127,7 @@ def test_what_whole_runs_reject_is_rejected(tmp_path: Path, code: str, tests: st
     attempt, trial = tried(tmp_path, code, tests, old, new)
     assert attempt.status is AttemptStatus.REJECTED
     if trial.artifact is not None:
-        python = Path(sys.executable)
+        python = plain_python()
         bench = open_workbench(tmp_path / "project", Store(tmp_path / "2"), settings=RuleSettings(), python=python)
         assert not validate(trial.artifact, bench).valid
 

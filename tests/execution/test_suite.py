@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline, measure_baseline
@@ -31,7 +32,7 @@ def bench_of(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0)
         Store(folder / "store"),
         settings=RuleSettings(time_limit_s=time_limit_s),
         sandbox="process",
-        python=Path(sys.executable),
+        python=plain_python(),
     )
 
 

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.change import changed_functions
@@ -130,7 +131,7 @@ def made(tmp_path: Path, sandbox: str) -> Iterator[Made]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         (tmp_path / "trees").mkdir()
-        interpreter = find_interpreter(project, Path(sys.executable))
+        interpreter = find_interpreter(project, plain_python())
         snapshot, provider = take_snapshot(project, tmp_path / "trees"), load_provider(sandbox)
         bench = Workbench(snapshot, provider, interpreter, RuleSettings(), limits=Limits(**limits))
         modules = bench.suite(bench.original)[0].modules
@@ -334,8 +335,8 @@ def test_a_generator_that_is_under_way_is_not_swapped(made: Made) -> None:
 
 
 def test_a_library_that_imports_the_project_is_imported_in_the_fork(made: Made) -> None:
-    warm, bench = made({**HOSTILE, "test_code.py": "import xdist\n" + HOSTILE["test_code.py"], "execnet.py": "x = 1\n"})
-    assert "execnet" not in bench.suite(bench.original)[0].modules
+    warm, bench = made({**HOSTILE, "test_code.py": "import borrower\n" + HOSTILE["test_code.py"], "lent.py": "x = 1\n"})
+    assert "lent" not in bench.suite(bench.original)[0].modules
     assert warm.run(Wanted(bench.original)).results
 
 

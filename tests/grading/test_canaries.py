@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.canaries import Canaries
@@ -46,7 +45,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     (root / "project").mkdir()
     (root / "project" / "shop.py").write_text(CODE)
     (root / "project" / "test_shop.py").write_text(TESTS)
-    place, python = Store(root / "store"), Path(sys.executable)
+    place, python = Store(root / "store"), plain_python()
     return open_workbench(root / "project", place, settings=RuleSettings(), sandbox="process", python=python)
 
 

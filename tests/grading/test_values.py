@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
@@ -53,9 +53,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
     (root / "project" / "shop.py").write_text(CODE)
     (root / "project" / "test_shop.py").write_text(TESTS)
     store = Store(root / "store")
-    return open_workbench(
-        root / "project", store, settings=RuleSettings(), sandbox="process", python=Path(sys.executable)
-    )
+    return open_workbench(root / "project", store, settings=RuleSettings(), sandbox="process", python=plain_python())
 
 
 def state(bench: Workbench, text: str) -> CodebaseState:
@@ -208,7 +206,7 @@ def test_a_repair_need_not_be_closer_to_the_original_than_the_tests_ask(
         Store(tmp_path / "s"),
         settings=RuleSettings(),
         sandbox="process",
-        python=Path(sys.executable),
+        python=plain_python(),
     )
     assert LOOSE.count(right) == 1
 

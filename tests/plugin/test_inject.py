@@ -12,13 +12,14 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.plugin.inject import InjectPlugin
 
 
 def run(project: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={sys.executable}", *arguments]
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}", *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -251,7 +252,7 @@ def test_each_hunk_of_a_combination_matters(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-injector", "combination")
     assert done.returncode == 0, done.stdout + done.stderr
     found = project / ".ssr" / "artifacts"
-    words = ["validate", str(found), "--per-hunk", "--sandbox", "process", "--python", sys.executable]
+    words = ["validate", str(found), "--per-hunk", "--sandbox", "process", "--python", str(plain_python())]
     again = subprocess.run([sys.executable, "-m", "harness.cli", *words], cwd=project, capture_output=True, text=True)
     assert len(list(found.iterdir())) == 2
     assert again.returncode == 0, again.stdout + again.stderr

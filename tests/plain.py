@@ -1,0 +1,32 @@
+"""An environment with pytest and no plugin: those that our own tests need would take half of each run's start."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.metadata
+import shutil
+import tempfile
+import venv
+from pathlib import Path
+
+NEEDED = ("pytest", "pluggy", "iniconfig", "packaging", "pygments")
+
+
+@functools.cache
+def plain_python() -> Path:
+    """Return its interpreter; it is made once in each process, at whose end it goes.
+
+    It also holds a library, `borrower`, that imports `lent`, which is nowhere.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="plain-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for name in NEEDED:
+        for path in importlib.metadata.files(name) or ():
+            if ".." not in path.parts:
+                (site / path).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(str(path.locate()), site / path)
+    (site / "borrower.py").write_text("import lent\n")
+    return folder / "bin" / "python"
