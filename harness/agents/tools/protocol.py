@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from harness.agents.desk import Desk
@@ -40,6 +41,26 @@ class Tool(Protocol):
 
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
         """Use it; a mistake of the model is an observation. Raises SandboxError when the sandbox breaks."""
+
+
+class ToolBundle(Protocol):
+    """A folder of further tools."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """What it offers."""
+
+    def install(self, desk: Desk) -> None:
+        """Put it into a sandbox; raises SettingsError when that fails."""
+
+
+def further_tools(bundles: Sequence[ToolBundle]) -> list[Tool]:
+    """Return the tools of all bundles."""
+    return [tool for bundle in bundles for tool in bundle.tools]
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
