@@ -217,8 +217,9 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
         where = f"round {number + 1}  {project}"
         if made.status is AttemptStatus.VALID:
             place = f"{made.path}:{made.line} {made.scope}".rstrip()
+            order = "bug of second order" if made.strategy == "higher-order" else "bug"
             terminal.say(
-                f"{where}  bug {made.artifact_id}  {made.operator}  {place}, breaks {made.fail_to_pass}", "valid"
+                f"{where}  {order} {made.artifact_id}  {made.operator}  {place}, breaks {made.fail_to_pass}", "valid"
             )
         elif by_model:
             why = ": ".join(filter(None, (made.check, made.reason)))
@@ -236,8 +237,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
         solved, graded = rates(done.rollouts)
         reward = done.reward(alpha=settings.alpha, kind=settings.reward)
         tail = "" if reward is None else f", injector {reward:+.2f}"
-        order = "  (second order)" if done.order > 1 else ""
-        said = f"refused: {done.refused}" if done.refused else f"resolved {solved} of {graded}{tail}{order}"
+        said = f"refused: {done.refused}" if done.refused else f"resolved {solved} of {graded}{tail}"
         terminal.say(f"round {done.round}  {done.project}  {done.artifact_id}  {said}", "bad" if done.refused else "")
 
     return Watch(terminal.status, attempt, rollout, episode)
