@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +80,10 @@ def solve(arguments: argparse.Namespace) -> int:
 def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
     """Tell whether an artifact was made here, and without a model."""
     injector = artifact.info.get("injector")
-    without_model = isinstance(injector, dict) and injector.get("model") is None
+    # Failed repairs may be a model's.
+    without_model = (
+        isinstance(injector, dict) and injector.get("model") is None and injector.get("strategy") != "higher-order"
+    )
     return without_model and store.verdict(directory.name) is not None and directory.parent.parent == store.root
 
 
@@ -279,10 +283,12 @@ def _roles(arguments: argparse.Namespace) -> Roles:
 def _require_sense(arguments: argparse.Namespace) -> None:
     """Raise SettingsError, naming the option, for a value that makes no sense."""
     for name in ("tries", "context", "temperature"):
-        if getattr(arguments, name) < 0:
+        if not getattr(arguments, name) >= 0:
             raise SettingsError(f"--{name} must be at least 0, not {getattr(arguments, name):g}")
     if not 0 < arguments.top_p <= 1:
         raise SettingsError(f"--top-p lies in (0, 1], not {arguments.top_p:g}")
+    if not math.isfinite(arguments.judge_coefficient):
+        raise SettingsError(f"--judge-coefficient is a number, not {arguments.judge_coefficient}")
     for name, value in vars(arguments).items():
         if name in _POSITIVE and value is not None and not value > 0:
             raise SettingsError(f"--{name.replace('_', '-')} must be more than 0, not {value:g}")

@@ -175,6 +175,7 @@ def running(odd: str) -> bool:
         (["--tries", "-5"], "--tries must be at least 0, not -5"),
         (["--top-p", "2"], "--top-p lies in (0, 1], not 2"),
         (["--temperature", "-1"], "--temperature must be at least 0, not -1"),
+        (["--judge-coefficient", "inf"], "--judge-coefficient is a number, not inf"),
         (["--rollout-limit", "0"], "--rollout-limit must be more than 0, not 0"),
         (["--budget-usd", "nan"], "--budget-usd must be more than 0, not nan"),
         (["--judge-votes", "0"], "--judge-votes must be more than 0, not 0"),
