@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from harness.episode import Episode, graded
+from harness.episode import Episode, Rollout, graded
 from harness.rewards import best_solve_rate, interval
 from pytest_ssr.report import duration
 
@@ -51,7 +51,7 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
     rewards = [r for e in episodes if (r := e.reward(alpha=alpha, kind=kind)) is not None]
     rollouts = [r for e in valid for r in e.rollouts]
     solver = [r.reward for r in rollouts if r.reward is not None]
-    used = [*rollouts, *episodes]
+    used: list[Rollout | Episode] = [*rollouts, *episodes]
     return {
         "name": name,
         "tried": len(episodes),

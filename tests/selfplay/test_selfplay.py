@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from model_server import serving
-from parts import Told, selfplay
+from play_parts import Told, selfplay
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits

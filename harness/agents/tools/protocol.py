@@ -32,12 +32,17 @@ class Observation:
 class Tool(Protocol):
     """Something that an agent can use."""
 
-    name: str
-    """What it is called by."""
-    description: str
-    """For the model."""
-    parameters: Mapping[str, Any]
-    """JSON schema of its arguments."""
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+
+    @property
+    def description(self) -> str:
+        """For the model."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments."""
 
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
         """Use it; a mistake of the model is an observation. Raises SandboxError when the sandbox breaks."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness.messages import Message, Reply, Usage
+from harness.messages import Message, Usage
 from harness.selfplay import PlaySettings, SelfPlay
 from harness.solvers.protocol import Solution, SolverTask
 from harness.trajectory import ExitReason, Journal, ModelCall
@@ -45,9 +45,8 @@ class Told:
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         attempt = journal.trajectory.attempt
         self.asked.append((task.id, attempt))
-        said = Reply(Message("assistant", "hm"), "stop", Usage(10, 5))
-        place = journal.message(said.message)
-        journal.call(ModelCall.of(0, [], place, said, trainable=True))
+        place = journal.message(Message("assistant", "hm"))
+        journal.call(ModelCall(0, (), place, "stop", Usage(10, 5), None, 0.0, "", None, None, None))
         return Solution(None, journal.end(self.does(attempt), "as told"))
 
 
