@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,17 +20,19 @@ from proven import Proven
 from harness.cli import main
 from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.solver_tree import Leak
+from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
-PLAY = ["--count", "1", "--attempts", "2", "--injector", "mutation", "--tries", "20", "--rounds", "2"]
+PLAY = ["--count", "1", "--attempts", "2", "--rounds", "2", "--higher-order", "0"]
+PLAY += ["--injector", "mutation", "--tries", "20"]
 FIX = ("editor", {"command": "str_replace", "path": "calc.py", "old_str": "return a - b", "new_str": "return a + b"})
 SUBMIT = ("submit", {})
 
 
 @pytest.fixture(scope="session")
-def played(project: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+def played(project: Path, proven: Proven) -> tuple[Path, dict[str, Any]]:
     """A store in which two rounds were played, and what was said of them."""
-    store = tmp_path_factory.mktemp("played") / "store"
+    store = proven.store.root
     with pytest.MonkeyPatch.context() as patch:
         out: list[str] = []
         patch.setattr("builtins.print", lambda *words, **_: out.append(" ".join(map(str, words))))
@@ -80,12 +83,14 @@ def test_what_a_person_sees(
 def test_play_killed_three_times_goes_on(
     project: Path, played: tuple[Path, dict[str, Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store, more = tmp_path / "s", [*PLAY, "--rounds", "1"]
-    for number in (1, 2, 3):
+    store, more = Store(tmp_path / "s").root, [*PLAY, "--rounds", "1"]
+    for known in ("baselines", "trees"):
+        shutil.copytree(played[0] / known, store / known, symlinks=True, dirs_exist_ok=True)
+    for sign in ("attempts/*/*.json", "rollouts/*/trajectory.jsonl", "rollouts/*/rollout.json"):
         process = started("play", project, "--store", store, *more)
 
-        def far_enough(number: int = number, process: subprocess.Popen[str] = process) -> bool:
-            return len(list(store.glob("rollouts/*/rollout.json"))) >= number or process.poll() is not None
+        def far_enough(sign: str = sign, process: subprocess.Popen[str] = process) -> bool:
+            return any(store.glob(sign)) or process.poll() is not None
 
         wait_for(far_enough)
         os.killpg(process.pid, signal.SIGKILL)
@@ -147,12 +152,14 @@ def test_an_interrupt_ends_every_rollout_at_once_and_the_same_command_goes_on(pr
         again.communicate()
     done = [json.loads((p.parent / "rollout.json").read_text()) for p in cut_off]
     assert [d["resolved"] for d in done] == [True, True]
-    assert len(list(proven.store.root.glob("rollouts/*/earlier-001.jsonl"))) == 2, "what was cut off is there"
-    slept = next(
-        d for d in done if odd in Path(proven.store.root, "rollouts", d["id"], "earlier-001.jsonl").read_text()
-    )
-    other = next(d for d in done if d is not slept)
+    earlier = [(p.parent / "earlier-001.jsonl").read_text() for p in cut_off]
+    slept, other = (d for d, text in sorted(zip(done, earlier, strict=True), key=lambda pair: odd not in pair[1]))
     assert slept["tokens"] > other["tokens"], "and its tokens are counted"
+
+
+def calling(tool: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """A reply of a script."""
+    return {"content": "", "tool_calls": [{"name": tool, "arguments": arguments}]}
 
 
 def running(odd: str) -> bool:
@@ -224,7 +231,9 @@ def test_an_artifact_of_another_system_is_proven_first_and_never_without_isolati
     write_artifact(tmp_path / "foreign", proven.artifact, prompt_names=True)
     assert read_artifact(tmp_path / "foreign") == proven.artifact
     words = ["solve", str(tmp_path / "foreign"), "--repo", str(proven.project), "--attempts", "1", "--json"]
-    assert main([*words, "--store", str(tmp_path / "s")]) == 0
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps([calling(*FIX), calling(*SUBMIT)]))
+    assert main([*words, "--store", str(tmp_path / "s"), "--solver", f"scripted:{script}"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["solved"], said["solve_rate"]["rate"]) == (1, 1.0)
     assert said["solve_rate"]["low"] == pytest.approx(0.2065, abs=1e-4)
@@ -279,9 +288,7 @@ def test_further_tools_and_a_judge(proven: Proven, tmp_path: Path, capsys: pytes
     )
     (bundle / "bin" / "mend").write_text('#!/bin/sh\ntest -f "$HOME/ready" && sed -i "s/a - b/a + b/" "$1"\n')
     (bundle / "install.sh").write_text('touch "$HOME/ready"\n')
-    calls = [
-        {"content": "", "tool_calls": [{"name": n, "arguments": a}]} for n, a in (("mend", {"path": "calc.py"}), SUBMIT)
-    ]
+    calls = [calling("mend", {"path": "calc.py"}), calling(*SUBMIT)]
     (tmp_path / "solver.json").write_text(json.dumps(calls))
     (tmp_path / "judge.json").write_text(json.dumps([r"good: \boxed{0.5}", "no idea"]))
     words = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]

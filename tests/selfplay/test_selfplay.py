@@ -30,16 +30,17 @@ from harness.solving import Solving
 from harness.trajectory import ExitReason, Journal, read_trajectory
 from pytest_ssr.errors import ModelError
 from pytest_ssr.grading import Grade
+from pytest_ssr.patch import FileEntry
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
 
 
-@pytest.fixture(scope="module")
-def bugs(tmp_path_factory: pytest.TempPathFactory) -> Store:
+@pytest.fixture
+def bugs(proven: Proven) -> Store:
     """A store in which the bugs are made once for all tests here."""
-    return Store(tmp_path_factory.mktemp("bugs") / "store")
+    return proven.store
 
 
 def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> None:
@@ -68,6 +69,24 @@ def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bu
     assert [r.resolved for r in episode.rollouts] == [False, False]
     assert [r.tokens for r in episode.rollouts] == [30, 30], "of both tries"
     assert [r.unpriced for r in episode.rollouts] == [2, 2]
+
+
+def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
+    project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buggy = proven.bench.original.apply(proven.artifact.bug)
+    wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a * b").encode())})
+
+    class Wrong(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            return Solution(wrong.patch_from(buggy), journal.end(ExitReason.SUBMITTED))
+
+    monkeypatch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", False, "not repaired"))
+    first, second = selfplay(project, bugs, Wrong(name="wrong"), higher_order=1).play()
+    assert (first.order, first.reward()) == (1, -0.8)
+    assert (second.order, second.parent, second.strategy) == (2, first.artifact_id, "higher-order")
+    assert second.reward() is None
+    assert [r.resolved for r in second.rollouts] == [False, False]
 
 
 def test_a_run_is_named_by_all_that_it_depends_on(project: Path, bugs: Store, tmp_path: Path) -> None:
