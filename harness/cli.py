@@ -14,7 +14,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import commands, injecting
+from harness import commands, injecting, playing
+from harness.injectors.model import STRATEGIES
+from harness.rewards import ALPHA, KINDS
 from pytest_ssr import __version__
 from pytest_ssr.errors import (
     ArtifactError,
@@ -85,6 +87,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_list(commands_of)
     _add_show(commands_of)
     _add_grade(commands_of)
+    _add_solve(commands_of)
+    _add_play(commands_of)
     _add_doctor(commands_of)
     return parser
 
@@ -222,6 +226,143 @@ def _add_grade(commands_of: Any) -> None:
         help="what a patch changes of the tests is dropped, or the patch is refused (default: drop)",
     )
     _add_store(parser, "default: REPO/.ssr")
+    _add_running(parser)
+
+
+def _add_solver(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--solver",
+        default=_environment("solver", "search"),
+        metavar="NAME",
+        help="search (default), replay:PATH, or a model",
+    )
+    parser.add_argument(
+        "--attempts", type=int, default=_environment("attempts", "8"), metavar="G", help="at each bug (default 8)"
+    )
+    parser.add_argument(
+        "--tries",
+        type=int,
+        default=_environment("tries", "0"),
+        metavar="N",
+        help="candidates of one attempt of `search` (default 400)",
+    )
+    parser.add_argument("--seed", type=int, default=_environment("seed", "0"), metavar="N")
+    parser.add_argument("--jobs", type=int, default=_environment("jobs", "1"), metavar="N", help="attempts at a time")
+
+
+def _add_models(parser: argparse.ArgumentParser) -> None:
+    """Add what holds for models, in whichever role."""
+    for name, kind, default, text in (
+        ("steps", int, None, "replies of one rollout (default 100)"),
+        ("rollout-limit", float, None, "seconds of one rollout (default 1800; 120 of `search`)"),
+        ("rollout-tokens", int, None, "tokens of one rollout (default 2000000)"),
+        ("rollout-usd", float, None, "money of one rollout, where prices are known (default 5)"),
+        ("command-limit", float, None, "seconds of one command (default 180)"),
+        ("format-errors", int, None, "replies in a row without a call that can be used (default 4)"),
+        ("repeats", int, None, "the same call with the same result in a row (default 6)"),
+        ("output-chars", int, None, "characters of one observation (default 10000)"),
+        ("temperature", float, "1.0", "of sampling (default 1.0)"),
+        ("top-p", float, "0.95", "of sampling (default 0.95)"),
+        ("max-tokens", int, "4096", "of one reply (default 4096)"),
+        ("context", int, "0", "tokens of a prompt and its reply (default: as the server says)"),
+        ("budget-usd", float, None, "money of the whole run (default: no limit)"),
+        ("budget-tokens", int, None, "tokens of the whole run (default: no limit)"),
+        ("budget-calls", int, None, "requests of the whole run (default: no limit)"),
+        ("judge-votes", int, "3", "of the judge on each step (default 3)"),
+        ("judge-coefficient", float, "1.0", "of the judge's mean score in a solver's reward (default 1.0)"),
+    ):
+        variable = name.replace("-", "_")
+        parser.add_argument(f"--{name}", type=kind, default=_environment(variable, default), metavar="N", help=text)
+    parser.add_argument("--judge", default=_environment("judge", ""), metavar="MODEL", help="scores the solver's steps")
+    parser.add_argument(
+        "--url",
+        default=_environment("url", ""),
+        metavar="URL",
+        help="where the server of a model PROVIDER/MODEL listens (default: its provider's)",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        default=_environment("cache"),
+        metavar="FOLDER",
+        help="keep replies there: the same question costs nothing the second time",
+    )
+    parser.add_argument(
+        "--bundles",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FOLDER",
+        help="further tools of models, in the layout of SWE-agent: config.yaml, bin/, install.sh",
+    )
+    parser.add_argument(
+        "--grade-unsubmitted", action="store_true", help="grade what an attempt has changed that a limit ended, too"
+    )
+
+
+def _add_solve(commands_of: Any) -> None:
+    parser = _command(
+        commands_of,
+        "solve",
+        playing.solve,
+        "let a solver at an artifact, several times, and grade what it hands in",
+        "ssr solve 3f2a --repo . --solver search --attempts 8",
+    )
+    parser.add_argument("artifact", metavar="ARTIFACT", help="a directory, or an id (or its beginning) in the store")
+    parser.add_argument("--repo", type=Path, default=Path(), metavar="REPO", help="default: here")
+    _add_solver(parser)
+    _add_models(parser)
+    _add_store(parser, "default: REPO/.ssr")
+    _add_running(parser)
+
+
+def _add_play(commands_of: Any) -> None:
+    parser = _command(
+        commands_of,
+        "play",
+        playing.play,
+        "self-play: inject, prove, solve, reward, round after round; run again to go on",
+        "ssr play . --injector mutation --solver search --rounds 3",
+    )
+    parser.add_argument("source", type=Path, nargs="+", metavar="SOURCE", help="projects' top directories")
+    parser.add_argument(
+        "--injector",
+        default=_environment("injector", DEFAULT_INJECTORS),
+        metavar="NAMES",
+        help=f"comma-separated (default {DEFAULT_INJECTORS}), or a model",
+    )
+    parser.add_argument("--rounds", type=int, default=_environment("rounds", "1"), metavar="N")
+    parser.add_argument(
+        "--count", type=int, default=_environment("count", "4"), metavar="N", help="bugs of each project in each round"
+    )
+    parser.add_argument("--alpha", type=float, default=_environment("alpha", str(ALPHA)), metavar="A")
+    parser.add_argument("--reward", choices=KINDS, default=_environment("reward", KINDS[0]), help="of the injector")
+    parser.add_argument(
+        "--fixed-mixture", action="store_true", help="draw operators in balance, whatever earlier rounds brought"
+    )
+    parser.add_argument(
+        "--higher-order",
+        type=int,
+        default=_environment("higher_order", "1"),
+        metavar="N",
+        help="failed repairs of each bug that are tried as bugs (default 1, 0: none)",
+    )
+    parser.add_argument(
+        "--strategy",
+        choices=STRATEGIES,
+        default=_environment("strategy", STRATEGIES[-1]),
+        help=f"of a model that injects (default {STRATEGIES[-1]}: one of both by the seed)",
+    )
+    parser.add_argument(
+        "--rejections",
+        type=int,
+        default=_environment("rejections", "2"),
+        metavar="N",
+        help="times that a model may mend a rejected bug (default 2)",
+    )
+    _add_solver(parser)
+    _add_models(parser)
+    _add_store(parser, "default: SOURCE/.ssr, or .ssr here for several")
     _add_running(parser)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from harness.rewards import ALPHA, injector_reward, solve_rate
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,7 @@ class Rollout:
     resolved: bool | None
     """None: no grade, because of a fault of ours."""
     reward: float | None
+    """Of the grade, and of the judge's scores where there is a judge."""
     reason: str
     """One sentence of the grade, or why there is none."""
     exit_reason: str
@@ -33,7 +34,12 @@ class Rollout:
     forged: bool = False
     steps: int = 0
     tokens: int = 0
+    """Of all its tries and its judge, like the two that follow."""
     cost_usd: float = 0.0
+    unpriced: int = 0
+    """Calls whose price is not known."""
+    score: float | None = None
+    """Mean of what a judge gave its steps."""
     seconds: float = 0.0
     """Wall time of the attempt."""
     grading_s: float = 0.0
@@ -72,6 +78,16 @@ class Episode:
     valid: bool
     reason: str
     """Why it is not valid."""
+    refused: str = ""
+    """Why no solver was let at it though it is valid."""
+    change: str = ""
+    """A hash of the bug's diff; empty where there is none."""
+    tokens: int = 0
+    """Of the model that injected it, like the two that follow."""
+    cost_usd: float = 0.0
+    unpriced: int = 0
+    seconds: float = 0.0
+    """Wall time of the injection and the proof."""
     rollouts: tuple[Rollout, ...] = ()
 
     @property
@@ -91,6 +107,15 @@ class Episode:
             "solve_rate": self.rate,
             "injector_reward": self.reward(alpha=alpha, kind=kind),
         }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
+        """Read plain data back; None when it is of another schema version."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        told = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
+        rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in told["rollouts"]]
+        return cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
 
 
 def graded(episodes: Sequence[Episode]) -> tuple[int, int]:

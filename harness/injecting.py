@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from itertools import takewhile
+from collections.abc import Sequence
 from typing import Any
 
 from harness.commands import DONE, NO, rule_settings
 from harness.terminal import Terminal
-from pytest_ssr.attempt import Attempt, AttemptStatus, counted
+from harness.trying import tried
+from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import open_campaign
@@ -43,7 +42,14 @@ def inject(arguments: argparse.Namespace) -> int:
     for kind, line in opening_lines(campaign):
         terminal.say(line, kind)
     try:
-        attempts = _attempts(campaign, arguments.count, arguments.jobs, terminal)
+        attempts = tried(
+            campaign,
+            arguments.count,
+            jobs=arguments.jobs,
+            most=_GIVE_UP_AFTER * arguments.count,
+            tell=lambda a: terminal.say(attempt_line(a), a.status.value),
+            progress=lambda done: terminal.status(progress_line(done, arguments.count, terminal.elapsed_s)),
+        )
     finally:
         campaign.close()
     reached = sum(a.status is AttemptStatus.VALID for a in attempts) >= arguments.count
@@ -56,41 +62,6 @@ def inject(arguments: argparse.Namespace) -> int:
             terminal.say("fewer than wanted: try another --seed or --injector", "bad")
         terminal.say(f"artifacts: {shown(campaign.store.root / 'artifacts')}")
     return DONE if reached else NO
-
-
-def _attempts(campaign: Campaign, count: int, jobs: int, terminal: Terminal) -> list[Attempt]:
-    """Try candidates in order, `jobs` at a time, until `count` in that order are valid."""
-    done: dict[int, Attempt] = {}
-    running: set[Future[Attempt | None]] = set()
-    following, last = 0, _GIVE_UP_AFTER * count
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            while True:
-                prefix = counted(_unbroken(done), count)
-                enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
-                while not enough and len(running) < jobs and following < last:
-                    running.add(pool.submit(campaign.attempt, following))
-                    following += 1
-                if enough or not running:
-                    break
-                terminal.status(progress_line(prefix, count, terminal.elapsed_s))
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
-                for attempt in (f.result() for f in finished):
-                    if attempt is None:
-                        last = following
-                    else:
-                        done[attempt.index] = attempt
-                        terminal.say(attempt_line(attempt), attempt.status.value)
-        finally:
-            campaign.ending.set()
-        late = [f.result() for f in running if not f.cancel()]
-    campaign.settle(prefix, [*done.values(), *(a for a in late if a is not None)])
-    return prefix
-
-
-def _unbroken(done: Mapping[int, Attempt]) -> list[Attempt]:
-    """Return the attempts from the first on, up to the first that is not there yet."""
-    return [done[i] for i in takewhile(done.__contains__, range(len(done)))]
 
 
 def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) -> dict[str, Any]:

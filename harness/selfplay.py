@@ -1,17 +1,18 @@
 """Rounds of self-play: bugs injected and proven, solved several times each, graded, rewarded; then the next round.
 
-Everything that is finished is in the store under a name made of what it depends on. A run that is cut off and started
-again with the same words finds all of it there and goes on where it was.
+A round that is finished is kept as a whole under a name made of all that it depends on, and is read from there ever
+after. What is finished of a round that is not, attempts and grades, is in the store as well: a run that is cut off and
+started again with the same words goes on where it was.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from harness.agents.process_reward import ProcessReward
 from harness.episode import Episode, Rollout
 from harness.higher_order import Failed, HigherOrderInjector
 from harness.injectors.campaign import ModelCampaign
@@ -19,12 +20,15 @@ from harness.injectors.model import ModelInjector
 from harness.mixture import Mixture, Table
 from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
-from harness.solving import PATCH, ROLLOUTS, Solving
-from pytest_ssr.attempt import Attempt, AttemptStatus, counted
+from harness.solving import PATCH, ROLLOUTS, Solving, rates
+from harness.spent import Spent
+from harness.trying import tried
+from harness.version import code_hash
+from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
+from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
 from pytest_ssr.injectors.protocol import Injector
-from pytest_ssr.opening import open_campaign, open_workbench
+from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, key_of
@@ -37,8 +41,6 @@ _GIVE_UP_AFTER = 60
 class PlaySettings:
     """What a run of self-play is made with."""
 
-    injectors: str
-    """Comma-separated, as for `ssr inject`."""
     rounds: int = 1
     count: int = 4
     """Bugs of each project in each round."""
@@ -51,6 +53,10 @@ class PlaySettings:
     """Draw operators and files by what earlier rounds brought."""
     higher_order: int = 1
     """Failed repairs of each bug that are tried as bugs of their own."""
+    grade_unsubmitted: bool = False
+    """As in Solving."""
+    model_written: bool = False
+    """A model writes code or commands: `auto` takes no sandbox then that isolates nothing."""
     sandbox: str = "auto"
     python: Path | None = None
     rule: RuleSettings = RuleSettings()
@@ -60,6 +66,8 @@ class PlaySettings:
         for name in ("rounds", "attempts", "count", "jobs"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        if self.higher_order < 0:
+            raise SettingsError(f"--higher-order must be at least 0, not {self.higher_order}")
         injector_reward(False, alpha=self.alpha, kind=self.reward)
 
 
@@ -69,7 +77,7 @@ class Watch:
 
     status: Callable[[str], None] = lambda _: None
     attempt: Callable[[int, str, Attempt], None] = lambda *_: None
-    rollout: Callable[[int, Episode, Rollout], None] = lambda *_: None
+    rollout: Callable[[Episode, Rollout], None] = lambda *_: None
     episode: Callable[[Episode], None] = lambda _: None
 
 
@@ -83,183 +91,199 @@ class SelfPlay:
         solver: Solver,
         settings: PlaySettings,
         *,
-        load: Callable[[str], list[Injector]],
-        injector: ModelInjector | None = None,
+        injectors: Sequence[Injector] = (),
+        model: ModelInjector | None = None,
+        judge: ProcessReward | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """load: gives injectors by their names. injector: a model that injects in their place."""
-        self.projects, self.store, self.solver, self.settings = list(projects), store, solver, settings
-        self._load, self._injector, self._watch = load, injector, watch or Watch()
-        self._tables = {project: Table(settings.attempts, settings.alpha) for project in self.projects}
+        """Copy the projects and find what runs their tests. model: injects in the place of `injectors`.
 
-    def play(self) -> list[Episode]:
-        """Play all rounds and return the episodes in order."""
-        episodes: list[Episode] = []
-        for number in range(self.settings.rounds):
-            told: list[tuple[Path, Episode]] = []
-            for project in self.projects:
-                for episode in self._round(number, project):
-                    episodes.append(episode)
-                    told.append((project, episode))
-                    self._keep(episode, len(episodes))
-                    if episode.valid:
-                        self._watch.episode(episode)
-            self._learn(told)
-        return episodes
+        Raises an SsrError that says what is wrong with a project, the interpreter or the sandbox.
+        """
+        self.store, self.solver, self.settings = store, solver, settings
+        self._injectors, self._model, self._judge, self._watch = injectors, model, judge, watch or Watch()
+        self._benches = [
+            open_workbench(
+                project,
+                store,
+                settings=settings.rule,
+                sandbox=settings.sandbox,
+                python=settings.python,
+                model_written=settings.model_written,
+            )
+            for project in projects
+        ]
+        self._tables = [Table(settings.attempts, settings.alpha) for _ in projects]
+        self._seen: set[tuple[int, str]] = set()
+        self.key = self._named()
 
-    def _keep(self, episode: Episode, number: int) -> None:
-        settings = self.settings
-        name = f"{number:05d}"
-        data = episode.to_json(alpha=settings.alpha, kind=settings.reward)
-        self.store.put_record(f"{EPISODES}/{self.key}", name, data)
-
-    @property
-    def key(self) -> str:
-        """The name of this run in the store."""
+    def _named(self) -> str:
+        """Return the name of the run in the store: all that a round depends on, and not how many there are."""
         settings = self.settings
         return key_of(
-            [str(p.resolve()) for p in self.projects],
-            self._injector.key if self._injector is not None else settings.injectors,
-            settings.rounds,
+            code_hash(),
+            [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._benches],
+            self._model.key if self._model is not None else [i.name for i in self._injectors],
+            getattr(self.solver, "key", self.solver.name),
+            self._judge and (self._judge.key, self._judge.coefficient),
+            settings.rule.key(),
             settings.count,
             settings.attempts,
             settings.seed,
-            getattr(self.solver, "key", self.solver.name),
+            settings.alpha,
+            settings.reward,
             settings.adaptive,
             settings.higher_order,
+            settings.grade_unsubmitted,
         )
 
-    def _learn(self, told: Sequence[tuple[Path, Episode]]) -> None:
-        for project, episode in told:
+    def play(self) -> list[Episode]:
+        """Play all rounds and return the episodes in order.
+
+        Raises ModelError when a model gives no reply: what is finished is kept, and the same run goes on later.
+        """
+        rounds: list[Episode] = []
+        for number in range(self.settings.rounds):
+            found = [self._round(number, place) for place in range(len(self._benches))]
+            for place, episodes in enumerate(found):
+                self._learn(place, episodes)
+                rounds += episodes
+        return rounds
+
+    def _round(self, number: int, place: int) -> list[Episode]:
+        """Return the episodes of one project in one round, from the store where it is finished."""
+        episodes = read_round(self.store, self.key, number, place)
+        if episodes is None:
+            episodes = list(self._played(number, place))
+            settings = self.settings
+            told = [e.to_json(alpha=settings.alpha, kind=settings.reward) for e in episodes]
+            self.store.put_record(f"{EPISODES}/{self.key}", _name(number, place), {"episodes": told})
+        self._seen |= {(place, e.change) for e in episodes}
+        for episode in episodes:
+            self._watch.episode(episode)
+        return episodes
+
+    def _learn(self, place: int, episodes: Sequence[Episode]) -> None:
+        for episode in episodes:
             if episode.order > 1:
                 continue
-            grades = [r.resolved for r in episode.rollouts if r.resolved is not None]
+            solved, graded = rates(episode.rollouts)
             # An operator that pays in one project is likely to pay in another; a file's name says nothing there.
-            for other, table in self._tables.items():
-                path = episode.path if other == project else ""
-                table.tell(episode.operator, path, valid=episode.valid, solved=sum(grades), graded=len(grades))
+            for other, table in enumerate(self._tables):
+                path = episode.path if other == place else ""
+                table.tell(episode.operator, path, valid=episode.valid, solved=solved, graded=graded)
 
-    def _round(self, number: int, project: Path) -> Iterator[Episode]:
+    def _played(self, number: int, place: int) -> Iterator[Episode]:
         settings = self.settings
-        campaign, most = self._campaign(number, project)
+        campaign, most = self._campaign(number, place)
         try:
-            attempts = self._injected(number, campaign, settings.count, most)
-            valid = [a for a in attempts if a.status is AttemptStatus.VALID]
-            for attempt in attempts:
-                if attempt.status is AttemptStatus.REJECTED:
-                    yield self._episode(number, campaign, attempt, ())
-            episodes = self._solved(number, campaign, valid)
-            yield from episodes
+            episodes = list(self._episodes(number, place, campaign, settings.count, most))
         finally:
             campaign.close()
-        if settings.higher_order:
-            yield from self._second_order(number, project, episodes)
+        yield from episodes
+        failed = [f for e in episodes if e.order == 1 for f in self._failed(e)]
+        if failed:
+            second = self._without_model(number, place, [HigherOrderInjector(failed)])
+            try:
+                yield from self._episodes(number, place, second, len(failed), len(failed))
+            finally:
+                second.close()
 
-    def _campaign(self, number: int, project: Path) -> tuple[Campaign | ModelCampaign, int]:
+    def _campaign(self, number: int, place: int) -> tuple[Campaign | ModelCampaign, int]:
         """Return what injects in a round, and how many times it may try: a model as often as bugs are wanted."""
         settings = self.settings
-        if self._injector is not None:
-            bench = open_workbench(
-                project, self.store, settings=settings.rule, sandbox=settings.sandbox, python=settings.python
-            )
+        if self._model is not None:
             seed = int(key_of(settings.seed, number)[:6], 16)
-            return ModelCampaign(bench, self.store, self._injector, seed=seed), settings.count
-        injectors = self._load(settings.injectors)
+            bench = self._benches[place].scoped()
+            return ModelCampaign(bench, self.store, self._model, seed=seed), settings.count
+        injectors = self._injectors
         if settings.adaptive:
-            injectors = [Mixture(injectors, self._tables[project])]
-        return self._open(project, injectors, settings.seed + number), _GIVE_UP_AFTER * settings.count
+            injectors = [Mixture(injectors, self._tables[place])]
+        return self._without_model(number, place, injectors), _GIVE_UP_AFTER * settings.count
 
-    def _open(self, project: Path, injectors: Sequence[Injector], seed: int) -> Campaign:
-        settings = self.settings
-        named = {i.name.replace(",", " "): i for i in injectors}
-        return open_campaign(
-            project,
+    def _without_model(self, number: int, place: int, injectors: Sequence[Injector]) -> Campaign:
+        return Campaign(self._benches[place].scoped(), self.store, injectors, seed=self.settings.seed + number)
+
+    def _episodes(
+        self, number: int, place: int, campaign: Campaign | ModelCampaign, count: int, most: int
+    ) -> Iterator[Episode]:
+        """Make so many bugs and let the solver at each; what no test noticed is no episode."""
+        project = campaign.snapshot.project_name
+        attempts = tried(
+            campaign,
+            count,
+            jobs=self.settings.jobs,
+            most=most,
+            tell=lambda a: self._watch.attempt(number, project, a),
+            progress=lambda done: self._watch.status(_progress(number, project, done, count)),
+            only=lambda done: self._fresh(place, done),
+        )
+        valid = [a for a in attempts if a.status is AttemptStatus.VALID]
+        for attempt in attempts:
+            if attempt.status is AttemptStatus.REJECTED:
+                yield self._episode(number, campaign, attempt)
+        for nth, attempt in enumerate(valid, 1):
+            yield self._solved(number, campaign, attempt, f"bug {nth} of {len(valid)}")
+
+    def _fresh(self, place: int, attempts: Sequence[Attempt]) -> list[Attempt]:
+        """Leave out changes that were made before, in an earlier round or in this one: they count once."""
+        seen, fresh = {change for other, change in self._seen if other == place}, []
+        for attempt in attempts:
+            change = _hash(attempt.diff)
+            if not change or change not in seen:
+                fresh.append(attempt)
+            seen.add(change)
+        return fresh
+
+    def _solved(self, number: int, campaign: Campaign | ModelCampaign, attempt: Attempt, which: str) -> Episode:
+        """Let the solver at a bug, several attempts at a time."""
+        settings, draft = self.settings, self._episode(number, campaign, attempt)
+        verdict = self.store.verdict(attempt.artifact_id)
+        assert verdict is not None
+        solving = Solving(
+            campaign.bench.scoped(),
+            self.store.artifact(attempt.artifact_id),
+            verdict,
+            self.solver,
             self.store,
-            settings=settings.rule,
-            injectors=",".join(named),
-            extra_injectors=named,
-            seed=seed,
-            sandbox=settings.sandbox,
-            python=settings.python,
+            seed=settings.seed,
+            grade_unsubmitted=settings.grade_unsubmitted,
+            judge=self._judge,
         )
 
-    def _injected(self, number: int, campaign: Campaign | ModelCampaign, count: int, most: int) -> list[Attempt]:
-        """Try in order, `jobs` at a time, until so many are valid; at most so many times."""
-        done: list[Attempt] = []
-        following, last = 0, most
-        with ThreadPoolExecutor(self.settings.jobs) as pool:
-            while following < last:
-                several = range(following, min(last, following + self.settings.jobs))
-                batch = list(pool.map(campaign.attempt, several))
-                following = several.stop
-                for attempt in batch:
-                    if attempt is None:
-                        last = 0
-                        continue
-                    done.append(attempt)
-                    self._watch.attempt(number, campaign.snapshot.project_name, attempt)
-                found = counted(done, count)
-                valid = sum(a.status is AttemptStatus.VALID for a in found)
-                self._watch.status(
-                    f"round {number + 1}, {campaign.snapshot.project_name}: {len(done)} candidates, "
-                    f"{valid} of {count} bugs"
-                )
-                if valid >= count:
-                    break
-        wanted = counted(done, count)
-        campaign.settle(wanted, done)
-        return wanted
+        def tell(rollout: Rollout) -> None:
+            attempts = f"attempt {rollout.attempt + 1} of {settings.attempts}"
+            self._watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
+            self._watch.rollout(draft, rollout)
 
-    def _solved(self, number: int, campaign: Campaign | ModelCampaign, valid: Sequence[Attempt]) -> list[Episode]:
-        """Let the solver at each bug; several attempts at a time."""
-        episodes = []
-        for place, attempt in enumerate(valid, 1):
-            draft = self._episode(number, campaign, attempt, ())
-            verdict = self.store.verdict(attempt.artifact_id)
-            assert verdict is not None
-            solving = Solving(
-                campaign.bench.scoped(),
-                self.store.artifact(attempt.artifact_id),
-                verdict,
-                self.solver,
-                self.store,
-                seed=self.settings.seed,
-            )
-
-            def tell(rollout: Rollout, draft: Episode = draft, place: int = place) -> None:
-                self._watch.status(
-                    f"round {number + 1}, {draft.project}: bug {place} of {len(valid)}, "
-                    f"attempt {rollout.attempt + 1} of {self.settings.attempts}"
-                )
-                self._watch.rollout(number, draft, rollout)
-
-            try:
-                rollouts = solving.attempts(self.settings.attempts, jobs=self.settings.jobs, progress=tell)
-            except ProjectError as error:
-                # The fix can be read by a solver: no attempt would say anything.
-                self._watch.status(str(error))
-                rollouts = []
-            episodes.append(self._episode(number, campaign, attempt, rollouts))
-        return episodes
+        try:
+            rollouts = solving.attempts(settings.attempts, jobs=settings.jobs, progress=tell)
+        except ProjectError as error:
+            # The fix can be read by a solver: no attempt would say anything.
+            return self._episode(number, campaign, attempt, refused=str(error))
+        if all(r.exit_reason == "model" for r in rollouts):
+            raise ModelError(f"no attempt at {draft.artifact_id} has a grade: {rollouts[0].reason}")
+        return self._episode(number, campaign, attempt, rollouts)
 
     def _episode(
         self,
         number: int,
         campaign: Campaign | ModelCampaign,
         attempt: Attempt,
-        rollouts: Sequence[Rollout],
+        rollouts: Sequence[Rollout] = (),
         *,
-        parent: str = "",
+        refused: str = "",
     ) -> Episode:
         valid = attempt.status is AttemptStatus.VALID
         info = self.store.artifact(attempt.artifact_id).info if valid else {}
         sizes = info.get("sizes", {})
+        spent = campaign.spent(attempt.index) if isinstance(campaign, ModelCampaign) else Spent()
         return Episode(
             project=campaign.snapshot.project_name,
             artifact_id=attempt.artifact_id,
             round=number + 1,
-            order=int(info.get("order", 1)) if not parent else 2,
-            parent=str(info.get("parent") or parent or ""),
+            order=2 if attempt.strategy == "higher-order" else 1,
+            parent=str(info.get("parent") or ""),
             strategy=attempt.strategy,
             operator=attempt.operator,
             path=attempt.path,
@@ -267,25 +291,13 @@ class SelfPlay:
             lines=int(sizes.get("lines_added", 0)) + int(sizes.get("lines_removed", 0)),
             fail_to_pass=attempt.fail_to_pass,
             valid=valid,
-            reason=f"{attempt.check}: {attempt.reason}" if attempt.check else "",
+            reason=": ".join(filter(None, (attempt.check, attempt.reason))),
+            refused=refused,
+            change=_hash(attempt.diff),
+            seconds=attempt.seconds,
             rollouts=tuple(rollouts),
+            **asdict(spent),
         )
-
-    def _second_order(self, number: int, project: Path, episodes: Sequence[Episode]) -> Iterator[Episode]:
-        """Make bugs of the repairs that failed, prove them, and let the solver at those that hold."""
-        failed = [f for e in episodes for f in self._failed(e)]
-        if not failed:
-            return
-        second = self._open(project, [HigherOrderInjector(failed)], self.settings.seed + number)
-        try:
-            attempts = self._injected(number, second, len(failed), len(failed))
-            valid = [a for a in attempts if a.status is AttemptStatus.VALID]
-            for attempt in attempts:
-                if attempt.status is AttemptStatus.REJECTED:
-                    yield self._episode(number, second, attempt, (), parent="?")
-            yield from self._solved(number, second, valid)
-        finally:
-            second.close()
 
     def _failed(self, episode: Episode) -> list[Failed]:
         """Return the different failed repairs of an episode, as many as are wanted."""
@@ -305,7 +317,22 @@ class SelfPlay:
         return list(found.values())
 
 
-def read_episodes(store: Store, run: str) -> list[dict[str, object]]:
-    """Return the records of a run, in order."""
-    folder = store.root / EPISODES / run
-    return [json.loads(p.read_bytes()) for p in sorted(folder.glob("*.json"))]
+def read_round(store: Store, run: str, number: int, place: int) -> list[Episode] | None:
+    """Return the episodes of a finished round (counted from 0) of the project at a place; None where it is not."""
+    data = store.record(f"{EPISODES}/{run}", _name(number, place))
+    episodes = [Episode.from_json(e) for e in data["episodes"]] if data is not None else [None]
+    known = [e for e in episodes if e is not None]
+    return known if len(known) == len(episodes) else None
+
+
+def _name(number: int, place: int) -> str:
+    return f"round-{number + 1:03d}-{place + 1:03d}"
+
+
+def _hash(diff: str) -> str:
+    return hashlib.sha256(diff.encode("utf-8", "surrogatepass")).hexdigest()[:24] if diff else ""
+
+
+def _progress(number: int, project: str, done: Sequence[Attempt], count: int) -> str:
+    valid = sum(a.status is AttemptStatus.VALID for a in done)
+    return f"round {number + 1}, {project}: {len(done)} candidates, {valid} of {count} bugs"

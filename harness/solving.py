@@ -5,15 +5,18 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 
+from harness.agents.process_reward import ProcessReward, StepScore
 from harness.episode import Rollout
+from harness.models.spending import Budget, Spending
 from harness.rewards import solver_reward
 from harness.solvers.protocol import Solution, Solver, SolverTask
+from harness.spent import NAME, Spent, begin_anew
 from harness.tasks import open_task
-from harness.trajectory import ExitReason, Journal, Trajectory
+from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from harness.version import code_hash
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.errors import ArtifactError
@@ -21,11 +24,12 @@ from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.folders import discard, new_folder
+from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
 from pytest_ssr.verdict import Verdict
 
 ROLLOUTS = "rollouts"
-TRAJECTORY, PATCH, DONE = "trajectory.jsonl", "patch.diff", "rollout"
+TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
 
 
 @dataclass(slots=True)
@@ -40,6 +44,8 @@ class Solving:
     seed: int = 0
     grade_unsubmitted: bool = False
     """Also grade what a rollout has changed that came to no end of its own."""
+    judge: ProcessReward | None = None
+    """Scores the steps of each rollout that has a grade; its scores join the reward."""
     _task: SolverTask | None = None
     _folder: Path | None = None
     _grades: dict[str, Grade] = field(default_factory=dict)
@@ -47,7 +53,10 @@ class Solving:
     def attempts(
         self, count: int, *, jobs: int = 1, progress: Callable[[Rollout], None] = lambda _: None
     ) -> list[Rollout]:
-        """Make the attempts that are not there yet, several at a time, and return all of them in order."""
+        """Make the attempts that are not there yet, several at a time, and return all of them in order.
+
+        Of one whose grade alone could not be had only the grade is made again. Raises ModelError where a judge fails.
+        """
         found: dict[int, Rollout] = {}
         for attempt in range(count):
             known = self.known(attempt)
@@ -58,7 +67,7 @@ class Solving:
         try:
             if missing:
                 self.task()
-                with ThreadPoolExecutor(min(jobs, len(missing))) as pool:
+                with workers(min(jobs, len(missing))) as pool:
                     for rollout in pool.map(self.attempt, missing):
                         found[rollout.attempt] = rollout
                         progress(rollout)
@@ -81,14 +90,28 @@ class Solving:
 
     def known(self, attempt: int) -> Rollout | None:
         """Return an attempt that the store holds, if it has a grade."""
-        data = self.store.record(f"{ROLLOUTS}/{self.key(attempt)}", DONE)
-        found = Rollout.from_json(data) if data is not None else None
-        return found if found is not None and found.resolved is not None else None
+        found = self._record(self.key(attempt))
+        return self._judged(found, ask=False) if found is not None and found.resolved is not None else None
+
+    def _record(self, key: str) -> Rollout | None:
+        data = self.store.record(f"{ROLLOUTS}/{key}", DONE)
+        return Rollout.from_json(data) if data is not None else None
 
     def attempt(self, attempt: int) -> Rollout:
-        """Make one attempt and grade it."""
+        """Make one attempt, grade it, and have it judged."""
         key = self.key(attempt)
+        rollout = self._record(key)
+        if rollout is None or rollout.status == "aborted":
+            rollout = self._made(attempt, key)
+        elif rollout.resolved is None:
+            rollout = self._graded_again(rollout)
+        judged = self._judged(rollout, ask=True)
+        assert judged is not None
+        return judged
+
+    def _made(self, attempt: int, key: str) -> Rollout:
         folder = self.store.root / ROLLOUTS / key
+        task, earlier = self.task(), begin_anew(folder)
         seed = int(key_of(self.seed, attempt)[:8], 16) & 0x7FFFFFFF
         trajectory = Trajectory(
             rollout_id=key,
@@ -104,11 +127,62 @@ class Solving:
             },
         )
         begin = time.monotonic()
-        solution = self.solver.solve(self.task(), seed=seed, journal=Journal(trajectory, folder / TRAJECTORY))
+        journal = Journal(trajectory, folder / TRAJECTORY)
+        try:
+            solution = self.solver.solve(task, seed=seed, journal=journal)
+        except BaseException as error:
+            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+            raise
         seconds = time.monotonic() - begin
-        rollout = self._graded(solution, key, attempt, seed, seconds, folder)
-        self.store.put_record(f"{ROLLOUTS}/{key}", DONE, rollout.to_json())
+        return self._kept(self._graded(solution, key, attempt, seed, seconds, folder, earlier))
+
+    def _kept(self, rollout: Rollout) -> Rollout:
+        self.store.put_record(f"{ROLLOUTS}/{rollout.id}", DONE, rollout.to_json())
         return rollout
+
+    def _graded_again(self, rollout: Rollout) -> Rollout:
+        begin = time.monotonic()
+        grade = self._grade(Patch.parse((self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()))
+        return self._kept(
+            replace(
+                rollout,
+                resolved=grade.resolved,
+                reward=solver_reward(grade.resolved),
+                reason=grade.reason,
+                flags=grade.flags,
+                forged=grade.forged,
+                grading_s=round(time.monotonic() - begin, 3),
+            )
+        )
+
+    def _judged(self, rollout: Rollout, *, ask: bool) -> Rollout | None:
+        """Return the rollout with the judge's scores in its reward; None where there are none and nobody may ask."""
+        judge = self.judge
+        if judge is None or rollout.resolved is None:
+            return rollout
+        folder, name = f"{ROLLOUTS}/{rollout.id}", f"scores-{judge.key}"
+        data = self.store.record(folder, name)
+        if data is None:
+            if not ask:
+                return None
+            meter = Budget()
+            scores = replace(judge, model=Spending(judge.model, meter)).scores(
+                read_trajectory(self.store.root / folder / TRAJECTORY)
+            )
+            used = Spent(meter.spent.prompt_tokens + meter.spent.completion_tokens, meter.spent_usd, meter.unpriced)
+            data = {"steps": [asdict(s) for s in scores], "spent": asdict(used)}
+            self.store.put_record(folder, name, data)
+        found = [StepScore(s["step"], s["score"], tuple(s["votes"])) for s in data["steps"]]
+        known = [s.score for s in found if s.score is not None]
+        spent = Spent(**data["spent"])
+        return replace(
+            rollout,
+            reward=judge.combined(solver_reward(rollout.resolved), found),
+            score=fmean(known) if known else None,
+            tokens=rollout.tokens + spent.tokens,
+            cost_usd=rollout.cost_usd + spent.cost_usd,
+            unpriced=rollout.unpriced + spent.unpriced,
+        )
 
     def task(self) -> SolverTask:
         """Return what the solver is given; its tree is written once, before attempts run side by side."""
@@ -126,7 +200,9 @@ class Solving:
             discard(self._folder)
         self._task = self._folder = None
 
-    def _graded(self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, folder: Path) -> Rollout:
+    def _graded(
+        self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, folder: Path, earlier: Spent
+    ) -> Rollout:
         done = solution.trajectory
         patch = solution.patch
         if patch is not None and done.exit_reason is not ExitReason.SUBMITTED and not self.grade_unsubmitted:
@@ -140,7 +216,7 @@ class Solving:
         else:
             (folder / PATCH).write_bytes(patch.data)
             grade = self._grade(patch)
-        usage = done.usage
+        spent = earlier + Spent.of(done)
         return Rollout(
             id=key,
             attempt=attempt,
@@ -155,8 +231,9 @@ class Solving:
             flags=grade.flags,
             forged=grade.forged,
             steps=len(done.steps),
-            tokens=usage.prompt_tokens + usage.completion_tokens,
-            cost_usd=round(done.cost_usd, 6),
+            tokens=spent.tokens,
+            cost_usd=spent.cost_usd,
+            unpriced=spent.unpriced,
             seconds=round(seconds, 3),
             grading_s=round(time.monotonic() - begin, 3),
         )

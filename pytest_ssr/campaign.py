@@ -260,6 +260,10 @@ class Campaign:
             if attempt.status is AttemptStatus.VALID and attempt.artifact_id not in ids:
                 self.store.make_spare(attempt.artifact_id)
 
+    def end(self) -> None:
+        """Make no more attempts; those that are under way give up."""
+        self.ending.set()
+
     def close(self) -> None:
         """End the warm processes."""
         if self.bench.warm is not None:

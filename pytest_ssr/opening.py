@@ -69,12 +69,14 @@ def open_workbench(
     python: Path | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     compiled: bool = True,
+    model_written: bool = False,
 ) -> Workbench:
     """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong.
 
-    compiled: collect the tests once, so that no run has to compile the project again.
+    compiled: collect the tests once, so that no run has to compile the project again. model_written: what will run was
+    written by a model: `auto` takes no sandbox then that isolates nothing.
     """
-    provider = choose(sandbox, extra=extra_sandboxes or {})
+    provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
     interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
     if compiled:

@@ -15,9 +15,11 @@ from statistics import fmean
 from harness.agents.context import elided
 from harness.agents.prompts import prompt
 from harness.messages import USER, Message, Sampling
+from harness.models.identity import identity_of
 from harness.models.protocol import Model
 from harness.trajectory import Step, Trajectory
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.store import key_of
 
 _BOXED = re.compile(r"\\boxed\{\s*([+-]?\d+(?:\.\d+)?)\s*\}")
 _BEFORE, _SHORT, _LONG, _TASK = 8, 1000, 4000, 8000
@@ -48,6 +50,11 @@ class ProcessReward:
         """Refuse no votes at all; raises SettingsError."""
         if self.votes < 1:
             raise SettingsError(f"the judge needs at least 1 vote, not {self.votes}")
+
+    @property
+    def key(self) -> str:
+        """Everything that scores depend on."""
+        return key_of(identity_of(self.model), self.votes, self.sampling)
 
     def scores(self, rollout: Trajectory) -> list[StepScore]:
         """Return the score of every step but the hand-in; raises ModelError where the judge gives no reply."""

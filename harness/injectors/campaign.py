@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from harness.injectors.model import Injected, ModelInjector
-from harness.trajectory import Journal, Trajectory
+from harness.spent import NAME, Spent, begin_anew
+from harness.trajectory import ExitReason, Journal, Trajectory
 from harness.version import code_hash
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
@@ -28,7 +31,8 @@ class ModelCampaign:
 
     def __init__(self, bench: Workbench, store: Store, injector: ModelInjector, *, seed: int) -> None:
         self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
-        self._aborted = 0
+        self._spent: dict[int, Spent] = {}
+        self._ending = threading.Event()
         self.key = key_of(
             code_hash(),
             bench.snapshot.tree_hash,
@@ -47,31 +51,43 @@ class ModelCampaign:
     def attempt(self, index: int) -> Attempt | None:
         """Return an attempt, making it unless the store holds it.
 
-        Raises ModelError when several in a row are aborted by faults that are not the model's: what is finished is
-        kept, and the same run goes on later.
+        A try that is aborted by a fault that is not the model's counts as none: it is made again as what it was, with
+        the same seed, and its trajectory is put aside. Raises ModelError after several of them: the same run goes on
+        later. None: the campaign has ended.
         """
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
-        known = Attempt.from_json(data) if data is not None else None
-        if known is not None and (not known.artifact_id or self.store.has_artifact(known.artifact_id)):
-            return known
-        while True:
-            begin = time.perf_counter()
-            name = key_of(self.key, index)
-            path = self.store.root / "rollouts" / name / "trajectory.jsonl"
-            done = self._injected(name, index, path)
+        known = Attempt.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
+        if data is not None and known is not None:
+            if not known.artifact_id or self.store.has_artifact(known.artifact_id):
+                self._spent[index] = Spent(**data.get("spent", {}))
+                return known
+        name = key_of(self.key, index)
+        folder = self.store.root / "rollouts" / name
+        for _ in range(_MOST_ABORTED):
+            if self._ending.is_set():
+                return None
+            earlier, begin = begin_anew(folder), time.perf_counter()
+            done = self._injected(name, index, folder / NAME)
             if done.trajectory.status != "aborted":
-                self._aborted = 0
+                self._spent[index] = earlier + Spent.of(done.trajectory)
                 return self._kept(index, done, time.perf_counter() - begin)
-            self._aborted += 1
-            if self._aborted >= _MOST_ABORTED:
-                raise ModelError(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
+        raise ModelError(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
+
+    def spent(self, index: int) -> Spent:
+        """Return what an attempt that is finished has used, aborted tries included."""
+        return self._spent.get(index, Spent())
 
     def _injected(self, name: str, index: int, path: Path) -> Injected:
         provenance = {"code": code_hash(), "sandbox": self.bench.provider.name, "seed": self.seed + index}
         trajectory = Trajectory(
             name, self.snapshot.tree_hash, "injector", index, self.injector.name, provenance=provenance
         )
-        return self.injector.inject(self.bench.scoped(), seed=self.seed + index, journal=Journal(trajectory, path))
+        journal = Journal(trajectory, path)
+        try:
+            return self.injector.inject(self.bench.scoped(), seed=self.seed + index, journal=journal)
+        except BaseException as error:
+            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+            raise
 
     def _kept(self, index: int, done: Injected, seconds: float) -> Attempt:
         verdict, artifact = done.verdict, done.artifact
@@ -87,7 +103,7 @@ class ModelCampaign:
             detail=str(done.trajectory.exit_reason),
             diff=artifact.bug.data.decode("utf-8", "replace") if artifact is not None else "",
             check=verdict.rejection.name if verdict is not None and verdict.rejection else "",
-            reason=done.reason,
+            reason=_without(done.reason, verdict),
             artifact_id=verdict.artifact_id if verdict is not None and done.valid else "",
             fail_to_pass=len(verdict.fail_to_pass) if verdict is not None else 0,
             seconds=round(seconds, 3),
@@ -99,7 +115,8 @@ class ModelCampaign:
             )
             self.store.put_verdict(verdict)
             self.store.put_artifact(verdict.artifact_id, whole)
-        self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", attempt.to_json())
+        record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
+        self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)
         return attempt
 
     def _info(self, artifact: BugArtifact, verdict: Verdict, done: Injected) -> dict[str, Any]:
@@ -115,5 +132,14 @@ class ModelCampaign:
             if attempt.status is AttemptStatus.VALID:
                 self.store.publish(attempt.artifact_id)
 
+    def end(self) -> None:
+        """Begin no more tries."""
+        self._ending.set()
+
     def close(self) -> None:
         """Nothing is held."""
+
+
+def _without(reason: str, verdict: Verdict | None) -> str:
+    """Return a reason without the name of the check that rejected, which is told beside it."""
+    return reason.removeprefix(f"{verdict.rejection.name}: ") if verdict is not None and verdict.rejection else reason

@@ -18,9 +18,10 @@ from harness.agents.opening import open_desk
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation, Tool, schema_of
+from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools, schema_of
 from harness.agents.tools.submit import Submit
 from harness.messages import Sampling
+from harness.models.identity import hash_of, identity_of
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
 from harness.trajectory import ExitReason, Journal, Trajectory
@@ -71,9 +72,13 @@ class ModelInjector:
     rejections: int = 2
     """How many times a rejected bug may be mended, with the verdict's reason as an answer."""
     observe_as: str = "tool"
+    bundles: Sequence[ToolBundle] = ()
+    """Tools besides `bash`, `editor` and `submit`."""
 
     def __post_init__(self) -> None:
         """Refuse a strategy that there is not; raises SettingsError."""
+        if self.rejections < 0:
+            raise SettingsError(f"--rejections must be at least 0, not {self.rejections}")
         if self.strategy not in STRATEGIES:
             raise SettingsError(f"there is no strategy {self.strategy!r}; choose among {', '.join(STRATEGIES)}")
 
@@ -85,13 +90,15 @@ class ModelInjector:
     @property
     def key(self) -> str:
         """Everything that an attempt depends on."""
-        return key_of(self.name, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as)
+        bundles = [hash_of(b.folder) for b in self.bundles]
+        model = identity_of(self.model)
+        return key_of(model, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, bundles)
 
     def inject(self, bench: Workbench, *, seed: int, journal: Journal) -> Injected:
         """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error."""
         strategy = Random(seed).choice(self.strategy.split("+"))
         session = _Session(self, bench, journal)
-        tools: Sequence[Tool] = [Bash(), Editor(), Submit(_SUBMIT, session.take)]
+        tools: Sequence[Tool] = [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, session.take)]
         journal.describe(
             tools=[schema_of(t) for t in tools],
             sampling=asdict(self.sampling),
@@ -102,6 +109,8 @@ class ModelInjector:
         try:
             tree = project_tree(bench, folder / "tree", history=strategy == "history")
             with open_desk(bench.provider, bench.interpreter, tree, shown_at=bench.snapshot.origin) as desk:
+                for bundle in self.bundles:
+                    bundle.install(desk)
                 model = self.model.session(journal.trajectory.rollout_id)
                 agent = Agent(model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
                 task = self._task(bench, desk, strategy)

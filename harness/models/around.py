@@ -17,6 +17,11 @@ class Around:
         self.samples = getattr(model, "samples", True)
 
     @property
+    def identity(self) -> str:
+        """As the model's."""
+        return str(getattr(self._model, "identity", ""))
+
+    @property
     def context_tokens(self) -> int:
         """As the model's."""
         return self._model.context_tokens

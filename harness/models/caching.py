@@ -12,6 +12,7 @@ from dataclasses import asdict
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.around import Around
+from harness.models.identity import identity_of
 from harness.models.protocol import Model, ToolSchema
 from pytest_ssr.store import Store
 
@@ -25,7 +26,9 @@ class Caching(Around):
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Return the kept reply, or ask and keep."""
-        asked = json.dumps([self.name, [m.to_wire() for m in messages], list(tools), asdict(sampling)], sort_keys=True)
+        asked = json.dumps(
+            [identity_of(self), [m.to_wire() for m in messages], list(tools), asdict(sampling)], sort_keys=True
+        )
         name = hashlib.sha256(asked.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         folder = f"replies/{name[:2]}"
         data = self._store.record(folder, name)

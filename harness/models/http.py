@@ -64,6 +64,11 @@ class HttpModel:
                 self.close()
                 raise
 
+    @property
+    def identity(self) -> str:
+        """The model's name as the server knows it."""
+        return self._model
+
     def _look(self) -> None:
         """Ask the server what it serves, and how much that takes."""
         served = self._get("/models").get("data") or []

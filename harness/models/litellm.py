@@ -58,6 +58,11 @@ class LitellmModel:
         self._lock = threading.Lock()
         litellm.suppress_debug_info = True
 
+    @property
+    def identity(self) -> str:
+        """Where its server listens, if that is one of the user's own."""
+        return self._url
+
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
         body = request_of(self.name, messages, tools, sampling)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 from collections.abc import Mapping, Sequence
@@ -41,6 +42,12 @@ class ScriptedModel:
             return cls(f"scripted:{path}", [_message(item, place) for place, item in enumerate(items)])
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SettingsError(f"{path} holds no list of replies for `scripted:`: {error}") from None
+
+    @property
+    def identity(self) -> str:
+        """A hash of the replies."""
+        told = json.dumps([m.to_json() for m in self._replies])
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def session(self, rollout: str) -> ScriptedModel:
         """Return the same model from its first reply on."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ import httpx
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.http import HttpModel
+from harness.models.identity import hash_of
 from harness.models.protocol import ToolSchema
 from pytest_ssr.errors import ModelError, SettingsError
 
@@ -57,12 +59,18 @@ class VllmModel:
         self._http: HttpModel | None = None
         self._log = Path()
         self._starts = 0
+        self._closing = threading.Event()
         atexit.register(self.close)
 
     @property
     def context_tokens(self) -> int:
         """As the server says."""
         return self._server().context_tokens
+
+    @functools.cached_property
+    def identity(self) -> str:
+        """A hash of the model's files, where it is a folder."""
+        return hash_of(Path(self._path))
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Ask the server; one that died is started again, and the question asked once more by who retries."""
@@ -83,7 +91,11 @@ class VllmModel:
         return self
 
     def close(self) -> None:
-        """End the server and all that it started."""
+        """End the server and all that it started, also while it is only about to be ready."""
+        self._closing.set()
+        self._end()
+
+    def _end(self) -> None:
         with self._lock:
             if self._http is not None:
                 self._http.close()
@@ -103,7 +115,9 @@ class VllmModel:
         with self._lock:
             if self._http is not None and self._process is not None and self._process.poll() is None:
                 return self._http
-            self.close()
+            self._end()
+            if self._closing.is_set():
+                raise ModelError(f"{self.name} is closed")
             if self._starts >= _MOST_STARTS:
                 raise ModelError(f"{self.name}: the server has been started {self._starts} times and does not stay")
             self._starts += 1
@@ -120,7 +134,7 @@ class VllmModel:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         deadline = time.monotonic() + self._ready_s
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._closing.is_set():
             if self._process.poll() is not None:
                 raise ModelError(self._ended())
             with contextlib.suppress(httpx.HTTPError):
@@ -128,7 +142,7 @@ class VllmModel:
                     self._http = HttpModel(self.name, f"http://127.0.0.1:{port}/v1")
                     return self._http
             time.sleep(0.2)
-        self.close()
+        self._end()
         raise ModelError(f"{self.name}: the server is not ready after {self._ready_s:g} s")
 
     def _ended(self) -> str:

@@ -13,9 +13,10 @@ from harness.agents.opening import open_desk
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation, Tool, schema_of
+from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools, schema_of
 from harness.agents.tools.submit import Submit
 from harness.messages import Sampling
+from harness.models.identity import hash_of, identity_of
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
 from harness.solvers.protocol import Solution, SolverTask
@@ -39,8 +40,8 @@ class ModelSolver:
     model: Model
     limits: RolloutLimits = RolloutLimits()
     sampling: Sampling = Sampling()
-    further_tools: Sequence[Tool] = ()
-    """Besides `bash`, `editor` and `submit`."""
+    bundles: Sequence[ToolBundle] = ()
+    """Tools besides `bash`, `editor` and `submit`."""
     observe_as: str = "tool"
 
     @property
@@ -51,7 +52,8 @@ class ModelSolver:
     @property
     def key(self) -> str:
         """Everything that an attempt depends on."""
-        return key_of(self.name, self.limits, self.sampling, [t.name for t in self.further_tools], self.observe_as)
+        bundles = [hash_of(b.folder) for b in self.bundles]
+        return key_of(identity_of(self.model), self.limits, self.sampling, bundles, self.observe_as)
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         """Make one attempt in a fresh sandbox."""
@@ -68,7 +70,7 @@ class ModelSolver:
             handed_in.append(patch)
             return Observation("handed in", 0, done=True, result={"patch": patch.data.decode("utf-8", "replace")})
 
-        tools: list[Tool] = [Bash(), Editor(), *self.further_tools, Submit(_SUBMIT, take)]
+        tools: list[Tool] = [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, take)]
         journal.describe(
             tools=[schema_of(t) for t in tools],
             sampling=asdict(self.sampling),
@@ -81,6 +83,8 @@ class ModelSolver:
             model = self.model.session(journal.trajectory.rollout_id)
             agent = Agent(model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
             with open_desk(task.provider, task.interpreter, task.folder, shown_at=task.origin) as desk:
+                for bundle in self.bundles:
+                    bundle.install(desk)
                 done = agent.run(prompt("solver_system"), text, desk, journal)
                 if not handed_in and done.status == "truncated":
                     handed_in += _left(desk, task.interpreter, start)

@@ -26,6 +26,7 @@ from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 from pytest_ssr.sandbox.running import dying_with_us
 from pytest_ssr.sandbox.sampling import Descendants
+from pytest_ssr.stopping import require_going_on
 
 _SAMPLE_S, _DISK_S, _SHARE = 0.05, 0.5, 10
 _LARGEST = 512 * MIB
@@ -161,6 +162,7 @@ class Conversation:
         poll.register(self._socket, select.POLLIN)
         next_sample, next_disk = time.monotonic() + _SAMPLE_S, time.monotonic() + _DISK_S
         while len(parts) < count:
+            require_going_on()
             now = time.monotonic()
             if now > until:
                 raise self._passed(Limit.WALL_TIME)

@@ -21,6 +21,7 @@ from pytest_ssr.sandbox.host import shown_directories
 from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, Usage, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
+from pytest_ssr.stopping import require_going_on
 
 if TYPE_CHECKING:
     import docker
@@ -250,6 +251,7 @@ class _Watch:
         due, pause = begin + _SAMPLE_S, 0.002
         until = begin + self._limits.wall_s
         while limit is None:
+            require_going_on()
             now = time.monotonic()
             if self._size() > self._limits.output_bytes:
                 limit = Limit.OUTPUT

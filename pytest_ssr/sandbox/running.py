@@ -21,6 +21,7 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
 from pytest_ssr.sandbox.sampling import Descendants
+from pytest_ssr.stopping import require_going_on
 
 _SAMPLE_S, _DISK_S = 0.05, 0.2
 _SHARE = 10
@@ -155,6 +156,7 @@ class _Watch:
         try:
             ended = False
             while not ended:
+                require_going_on()
                 limit = self._passed(time.monotonic())
                 if limit is not None:
                     self._descendants.kill()

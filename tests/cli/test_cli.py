@@ -150,7 +150,7 @@ def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str], 
 
 
 def test_every_command_has_an_example_in_its_help() -> None:
-    for command in ("inject", "validate", "list", "show", "grade", "doctor"):
+    for command in ("inject", "validate", "list", "show", "grade", "solve", "play", "doctor"):
         done = ssr(command, "--help")
         assert done.returncode == 0
         assert f"example: ssr {command}" in done.stdout

@@ -60,6 +60,23 @@ def place(desk: Desk) -> str:
     return f"{desk.sandbox.scratch}/tools"
 
 
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A folder of tools."""
+
+    folder: Path
+    tools: Sequence[BundledTool]
+
+    @classmethod
+    def read(cls, folder: Path) -> Bundle:
+        """Read its configuration; raises SettingsError for a folder that holds none."""
+        return cls(folder, read_bundle(folder))
+
+    def install(self, desk: Desk) -> None:
+        """Put it into a sandbox; raises SettingsError when its `install.sh` fails there."""
+        install_bundle(self.folder, desk)
+
+
 def read_bundle(folder: Path) -> list[BundledTool]:
     """Return the tools of a bundle; raises SettingsError for a folder that is none."""
     config = folder / "config.yaml"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 from harness.agents.desk import Desk
@@ -31,15 +32,40 @@ class Observation:
 class Tool(Protocol):
     """Something that an agent can use."""
 
-    name: str
-    """What it is called by."""
-    description: str
-    """For the model."""
-    parameters: Mapping[str, Any]
-    """JSON schema of its arguments."""
+    @property
+    def name(self) -> str:
+        """What it is called by."""
+
+    @property
+    def description(self) -> str:
+        """For the model."""
+
+    @property
+    def parameters(self) -> Mapping[str, Any]:
+        """JSON schema of its arguments."""
 
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
         """Use it; a mistake of the model is an observation. Raises SandboxError when the sandbox breaks."""
+
+
+class ToolBundle(Protocol):
+    """A folder of further tools."""
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """What it offers."""
+
+    def install(self, desk: Desk) -> None:
+        """Put it into a sandbox; raises SettingsError when that fails."""
+
+
+def further_tools(bundles: Sequence[ToolBundle]) -> list[Tool]:
+    """Return the tools of all bundles."""
+    return [tool for bundle in bundles for tool in bundle.tools]
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:

@@ -1,0 +1,124 @@
+"""Who plays: from names and options to a solver, an injector and a judge, with every model closed on every way out."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from harness.agents.limits import RolloutLimits
+from harness.agents.process_reward import ProcessReward
+from harness.agents.tools.protocol import ToolBundle
+from harness.injectors.model import ModelInjector
+from harness.messages import Sampling
+from harness.models.names import is_model, open_model
+from harness.models.protocol import Model
+from harness.models.spending import Budget
+from harness.models.stoppable import Stoppable
+from harness.solvers.model import ModelSolver
+from harness.solvers.protocol import Solver
+from harness.solvers.replay import ReplaySolver
+from harness.solvers.search.solver import SearchSolver
+from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.store import Store
+
+_WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
+
+
+@dataclass(slots=True)
+class Roles:
+    """Opens models by their names and closes them at its end; a name that two roles share is one model."""
+
+    limits: RolloutLimits = RolloutLimits()
+    sampling: Sampling = Sampling()
+    budget: Budget = field(default_factory=Budget)
+    """Of all roles together."""
+    cache: Store | None = None
+    """Keeps replies: the same question costs nothing the second time."""
+    url: str = ""
+    """Where the server of a model named PROVIDER/MODEL listens, if not at its provider."""
+    context_tokens: int = 0
+    """Of a prompt and its reply; 0: as the server says."""
+    bundles: Sequence[ToolBundle] = ()
+    """Further tools of both roles."""
+    _models: dict[str, Model] = field(default_factory=dict)
+
+    def model(self, name: str) -> Model:
+        """Return the model of a name; raises SettingsError or MissingExtraError where there is none."""
+        if name not in self._models:
+            found = open_model(
+                name, budget=self.budget, cache=self.cache, url=self.url, context_tokens=self.context_tokens
+            )
+            self._models[name] = Stoppable(found)
+        return self._models[name]
+
+    def solver(self, name: str, *, tries: int = 0, wall_s: float | None = None) -> Solver:
+        """Return a solver: `search`, `replay:PATH`, or a model; raises SettingsError for what is none.
+
+        tries: candidates of one attempt of `search`; 0: its default. wall_s: seconds of one, likewise; None: its own.
+        """
+        if name == "search":
+            own = SearchSolver()
+            return SearchSolver(tries or own.tries, own.wall_s if wall_s is None else wall_s)
+        if tries:
+            raise SettingsError(f"--tries is for the solver search, not for {name}")
+        if name.startswith("replay:"):
+            path = Path(name.removeprefix("replay:"))
+            if not path.exists():
+                raise SettingsError(f"{path} does not exist; name a trajectory, or a folder of some")
+            return ReplaySolver(path)
+        if not is_model(name):
+            raise SettingsError(
+                f"there is no solver {name!r}; choose search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH"
+            )
+        return ModelSolver(self.model(name), self.limits, self.sampling, self.bundles, _observing(name))
+
+    def injector(self, name: str, *, strategy: str, rejections: int) -> ModelInjector:
+        """Return a model that injects; raises SettingsError for an unknown strategy."""
+        return ModelInjector(
+            self.model(name), strategy, self.limits, self.sampling, rejections, _observing(name), self.bundles
+        )
+
+    def judge(self, name: str, *, votes: int, coefficient: float) -> ProcessReward:
+        """Return a model that scores steps."""
+        return ProcessReward(self.model(name), votes, coefficient)
+
+    def close(self) -> None:
+        """Close all models, also where one of them fails to."""
+        while self._models:
+            _, model = self._models.popitem()
+            try:
+                model.close()
+            finally:
+                self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
+    """Return bundles of tools by their folders; raises MissingExtraError where they cannot be read here."""
+    if not folders:
+        return []
+    if importlib.util.find_spec("yaml") is None:
+        raise MissingExtraError("pyyaml", "tools")
+    from harness.agents.tools.bundles import Bundle
+
+    return [Bundle.read(folder) for folder in folders]
+
+
+def writes(name: str) -> bool:
+    """Tell whether code or commands come from a model, now or in a recording, when this plays."""
+    return is_model(name) or name.startswith("replay:")
+
+
+def _observing(name: str) -> str:
+    return "tool" if name.startswith(_WITH_TOOL_ROLE) else "user"

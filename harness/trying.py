@@ -1,0 +1,71 @@
+"""Candidates tried in order, several at a time, until as many as wanted are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import takewhile
+from typing import Protocol
+
+from pytest_ssr.attempt import Attempt, AttemptStatus, counted
+from pytest_ssr.stopping import workers
+
+
+class Attempts(Protocol):
+    """What makes attempts by their numbers."""
+
+    def attempt(self, index: int) -> Attempt | None:
+        """Return an attempt, made now or before; None past the last one."""
+
+    def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
+        """Keep the artifacts of the wanted ones."""
+
+    def end(self) -> None:
+        """Make no more: attempts that are under way may give up."""
+
+
+def tried(
+    source: Attempts,
+    count: int,
+    *,
+    jobs: int,
+    most: int,
+    tell: Callable[[Attempt], None] = lambda _: None,
+    progress: Callable[[Sequence[Attempt]], None] = lambda _: None,
+    only: Callable[[Sequence[Attempt]], list[Attempt]] = list,
+) -> list[Attempt]:
+    """Return the attempts up to the `count`-th valid one, in their order, `most` of them at the most.
+
+    tell: is told each attempt when it is there. progress: those in order so far. only: leaves out what does not count.
+    """
+    done: dict[int, Attempt] = {}
+    running: set[Future[Attempt | None]] = set()
+    following, last = 0, most
+    with workers(jobs) as pool:
+        try:
+            while True:
+                prefix = counted(only(_unbroken(done)), count)
+                enough = sum(a.status is AttemptStatus.VALID for a in prefix) >= count
+                while not enough and len(running) < jobs and following < last:
+                    running.add(pool.submit(source.attempt, following))
+                    following += 1
+                if enough or not running:
+                    break
+                progress(prefix)
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for attempt in (f.result() for f in finished):
+                    if attempt is None:
+                        last = following
+                    else:
+                        done[attempt.index] = attempt
+                        tell(attempt)
+        finally:
+            source.end()
+        late = [f.result() for f in running if not f.cancel()]
+    source.settle(prefix, [*done.values(), *(a for a in late if a is not None)])
+    return prefix
+
+
+def _unbroken(done: Mapping[int, Attempt]) -> list[Attempt]:
+    """Return the attempts from the first on, up to the first that is not there yet."""
+    return [done[i] for i in takewhile(done.__contains__, range(len(done)))]

@@ -1,0 +1,252 @@
+"""What of a run is final, what is made again, what counts, and under which name."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from model_server import serving
+from play_parts import Told, selfplay
+from proven import Proven
+
+from harness.agents.limits import RolloutLimits
+from harness.episode import Episode, Rollout
+from harness.injectors.campaign import ModelCampaign
+from harness.injectors.model import ModelInjector
+from harness.messages import ASSISTANT, Message, Reply, Usage
+from harness.models.http import HttpModel
+from harness.models.identity import hash_of, identity_of
+from harness.models.scripted import ScriptedModel
+from harness.models.vllm import VllmModel
+from harness.play_report import lines, tables
+from harness.roles import Roles
+from harness.solvers.model import ModelSolver
+from harness.solvers.protocol import Solution
+from harness.solving import Solving
+from harness.trajectory import ExitReason, Journal, read_trajectory
+from pytest_ssr.errors import ModelError
+from pytest_ssr.grading import Grade
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+pytestmark = pytest.mark.bubblewrap
+
+
+@pytest.fixture
+def bugs(proven: Proven) -> Store:
+    """A store in which the bugs are made once for all tests here."""
+    return proven.store
+
+
+def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> None:
+    episodes = selfplay(project, bugs, Told(), rounds=2).play()
+    assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
+
+
+def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Path, bugs: Store) -> None:
+    solver = Told(lambda attempt: ExitReason.STEP_LIMIT if attempt else ExitReason.MODEL, "half")
+    first = selfplay(project, bugs, solver).play()
+    assert [r.resolved for r in first[0].rollouts] == [None, False]
+    asked = list(solver.asked)
+    assert selfplay(project, bugs, solver).play() == first
+    assert solver.asked == asked, "not even the attempt without a grade is made again"
+    longer = selfplay(project, bugs, solver, rounds=2).play()
+    assert longer[:1] == first
+    assert len(solver.asked) == len(asked) + 2
+
+
+def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
+    solver = Told(lambda _: ExitReason.MODEL, "gone")
+    with pytest.raises(ModelError, match=r"no attempt at .* has a grade: no grade: model: as told"):
+        selfplay(project, bugs, solver).play()
+    solver.does = lambda _: ExitReason.STEP_LIMIT
+    (episode,) = selfplay(project, bugs, solver).play()
+    assert [r.resolved for r in episode.rollouts] == [False, False]
+    assert [r.tokens for r in episode.rollouts] == [30, 30], "of both tries"
+    assert [r.unpriced for r in episode.rollouts] == [2, 2]
+
+
+def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
+    project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buggy = proven.bench.original.apply(proven.artifact.bug)
+    wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a * b").encode())})
+
+    class Wrong(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            return Solution(wrong.patch_from(buggy), journal.end(ExitReason.SUBMITTED))
+
+    monkeypatch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", False, "not repaired"))
+    first, second = selfplay(project, bugs, Wrong(name="wrong"), higher_order=1).play()
+    assert (first.order, first.reward()) == (1, -0.8)
+    assert (second.order, second.parent, second.strategy) == (2, first.artifact_id, "higher-order")
+    assert second.reward() is None
+    assert [r.resolved for r in second.rollouts] == [False, False]
+
+
+def test_a_run_is_named_by_all_that_it_depends_on(project: Path, bugs: Store, tmp_path: Path) -> None:
+    base = selfplay(project, bugs, Told())
+    assert selfplay(project, bugs, Told(), rounds=5, jobs=2).key == base.key
+    others: list[dict[str, Any]] = [
+        {"alpha": 0.5},
+        {"reward": "validity"},
+        {"rule": RuleSettings(min_failing_tests=2)},
+        {"sandbox": "process"},
+        {"attempts": 3},
+        {"seed": 1},
+    ]
+    keys = {base.key, *(selfplay(project, bugs, Told(), **o).key for o in others)}
+    assert len(keys) == len(others) + 1
+
+
+def test_only_the_grade_is_made_again_where_only_that_is_missing(
+    proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fixing(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            self.asked.append((task.id, 0))
+            return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
+
+    solver, store = Fixing(name="fixing"), Store(tmp_path / "s")
+
+    def solving() -> Rollout:
+        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
+        assert solving().resolved is None
+    assert solving().resolved is True
+    assert len(solver.asked) == 1
+
+
+class Failing:
+    """A model whose server fails so many times, and then says that it is done."""
+
+    name, samples, context_tokens = "failing", True, 100_000
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+
+    def reply(self, messages: Any, **_: Any) -> Reply:
+        if messages[-1].role == "user" and "no tool was called" in messages[-1].content:
+            self.left -= 1
+            if self.left >= 0:
+                raise ModelError("the server is gone")
+        return Reply(Message(ASSISTANT, "I am done"), "stop", Usage(100, 10))
+
+    def count(self, messages: Any, **_: Any) -> int:
+        return 1
+
+    def session(self, rollout: str) -> Failing:
+        return self
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def test_an_injection_that_was_aborted_is_made_again_as_what_it_was(proven: Proven, tmp_path: Path) -> None:
+    store, model = Store(tmp_path / "s"), Failing(4)
+    injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
+    with pytest.raises(ModelError, match="failing: the server is gone"):
+        ModelCampaign(proven.bench, store, injector, seed=5).attempt(0)
+    campaign = ModelCampaign(proven.bench, store, injector, seed=5)
+    attempt = campaign.attempt(0)
+    assert attempt is not None
+    assert attempt.reason.startswith("nothing was handed in: format")
+    (folder,) = (store.root / "rollouts").iterdir()
+    tries = [read_trajectory(p) for p in sorted(folder.iterdir())]
+    assert [t.status for t in tries] == ["aborted"] * 4 + ["failed"]
+    assert {t.provenance["seed"] for t in tries} == {5}
+    assert campaign.spent(0).tokens == 110 * (4 + 2)
+    again = ModelCampaign(proven.bench, store, injector, seed=5)
+    assert again.attempt(0) == attempt
+    assert again.spent(0) == campaign.spent(0)
+
+
+def test_results_are_kept_by_what_a_model_is_and_not_by_its_name(tmp_path: Path) -> None:
+    one, other = (ScriptedModel("scripted:x", [Message(ASSISTANT, text)]) for text in "ab")
+    assert ModelSolver(one).key != ModelSolver(other).key
+    assert ModelInjector(one).key != ModelInjector(other).key
+    with serving() as served:
+        model = HttpModel("vllm:x", served.url)
+        assert identity_of(model) == "vllm:x tiny"
+        model.close()
+    weights = tmp_path / "model" / "weights"
+    weights.parent.mkdir()
+    weights.write_bytes(bytes(20 << 20))
+    before = hash_of(weights.parent)
+    weights.write_bytes(b"".join([bytes(10 << 20), b"\1" * (10 << 20)]))
+    assert hash_of(weights.parent) != before
+    assert hash_of(tmp_path / "nowhere") == ""
+
+
+def test_every_model_is_closed_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[str] = []
+
+    class Held(ScriptedModel):
+        def close(self) -> None:
+            closed.append(self.name)
+            if self.name == "a/2":
+                raise ModelError("it does not close")
+
+    monkeypatch.setattr("harness.roles.open_model", lambda name, **_: Held(name, []))
+    roles = Roles()
+    roles.solver("a/1")
+    roles.judge("a/2", votes=1, coefficient=1.0)
+    roles.injector("a/1", strategy="direct", rejections=0)
+    with pytest.raises(ModelError, match="it does not close"), roles:
+        raise KeyboardInterrupt
+    assert sorted(closed) == ["a/1", "a/2"]
+
+
+def test_a_server_that_is_about_to_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "vllm"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid.new; mv {tmp_path}/pid.new {tmp_path}/pid; exec sleep 600\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("SSR_VLLM", str(program))
+    model = VllmModel("some/model")
+    faults: list[ModelError] = []
+
+    def ask() -> None:
+        try:
+            _ = model.context_tokens
+        except ModelError as error:
+            faults.append(error)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while not (tmp_path / "pid").exists():
+        time.sleep(0.01)
+    model.close()
+    asking.join(60)
+    assert not asking.is_alive()
+    assert len(faults) == 1
+    assert not Path("/proc", (tmp_path / "pid").read_text().strip()).exists()
+
+
+def test_the_report_counts_what_both_roles_used() -> None:
+    rollout = Rollout("r", 0, "m", 0, True, 1.0, "", "submitted", "completed", tokens=100, cost_usd=0.5, unpriced=1)
+    made = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", tokens=40, cost_usd=0.25, unpriced=2)
+    bad = replace(made, artifact_id="", valid=False, reason="bug-scope: no code")
+    ungraded = replace(rollout, resolved=None, reward=None)
+    episodes = [replace(made, rollouts=(rollout, ungraded)), bad]
+    found = tables(episodes, alpha=0.8, kind="solve-rate")
+    (total,) = found["all"]
+    assert (total["tokens"], total["cost_usd"], total["unpriced_calls"]) == (280, 1.5, 6)
+    assert (total["tried"], total["valid"], total["attempts"], total["ungraded"]) == (2, 1, 1, 1)
+    assert total["validity"] == {
+        "rate": 0.5,
+        "low": pytest.approx(0.0945, abs=1e-4),
+        "high": pytest.approx(0.9055, abs=1e-4),
+    }
+    text = "\n".join(line for _, line in lines(found, episodes, attempts=2, alpha=0.8, kind="solve-rate"))
+    assert "280 tokens, 1.5000 USD, and 6 calls without a known price" in text
+    assert "not valid by: bug-scope 1" in text
+    assert "attempts without a grade, by faults of the machine or of a model's server: 1" in text
