@@ -39,8 +39,6 @@ _CONTEXT = 32_768
 class LitellmModel:
     """One model of one provider."""
 
-    samples = True
-
     def __init__(
         self,
         name: str,

@@ -34,8 +34,6 @@ _PARSER = "hermes"
 class VllmModel:
     """A model behind `vllm serve`, started when it is first asked."""
 
-    samples = True
-
     def __init__(self, path: str, *, arguments: Sequence[str] = (), ready_s: float = _READY_S) -> None:
         """path: a model's directory, or its name on a hub. arguments: further ones for `vllm serve`.
 
@@ -57,6 +55,7 @@ class VllmModel:
         self._http: HttpModel | None = None
         self._log = Path()
         self._starts = 0
+        self._closing = threading.Event()
         atexit.register(self.close)
 
     @property
@@ -70,8 +69,9 @@ class VllmModel:
         try:
             return server.reply(messages, tools=tools, sampling=sampling)
         except ModelError as error:
-            if error.retry and self._process is not None and self._process.poll() is not None:
-                raise ModelError(f"{self._ended()}; {error}", retry=True) from None
+            why = self._why_it_ended() if error.retry else ""
+            if why:
+                raise ModelError(f"{why}; {error}", retry=True) from None
             raise
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
@@ -83,7 +83,11 @@ class VllmModel:
         return self
 
     def close(self) -> None:
-        """End the server and all that it started."""
+        """End the server and all that it started, also while it is only about to be ready."""
+        self._closing.set()
+        self._end()
+
+    def _end(self) -> None:
         with self._lock:
             if self._http is not None:
                 self._http.close()
@@ -103,7 +107,9 @@ class VllmModel:
         with self._lock:
             if self._http is not None and self._process is not None and self._process.poll() is None:
                 return self._http
-            self.close()
+            self._end()
+            if self._closing.is_set():
+                raise ModelError(f"{self.name} is closed")
             if self._starts >= _MOST_STARTS:
                 raise ModelError(f"{self.name}: the server has been started {self._starts} times and does not stay")
             self._starts += 1
@@ -120,21 +126,26 @@ class VllmModel:
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
             )
         deadline = time.monotonic() + self._ready_s
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not self._closing.is_set():
             if self._process.poll() is not None:
-                raise ModelError(self._ended())
+                raise ModelError(self._ended(self._process))
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False).status_code == 200:
                     self._http = HttpModel(self.name, f"http://127.0.0.1:{port}/v1")
                     return self._http
             time.sleep(0.2)
-        self.close()
+        self._end()
         raise ModelError(f"{self.name}: the server is not ready after {self._ready_s:g} s")
 
-    def _ended(self) -> str:
-        assert self._process is not None
+    def _why_it_ended(self) -> str:
+        """Return why the server is there no more; an empty text where it runs, or was ended by another thread."""
+        with self._lock:
+            process = self._process
+            return self._ended(process) if process is not None and process.poll() is not None else ""
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> str:
         try:
             lines = self._log.read_text(errors="replace").splitlines()[-5:]
         except OSError:
             lines = []
-        return f"{self.name}: `vllm serve` ended with {self._process.returncode}: {' | '.join(lines)[-600:]}"
+        return f"{self.name}: `vllm serve` ended with {process.returncode}: {' | '.join(lines)[-600:]}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.messages import Sampling
-from harness.models.names import is_model, open_model
+from harness.models.names import is_model, is_started_late, open_model
 from harness.models.spending import Budget
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solver
@@ -27,19 +26,21 @@ def open_solver(
 ) -> Solver:
     """Return a solver by its name: `search`, `replay:PATH`, or a model's; raises SettingsError for what is none.
 
+    Raises SettingsError, too, where a model's context window has no room beside the longest reply.
+
     tries: candidates of one attempt of `search`; 0: its default. The others are for models.
     """
     if name == "search":
         return SearchSolver(tries) if tries else SearchSolver()
     if name.startswith("replay:"):
-        path = Path(name.removeprefix("replay:"))
-        if not path.exists():
-            raise SettingsError(f"{path} does not exist; name a trajectory, or a folder of some")
-        return ReplaySolver(path)
+        return ReplaySolver.named(name)
     if not is_model(name):
         raise SettingsError(
             f"there is no solver {name!r}; choose search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH"
         )
     model = open_model(name, budget=budget, cache=cache)
     role = "tool" if name.startswith(("vllm:", "hosted_vllm/", "scripted:")) else "user"
-    return ModelSolver(model, limits or RolloutLimits(), sampling or Sampling(), observe_as=role)
+    solver = ModelSolver(model, limits or RolloutLimits(), sampling or Sampling(), observe_as=role)
+    if not is_started_late(name):
+        require_room(model, solver.sampling)
+    return solver
