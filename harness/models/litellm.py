@@ -8,18 +8,19 @@ mend.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.counting import Estimate
+from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.wire import reply_of, request_of
+from harness.models.wire import is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
 
-os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+# Read at its import, which otherwise asks the network for a list of prices.
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
 import litellm
 
 _ABORTED = (
@@ -53,8 +54,9 @@ class LitellmModel:
         self._token_ids = name.startswith(_VLLM) if token_ids is None else token_ids
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
-        self._lock = threading.Lock()
         litellm.suppress_debug_info = True
+        if is_loopback(url):
+            bypass_proxies(url)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
@@ -90,7 +92,7 @@ def _as_ours(name: str, error: Exception) -> ModelError:
     for variable, value in os.environ.items():
         if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
             said = said.replace(value, f"[{variable}]")
-    if "ContextWindowExceededError" in kinds:
+    if "ContextWindowExceededError" in kinds or ("BadRequestError" in kinds and is_too_long(said)):
         return ContextError(f"{name}: {said}")
     response = getattr(error, "response", None)
     try:

@@ -115,9 +115,8 @@ class ReplaySolver:
         there = [r for r in there if r.is_first] or there
         if len({r.rollout for r in there}) > 1:
             several = ", ".join(sorted({f"?model={r.model}&seed={r.seed}" for r in there}))
-            raise SettingsError(
-                f"{self.path} holds several attempts {key[1]} at {key[0]}; choose one of {several}, or name its file"
-            )
+            what = f"{self.path} holds several attempts of the same number at {key[0]}"
+            raise SettingsError(f"{what}; choose one of {several}, or name its file")
         return there[0] if there else None
 
 
