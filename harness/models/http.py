@@ -92,8 +92,7 @@ class HttpModel:
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
         while True:
-            refused = self._refused
-            body = _without(request_of(self._model, messages, tools, sampling) | self._further, refused)
+            body = _without(request_of(self._model, messages, tools, sampling) | self._further, self._refused)
             begin = time.monotonic()
             try:
                 data = self._post("/chat/completions", body)

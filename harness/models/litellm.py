@@ -20,7 +20,7 @@ from harness.models.wire import is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
 
 # Read at its import, which otherwise asks the network for a list of prices.
-os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 import litellm
 
 _ABORTED = (
