@@ -19,11 +19,10 @@ from harness.messages import REASONING, Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.wire import is_too_long, reply_of, request_of
+from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
 _MOST_BYTES = 64 * 1024**2
-_RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
 _VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
 _ECHOES = ("input", "ctx", "body")
@@ -176,7 +175,7 @@ class HttpModel:
             wait_s = float(response.headers.get("retry-after", "0"))
         except ValueError:
             wait_s = 0.0
-        return ModelError(f"{url} answers with status {status}: {said}", retry=status in _RETRIED, wait_s=wait_s)
+        return ModelError(f"{url} answers with status {status}: {said}", retry=status in RETRIED, wait_s=wait_s)
 
     def _shown(self, raw: bytes) -> str:
         text = raw[:2000].decode("utf-8", "replace")

@@ -13,6 +13,8 @@ from harness.messages import ASSISTANT, REASONING, Message, Reply, Sampling, Too
 from harness.models.protocol import ToolSchema
 from pytest_ssr.errors import ModelError
 
+RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+"""Statuses after which the same request may be answered later."""
 _TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len", "context_length")
 
 

@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import Agent
+from harness.agents.loop import Agent, closing
 from harness.messages import Sampling
 from harness.models.replay import Recording
 from harness.solvers.handing_in import handed_in
@@ -95,7 +95,8 @@ class ReplaySolver:
 
         One that is not there, or does not happen as it did, has no grade. Raises SettingsError where several are there.
         """
-        found = self._chosen((task.id, journal.trajectory.attempt), seed)
+        with closing(journal):
+            found = self._chosen((task.id, journal.trajectory.attempt), seed)
         if found is None:
             why = f"{self.path} holds no attempt {journal.trajectory.attempt + 1} at {task.id}"
             return Solution(None, journal.end(ExitReason.MODEL, why))

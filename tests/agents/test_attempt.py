@@ -59,6 +59,9 @@ class Small(ScriptedModel):
 
     context_tokens = 1000
 
+    def session(self, rollout: str) -> ScriptedModel:
+        return self
+
 
 @pytest.mark.parametrize(
     ("most", "says"),

@@ -342,7 +342,7 @@ def test_settings_without_room_are_an_error_and_no_reward(proven: Proven, tmp_pa
             solving(proven, served, Store(tmp_path / "s")).attempts(2)
         with pytest.raises(SettingsError, match="max_tokens is 4096, and vllm:tiny takes 150 tokens"):
             ModelCampaign(proven.bench, proven.store, ModelInjector(model_at(served), "direct"), seed=0)
-        with pytest.raises(SettingsError, match="max_tokens is 4096, and vllm:http://.* takes 150 tokens"):
+        with pytest.raises(SettingsError, match=r"max_tokens is 4096, and vllm:http://.* takes 150 tokens"):
             open_solver(f"vllm:{served.url}")
         assert not served.asked
     assert not list((tmp_path / "s").rglob("rollout.json"))

@@ -154,7 +154,7 @@ def test_a_recording_that_was_cut_off_gets_an_end_and_nothing_else(tmp_path: Pat
     ("old", "new", "says"),
     [
         ("repair it", "mend it", ""),
-        ('\\"at\\": \\"b\\"', '\\"at\\": \\"z\\"', "step 1 of the recording is another call than look"),
+        ('{"at": "b"}, "raw"', '{"at": "z"}, "raw"', "step 1 of the recording is another call than look"),
         ("no tool was called", "no tool was named", "message 7 is another than in the recording"),
         ('"kind": "format-error"', '"kind": "tool"', "step 2 is another than in the recording"),
         ('"exit_reason": "format"', '"exit_reason": "loop"', "it ends by format and not by loop"),

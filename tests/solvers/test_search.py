@@ -142,7 +142,7 @@ def test_the_search_s_time_is_its_candidates_and_no_clock(proven: Proven, tmp_pa
     assert done.detail.startswith("the tests of its candidates have taken 1e-09 s; ")
     slow = SearchSolver(wall_s=60)
     ground = slow._ground(replace(task, scratch=tmp_path / "other"))
-    durations = {name: 1e6 for name in ground.baseline.durations}
+    durations = dict.fromkeys(ground.baseline.durations, 1000000.0)
     slow._grounds[task.id] = replace(ground, baseline=replace(ground.baseline, durations=durations))
     done = searched(task, slow)
     assert done.exit_reason is ExitReason.TIME_LIMIT, "a candidate is charged with what its tests took when measured"
