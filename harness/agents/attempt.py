@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
 from harness.agents.desk import Desk
 from harness.agents.loop import Agent, closing
 from harness.agents.tools.protocol import schema_of
-from harness.messages import SYSTEM, Message, Sampling
+from harness.messages import SYSTEM, USER, Message, Sampling
 from harness.models.protocol import Model, ToolSchema
 from harness.trajectory import Journal, Trajectory
 from pytest_ssr.errors import SettingsError
@@ -40,7 +40,7 @@ def attempted(
     return journal.trajectory
 
 
-def require_room(model: Model, sampling: Sampling, *, system: str = "", tools: list[ToolSchema] | None = None) -> None:
+def require_room(model: Model, sampling: Sampling, *, system: str = "", tools: Sequence[ToolSchema] = ()) -> None:
     """Raise SettingsError where a model's context window has no room for any task beside the longest reply.
 
     system, tools: what every prompt holds. Raises ModelError where a model that has to be started does not start.
@@ -51,7 +51,7 @@ def require_room(model: Model, sampling: Sampling, *, system: str = "", tools: l
             f"max_tokens is {most}, and {model.name} takes {window} tokens for prompt and reply together: nothing is "
             "left for a prompt; choose a smaller max_tokens, or a model with a larger context window"
         )
-    least = model.count([Message(SYSTEM, system)], tools=tools or ()) if system else 0
+    least = model.count([Message(SYSTEM, system), Message(USER, "")], tools=tools) if system else 0
     if least > window - most:
         raise SettingsError(
             f"{model.name} takes {window} tokens for prompt and reply together; with max_tokens {most} that leaves "

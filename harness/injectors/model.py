@@ -15,7 +15,7 @@ from random import Random
 from harness.agents.attempt import attempted, require_room
 from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import Agent
+from harness.agents.loop import Agent, closing
 from harness.agents.opening import open_desk
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
@@ -98,7 +98,8 @@ class ModelInjector:
         Raises ProjectError where the project has no history to be worked with, SettingsError where no attempt can be
         made with these settings; both before the sandbox is opened.
         """
-        strategy = Random(seed).choice(self.strategies(bench.snapshot))
+        with closing(journal):
+            strategy = Random(seed).choice(self.strategies(bench.snapshot))
         session = _Session(self, bench)
         tools: Sequence[Tool] = [Bash(), Editor(), Submit(_SUBMIT, session.take)]
         agent = Agent(self.model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)

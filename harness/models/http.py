@@ -29,6 +29,10 @@ _ECHOES = ("input", "ctx", "body")
 _TOKENIZE_TRIES = 3
 
 
+class UnknownPathError(ModelError):
+    """A server does not know what it is asked at all."""
+
+
 class FieldsRefusedError(ModelError):
     """A server does not know further fields of a request, which it names."""
 
@@ -115,9 +119,11 @@ class HttpModel:
                 counted = int(self._post("/tokenize", _without(body, self._refused), root=True)["count"])
                 self._tokenize_tries = _TOKENIZE_TRIES
                 return counted
-            except ModelError as error:
-                # A server that is busy may answer the next time; one that does not know the question never will.
-                self._tokenize_tries = self._tokenize_tries - 1 if error.retry else 0
+            except UnknownPathError:
+                self._tokenize_tries = 0
+            except ModelError:
+                # A server that is busy may answer the next time, and a template may take other messages.
+                self._tokenize_tries -= 1
             except (KeyError, TypeError, ValueError):
                 self._tokenize_tries = 0
         return self._estimate(messages, tools)
@@ -169,6 +175,8 @@ class HttpModel:
         status = response.status_code
         if status in (400, 413, 422) and is_too_long(said):
             return ContextError(f"{url}: {said}")
+        if status in (404, 405, 501):
+            return UnknownPathError(f"{url} answers with status {status}: {said}")
         if status in (400, 422) and (fields := _named(raw)):
             return FieldsRefusedError(f"{url} answers with status {status}: {said}", fields)
         try:

@@ -42,5 +42,9 @@ def open_solver(
     role = "tool" if name.startswith(("vllm:", "hosted_vllm/", "scripted:")) else "user"
     solver = ModelSolver(model, limits or RolloutLimits(), sampling or Sampling(), observe_as=role)
     if not is_started_late(name):
-        require_room(model, solver.sampling)
+        try:
+            require_room(model, solver.sampling)
+        except BaseException:
+            solver.close()
+            raise
     return solver

@@ -139,6 +139,8 @@ def test_a_tokenizer_that_is_busy_is_asked_again_and_one_that_is_not_there_is_no
     with serving(tokenizes=503) as served:
         model = HttpModel("vllm:x", served.url)
         assert model.count(ASKED, tools=()) != exact
+        served.tokenizes = 400
+        assert model.count(ASKED, tools=()) != exact
         served.tokenizes = 200
         assert model.count(ASKED, tools=()) == exact
         served.tokenizes = 404

@@ -146,7 +146,6 @@ def test_the_search_s_time_is_its_candidates_and_no_clock(proven: Proven, tmp_pa
     slow._grounds[task.id] = replace(ground, baseline=replace(ground.baseline, durations=durations))
     done = searched(task, slow)
     assert done.exit_reason is ExitReason.TIME_LIMIT, "a candidate is charged with what its tests took when measured"
-    assert " 1 candidates tried" in done.detail
 
 
 @pytest.mark.bubblewrap
