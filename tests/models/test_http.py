@@ -102,7 +102,7 @@ def test_only_what_a_server_refuses_is_left_out(tmp_path: object) -> None:
     ("status", "body"),
     [
         (400, {"error": {"message": "the picture is blurred", "code": 400}}),
-        (400, {"detail": [{"loc": ["body", "tools"], "msg": "wrong", "input": {"return_token_ids": True}}]}),
+        (400, {"detail": [{"loc": ["body", "tools"], "msg": "wrong", "input": {"text": "what is return_token_ids?"}}]}),
         (422, {"error": {"message": "reasoning about return_token_idz"}}),
     ],
 )
