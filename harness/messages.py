@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pytest_ssr.errors import SettingsError
+
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+REASONING = ("reasoning", "reasoning_content", "thinking_blocks")
+"""The fields in which servers tell what a model thought; the last holds blocks of Anthropic's protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +54,29 @@ class Message:
     """Of an assistant: the tools it calls."""
     tool_call_id: str = ""
     """Of an observation: which call it answers."""
-    reasoning: str = ""
-    """Of an assistant: what it thought, where the server tells that apart."""
+    thoughts: Mapping[str, Any] = field(default_factory=dict)
+    """Of an assistant: the fields of `REASONING` that its server wrote, as it wrote them; they are sent back so."""
+
+    @property
+    def reasoning(self) -> str:
+        """What an assistant thought, where its server tells that apart."""
+        for name in REASONING[:2]:
+            if self.thoughts.get(name):
+                return str(self.thoughts[name])
+        return "\n".join(str(block.get("thinking", "")) for block in self.thoughts.get(REASONING[2], ()))
+
+    @property
+    def thought_chars(self) -> int:
+        """Characters that the thoughts are sent with."""
+        return len(json.dumps(dict(self.thoughts), ensure_ascii=False)) if self.thoughts else 0
 
     def to_wire(self) -> dict[str, Any]:
-        """Return the message as servers that speak the OpenAI protocol take it."""
-        wire: dict[str, Any] = {"role": self.role, "content": self.content}
+        """Return the message as servers that speak the OpenAI protocol take it.
+
+        What a model thought goes back with its turn: templates and providers decide how much of it the model sees, and
+        some refuse a turn with tool calls that has lost it.
+        """
+        wire: dict[str, Any] = {"role": self.role, "content": self.content, **self.thoughts}
         if self.tool_calls:
             wire["tool_calls"] = [
                 {"id": c.id, "type": "function", "function": {"name": c.name, "arguments": _as_json(c)}}
@@ -71,15 +93,15 @@ class Message:
             data["tool_calls"] = [asdict(c) for c in self.tool_calls]
         if self.tool_call_id:
             data["tool_call_id"] = self.tool_call_id
-        if self.reasoning:
-            data["reasoning"] = self.reasoning
+        if self.thoughts:
+            data["thoughts"] = dict(self.thoughts)
         return data
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:
         """Read plain data back."""
         calls = tuple(ToolCall(**call) for call in data.get("tool_calls", ()))
-        return cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("reasoning", ""))
+        return cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("thoughts", {}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,16 @@ class Sampling:
     """Tokens of one reply."""
     seed: int | None = None
     """Differs between attempts and steps, so that a server that is deterministic does not give the same reply."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no server takes; raises SettingsError."""
+        for name, right, wanted in (
+            ("temperature", 0 <= self.temperature < math.inf, "0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "more than 0 and at most 1"),
+            ("max_tokens", self.max_tokens >= 1, "at least 1"),
+        ):
+            if not right:
+                raise SettingsError(f"{name} must be {wanted}, not {getattr(self, name)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +166,8 @@ class Reply:
     """The reply's tokens, likewise."""
     logprobs: tuple[float, ...] | None = None
     """One for each of `token_ids`."""
+    sampled: bool = True
+    """False for what no model was asked for: a script's reply, or the recording of one."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for records and the cache."""
@@ -156,6 +190,7 @@ class Reply:
             prompt_ids=many("prompt_ids"),
             token_ids=many("token_ids"),
             logprobs=many("logprobs"),
+            sampled=data.get("sampled", True),
         )
 
 
@@ -167,6 +202,9 @@ def _as_json(call: ToolCall) -> str:
 def characters(messages: Sequence[Message]) -> int:
     """Return how many characters a model is sent with these messages."""
     return sum(
-        len(m.content) + len(m.tool_call_id) + sum(len(c.name) + len(c.raw) + len(c.id) for c in m.tool_calls)
+        len(m.content)
+        + len(m.tool_call_id)
+        + sum(len(c.name) + len(c.raw) + len(c.id) for c in m.tool_calls)
+        + m.thought_chars
         for m in messages
     )

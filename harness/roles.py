@@ -9,12 +9,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.agents.tools.protocol import ToolBundle
 from harness.injectors.model import ModelInjector
 from harness.messages import Sampling
-from harness.models.names import is_model, open_model
+from harness.models.names import is_model, is_started_late, open_model
 from harness.models.protocol import Model
 from harness.models.spending import Budget
 from harness.models.stoppable import Stoppable
@@ -74,13 +75,20 @@ class Roles:
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH"
             )
-        return ModelSolver(self.model(name), self.limits, self.sampling, self.bundles, _observing(name))
+        return ModelSolver(self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name))
 
     def injector(self, name: str, *, strategy: str, rejections: int) -> ModelInjector:
         """Return a model that injects; raises SettingsError for an unknown strategy."""
         return ModelInjector(
-            self.model(name), strategy, self.limits, self.sampling, rejections, _observing(name), self.bundles
+            self._with_room(name), strategy, self.limits, self.sampling, rejections, _observing(name), self.bundles
         )
+
+    def _with_room(self, name: str) -> Model:
+        """Return a model; raises SettingsError, too, where its window has no room beside the longest reply."""
+        model = self.model(name)
+        if not is_started_late(name):
+            require_room(model, self.sampling)
+        return model
 
     def judge(self, name: str, *, votes: int, coefficient: float) -> ProcessReward:
         """Return a model that scores steps."""

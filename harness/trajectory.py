@@ -36,6 +36,8 @@ class ExitReason(StrEnum):
     """Too many replies in a row that call no tool."""
     LOOP = "loop"
     """The same call with the same result too many times in a row."""
+    UNABLE = "unable"
+    """The solver's method has nothing to go by in this task."""
     MODEL = "model"
     INFRA = "infra"
     INTERRUPTED = "interrupted"
@@ -45,10 +47,16 @@ _STATUS = {
     ExitReason.SUBMITTED: "completed",
     ExitReason.FORMAT: "failed",
     ExitReason.LOOP: "failed",
+    ExitReason.UNABLE: "failed",
     ExitReason.MODEL: "aborted",
     ExitReason.INFRA: "aborted",
     ExitReason.INTERRUPTED: "aborted",
 }
+
+
+def is_truncated(reason: ExitReason) -> bool:
+    """Tell whether it was a limit that ended a rollout."""
+    return reason not in _STATUS
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +78,10 @@ class ModelCall:
     token_ids: tuple[int, ...] | None
     logprobs: tuple[float, ...] | None
     trainable: bool = True
-    """False for a reply that was not sampled from the model: a recording, a script."""
+    """False for a reply that was not sampled from a model but written in a script."""
 
     @classmethod
-    def of(cls, i: int, sent: Sequence[Sent], assistant_index: int, reply: Reply, *, trainable: bool) -> ModelCall:
+    def of(cls, i: int, sent: Sequence[Sent], assistant_index: int, reply: Reply) -> ModelCall:
         """Make it from a reply."""
         return cls(
             i,
@@ -87,7 +95,7 @@ class ModelCall:
             reply.prompt_ids,
             reply.token_ids,
             reply.logprobs,
-            trainable,
+            reply.sampled,
         )
 
 

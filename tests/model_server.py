@@ -21,7 +21,8 @@ class Served:
     asked: list[dict[str, Any]] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     token_ids: bool = True
-    tokenizes: bool = True
+    tokenizes: int = 200
+    """The status that questions for a number of tokens are answered with."""
     max_model_len: int = 8192
     url: str = ""
     closed: bool = False
@@ -70,7 +71,8 @@ def response(said: dict[str, Any], request: dict[str, Any], served: Served) -> d
 
 
 @contextmanager
-def serving(*replies: Any, **settings: Any) -> Iterator[Served]:
+def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
+    """port: 0: any that is free."""
     served = Served(list(replies), **settings)
 
     class Handler(BaseHTTPRequestHandler):
@@ -91,8 +93,8 @@ def serving(*replies: Any, **settings: Any) -> Iterator[Served]:
                 return
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             if self.path == "/tokenize":
-                if not served.tokenizes:
-                    self._send(404, {}, b"{}")
+                if served.tokenizes != 200:
+                    self._send(served.tokenizes, {}, b"{}")
                     return
                 count = len(tokens(json.dumps(request["messages"])))
                 self._send(200, {}, json.dumps({"count": count, "max_model_len": served.max_model_len}).encode())
@@ -123,7 +125,7 @@ def serving(*replies: Any, **settings: Any) -> Iterator[Served]:
         def log_message(self, *arguments: object) -> None:
             """Say nothing."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
     server.daemon_threads = True
     served.url = f"http://127.0.0.1:{server.server_port}/v1"
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)

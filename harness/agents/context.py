@@ -10,7 +10,7 @@ its own, its long texts lose their middles. It is the same in training and in ev
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol
@@ -117,7 +117,7 @@ class ContextWindow:
     def _shortened(self, prompt: Prompt, length: int) -> Prompt:
         """Take the middles out of the long texts of the last `length` messages until all fits."""
         before, newest = prompt.messages[:-length], prompt.messages[-length:]
-        low, high = 0, max(len(text) for m in newest for text in (m.content, *(c.raw for c in m.tool_calls)))
+        low, high = 0, max(size for m in newest for size in _sizes(m))
         while high - low > 1:
             middle = (low + high) // 2
             fits = self._count([*before, *(_shorter(m, middle) for m in newest)]) <= self._budget
@@ -139,9 +139,17 @@ def _turns(messages: Sequence[Message], start: int) -> list[range]:
     return [range(a, b) for a, b in pairwise([*starts, len(messages)])] if starts else []
 
 
+def _sizes(message: Message) -> Iterator[int]:
+    yield len(message.content)
+    yield message.thought_chars
+    yield from (len(c.raw) for c in message.tool_calls)
+
+
 def _shorter(message: Message, most: int) -> Message:
     calls = tuple(_shorter_call(c, most) for c in message.tool_calls)
-    return replace(message, content=elided(message.content, most)[0], tool_calls=calls)
+    # Thoughts may be signed: they are sent as they are, or not at all.
+    thoughts = message.thoughts if message.thought_chars <= most else {}
+    return replace(message, content=elided(message.content, most)[0], tool_calls=calls, thoughts=thoughts)
 
 
 def _shorter_call(call: ToolCall, most: int) -> ToolCall:

@@ -31,5 +31,5 @@ class RolloutLimits:
     def __post_init__(self) -> None:
         """Refuse values that make no sense; raises SettingsError."""
         for item in fields(self):
-            if getattr(self, item.name) <= 0:
+            if not getattr(self, item.name) > 0:
                 raise SettingsError(f"{item.name} must be more than 0, not {getattr(self, item.name)}")

@@ -6,20 +6,22 @@ that breaks are faults of ours: such a rollout is aborted and gets no grade.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 from harness.agents.actions import FormatError, actions_of
-from harness.agents.context import ContextWindow, Window, elided
+from harness.agents.context import ContextWindow, Prompt, Window, elided
 from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
 from harness.agents.tools.protocol import Observation, Tool, problem, schema_of
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
-from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory
-from pytest_ssr.errors import ContextError, ModelError, SandboxError
+from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
+from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError
 
 _MOST_TIGHTENINGS = 6
 
@@ -27,7 +29,7 @@ _MOST_TIGHTENINGS = 6
 class EndOfRollout(Exception):  # noqa: N818 - it is no error
     """Ends a rollout with a reason."""
 
-    def __init__(self, reason: ExitReason, detail: str = "", result: dict[str, object] | None = None) -> None:
+    def __init__(self, reason: ExitReason, detail: str = "", result: Mapping[str, object] | None = None) -> None:
         super().__init__(detail)
         self.reason, self.detail, self.result = reason, detail, result
 
@@ -45,29 +47,54 @@ class Agent:
     window: Window | None = None
     """What decides about what is sent; by default a `ContextWindow` that fits the model."""
     clock: Callable[[], float] = time.monotonic
+    leave: Callable[[Desk], Mapping[str, object]] = lambda _: {}
+    """Gives the result of a rollout that a limit ended, of what it has left so far."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no rollout can be made with; raises SettingsError."""
+        if self.observe_as not in (TOOL, USER):
+            raise SettingsError(f"observations are sent as {TOOL} or as {USER}, not as {self.observe_as!r}")
+        names = [tool.name for tool in self.tools]
+        if twice := next((n for n in names if names.count(n) > 1), None):
+            raise SettingsError(f"there are two tools of the name {twice!r}; rename one of them")
 
     def run(self, system: str, task: str, desk: Desk, journal: Journal) -> Trajectory:
         """Let the model work until it submits or a limit ends it.
 
         Ctrl-C and faults of our own close the record, too, and are raised again.
         """
-        try:
-            _Rollout(self, desk, journal).go(system, task)
-        except EndOfRollout as end:
-            return journal.end(end.reason, end.detail, end.result)
-        except ContextError as error:
-            return journal.end(ExitReason.CONTEXT, str(error))
-        except BudgetSpentError as error:
-            journal.end(ExitReason.MODEL, str(error))
-            raise
-        except ModelError as error:
-            return journal.end(ExitReason.MODEL, str(error))
-        except SandboxError as error:
-            return journal.end(ExitReason.INFRA, str(error))
-        except BaseException as error:
-            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
-            raise
-        raise AssertionError("a rollout ends with a reason")
+        with closing(journal):
+            try:
+                _Rollout(self, desk, journal).go(system, task)
+            except EndOfRollout as end:
+                reason, detail, result = end.reason, end.detail, end.result
+            except ContextError as error:
+                reason, detail, result = ExitReason.CONTEXT, str(error), None
+            if result is None and is_truncated(reason):
+                result = self.leave(desk)
+            journal.end(reason, detail, result)
+        return journal.trajectory
+
+
+@contextlib.contextmanager
+def closing(journal: Journal) -> Iterator[None]:
+    """Give a rollout its end where a fault ends it.
+
+    A model that gives no reply and a sandbox that breaks are in the record, and go no further. What ends the whole run
+    is in the record, too, and is raised again: a budget that is spent, Ctrl-C, settings that cannot work.
+    """
+    try:
+        yield
+    except BudgetSpentError as error:
+        journal.end(ExitReason.MODEL, str(error))
+        raise
+    except ModelError as error:
+        journal.end(ExitReason.MODEL, str(error))
+    except SandboxError as error:
+        journal.end(ExitReason.INFRA, str(error))
+    except BaseException as error:
+        journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+        raise
 
 
 class _Rollout:
@@ -81,11 +108,12 @@ class _Rollout:
             lambda m: agent.model.count(m, tools=self._schemas),
         )
         self._begin = agent.clock()
+        self._waited_s = 0.0
         self._malformed = 0
         self._last: tuple[object, ...] = ()
         self._same = 0
 
-    def go(self, system: str, task: str) -> None:
+    def go(self, system: str, task: str) -> NoReturn:
         """Take turns until something ends it."""
         self._journal.message(Message(SYSTEM, system))
         self._journal.message(Message(USER, task))
@@ -114,27 +142,39 @@ class _Rollout:
             raise EndOfRollout(ExitReason.COST_LIMIT, f"{limits.usd:g} USD")
 
     def _left_s(self) -> float:
-        return self._agent.limits.wall_s - (self._agent.clock() - self._begin)
+        return self._agent.limits.wall_s - (self._agent.clock() - self._begin - self._waited_s)
 
     def _reply(self) -> Reply:
-        """Ask the model, with less of the past where its server counts more tokens than we do."""
-        journal, model = self._journal, self._agent.model
+        """Ask the model; only the time that its reply took counts, not what went by until a busy server took it."""
+        journal, clock = self._journal, self._agent.clock
         number = len(journal.trajectory.calls)
-        seed = self._agent.sampling.seed
-        sampling = replace(self._agent.sampling, seed=None if seed is None else seed + number)
-        for tightened in range(_MOST_TIGHTENINGS):
-            prompt = self._window.prompt(journal.trajectory.messages)
-            try:
-                reply = model.reply(prompt.messages, tools=self._schemas, sampling=sampling)
-                break
-            except ContextError:
-                if tightened == _MOST_TIGHTENINGS - 1:
-                    raise
-                self._window.tighten()
+        begin = clock()
+        prompt, reply = self._asked(number)
+        self._waited_s += max(0.0, clock() - begin - reply.latency_s)
         place = journal.message(replace(reply.message, role=ASSISTANT))
-        sampled = getattr(model, "samples", True)
-        journal.call(ModelCall.of(number, prompt.sent, place, reply, trainable=sampled))
+        journal.call(ModelCall.of(number, prompt.sent, place, reply))
         return reply
+
+    def _asked(self, number: int) -> tuple[Prompt, Reply]:
+        """Return what was sent and the reply: less of the past where the server counts more tokens than we do."""
+        model, sampling = self._agent.model, self._agent.sampling
+        if sampling.seed is not None:
+            sampling = replace(sampling, seed=sampling.seed + number)
+        refused: ContextError | None = None
+        for _ in range(_MOST_TIGHTENINGS):
+            try:
+                prompt = self._window.prompt(self._journal.trajectory.messages)
+            except ContextError:
+                if refused is None:
+                    raise
+                break
+            try:
+                return prompt, model.reply(prompt.messages, tools=self._schemas, sampling=sampling)
+            except ContextError as error:
+                refused = error
+                self._window.tighten()
+        assert refused is not None
+        raise refused if number else _first_refused(model, sampling, refused)
 
     def _take_malformed(self, why: str, reply: Reply, number: int) -> None:
         if reply.finish_reason == "length":
@@ -189,3 +229,11 @@ class _Rollout:
         self._last = this
         if self._same >= limits.repeats:
             raise EndOfRollout(ExitReason.LOOP, f"{action.name} was called {self._same} times with the same result")
+
+
+def _first_refused(model: Model, sampling: Sampling, error: ContextError) -> ModelError:
+    """Return the fault of a server that refuses a task which fits by all that is known: it is not the solver's."""
+    return ModelError(
+        f"{model.name} refuses the first prompt of a rollout, which fits into {model.context_tokens} tokens with "
+        f"{sampling.max_tokens} for the reply; is its context window smaller than that? {error}"
+    )

@@ -30,6 +30,8 @@ class ModelCampaign:
     """Attempts of one model at one tree; the same for the same seed as far as its server answers the same."""
 
     def __init__(self, bench: Workbench, store: Store, injector: ModelInjector, *, seed: int) -> None:
+        """Raises ProjectError or SettingsError where no attempt can be made."""
+        injector.require(bench.snapshot)
         self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
         self._spent: dict[int, Spent] = {}
         self._ending = threading.Event()

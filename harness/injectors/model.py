@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 
+from harness.agents.attempt import attempted, require_room
 from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import Agent
+from harness.agents.loop import Agent, closing
 from harness.agents.opening import open_desk
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools, schema_of
+from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
 from harness.messages import Sampling
 from harness.models.identity import hash_of, identity_of
 from harness.models.protocol import Model
-from harness.models.spending import BudgetSpentError
-from harness.trajectory import ExitReason, Journal, Trajectory
+from harness.trajectory import Journal, Trajectory
 from pytest_ssr.artifact import FIVE_FILES, MAX_FILE_BYTES, PROMPT_NAMES, BugArtifact, read_artifact
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SandboxError, SettingsError
+from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.sandbox.folders import discard, new_folder
+from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.solver_tree import write_solver_tree
 from pytest_ssr.store import key_of
 from pytest_ssr.validator import Validation
@@ -66,7 +68,10 @@ class ModelInjector:
 
     model: Model
     strategy: str = "removal+history"
-    """The last is the mixture of two that does best in the paper: one of them, drawn by the seed."""
+    """The last of `STRATEGIES` is the mixture of two that does best in the paper: one of them, drawn by the seed.
+
+    In a project without a git history of its own it is `removal` alone.
+    """
     limits: RolloutLimits = RolloutLimits()
     sampling: Sampling = Sampling()
     rejections: int = 2
@@ -95,35 +100,46 @@ class ModelInjector:
         return key_of(model, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, bundles)
 
     def inject(self, bench: Workbench, *, seed: int, journal: Journal) -> Injected:
-        """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error."""
-        strategy = Random(seed).choice(self.strategy.split("+"))
-        session = _Session(self, bench, journal)
+        """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error.
+
+        Raises ProjectError where the project has no history to be worked with, SettingsError where no attempt can be
+        made with these settings; both before the sandbox is opened.
+        """
+        with closing(journal):
+            strategy = Random(seed).choice(self.strategies(bench.snapshot))
+        session = _Session(self, bench)
         tools: Sequence[Tool] = [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, session.take)]
-        journal.describe(
-            tools=[schema_of(t) for t in tools],
-            sampling=asdict(self.sampling),
-            limits=asdict(self.limits),
-            observe_as=self.observe_as,
+        agent = Agent(self.model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
+        done = attempted(
+            agent,
+            journal,
+            lambda: _desk(bench, history=strategy == "history"),
+            system=prompt("injector_system"),
+            task=lambda desk: self._task(bench, desk, strategy),
+            bundles=self.bundles,
         )
-        folder = new_folder()
-        try:
-            tree = project_tree(bench, folder / "tree", history=strategy == "history")
-            with open_desk(bench.provider, bench.interpreter, tree, shown_at=bench.snapshot.origin) as desk:
-                for bundle in self.bundles:
-                    bundle.install(desk)
-                model = self.model.session(journal.trajectory.rollout_id)
-                agent = Agent(model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
-                task = self._task(bench, desk, strategy)
-                done = agent.run(prompt("injector_system"), task, desk, journal)
-        except BudgetSpentError:
-            raise
-        except ModelError as error:
-            done = journal.end(ExitReason.MODEL, str(error))
-        except SandboxError as error:
-            done = journal.end(ExitReason.INFRA, str(error))
-        finally:
-            discard(folder)
         return Injected(session.artifact, session.verdict, strategy, done, session.reason(done))
+
+    def strategies(self, snapshot: Snapshot) -> list[str]:
+        """Return what an attempt at a project draws from: of a mixture, `history` only where there is one.
+
+        Raises ProjectError where nothing is left.
+        """
+        wanted = self.strategy.split("+")
+        if "history" not in wanted or has_history(snapshot.origin):
+            return wanted
+        wanted.remove("history")
+        if not wanted:
+            raise ProjectError(
+                f"{snapshot.origin} has no git history of its own to undo parts of; choose another strategy than "
+                f"`history`: {', '.join(s for s in STRATEGIES if 'history' not in s)}"
+            )
+        return wanted
+
+    def require(self, snapshot: Snapshot) -> None:
+        """Raise ProjectError or SettingsError where no attempt at a project can be made, before any is."""
+        self.strategies(snapshot)
+        require_room(self.model, self.sampling)
 
     def _task(self, bench: Workbench, desk: Desk, strategy: str) -> str:
         rule = bench.settings
@@ -142,8 +158,8 @@ class ModelInjector:
 class _Session:
     """What was handed in during one attempt."""
 
-    def __init__(self, injector: ModelInjector, bench: Workbench, journal: Journal) -> None:
-        self._bench, self._journal = bench, journal
+    def __init__(self, injector: ModelInjector, bench: Workbench) -> None:
+        self._bench = bench
         self._left = injector.rejections
         self._why = ""
         self.artifact: BugArtifact | None = None
@@ -191,15 +207,12 @@ class _Session:
 def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
     """Write the project's files into a new folder as a repository: of one commit, or with the project's own history.
 
-    Raises ProjectError where the project has no history.
+    Raises ProjectError where the project has no history that can be cloned.
     """
     if not history:
         write_solver_tree(CodebaseState(bench.snapshot), folder)
         return folder
-    origin = bench.snapshot.origin
-    if not (origin / ".git").exists():
-        raise ProjectError(f"{origin} has no git history; choose another strategy than `history`")
-    env = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    origin, env = bench.snapshot.origin, _environment()
     command = [*_GIT, "clone", "-q", "--no-local", "--no-checkout", str(origin), str(folder)]
     try:
         subprocess.run(command, env=env, capture_output=True, check=True)
@@ -210,6 +223,32 @@ def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
     shutil.copytree(bench.snapshot.directory, folder, symlinks=True, dirs_exist_ok=True, ignore=_compiled)
     subprocess.run([*_GIT, "-C", str(folder), "reset", "-q"], env=env, check=False, capture_output=True)
     return folder
+
+
+def has_history(project: Path) -> bool:
+    """Tell whether a project is a git repository of its own with a commit in it."""
+    command = [*_GIT, "-C", str(project), "rev-parse", "--verify", "-q", "HEAD"]
+    if not (project / ".git").exists():
+        return False
+    try:
+        return subprocess.run(command, env=_environment(), capture_output=True, check=False).returncode == 0
+    except OSError:
+        return False
+
+
+def _environment() -> dict[str, str]:
+    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+
+
+@contextlib.contextmanager
+def _desk(bench: Workbench, *, history: bool) -> Iterator[Desk]:
+    folder = new_folder()
+    try:
+        tree = project_tree(bench, folder / "tree", history=history)
+        with open_desk(bench.provider, bench.interpreter, tree, shown_at=bench.snapshot.origin) as desk:
+            yield desk
+    finally:
+        discard(folder)
 
 
 def _compiled(folder: str, names: list[str]) -> list[str]:

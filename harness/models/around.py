@@ -14,7 +14,6 @@ class Around:
     def __init__(self, model: Model) -> None:
         self._model = model
         self.name = model.name
-        self.samples = getattr(model, "samples", True)
 
     @property
     def identity(self) -> str:

@@ -7,28 +7,43 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import httpx
 
-from harness.messages import Message, Reply, Sampling
+from harness.messages import REASONING, Message, Reply, Sampling
 from harness.models.counting import Estimate
+from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.wire import reply_of, request_of
+from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
 _MOST_BYTES = 64 * 1024**2
-_RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
-_TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len", "context_length")
 _VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+_REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
+_ECHOES = ("input", "ctx", "body")
+_TOKENIZE_TRIES = 3
+
+
+class UnknownPathError(ModelError):
+    """A server does not know what it is asked at all."""
+
+
+class FieldsRefusedError(ModelError):
+    """A server does not know further fields of a request, which it names."""
+
+    def __init__(self, message: str, fields: frozenset[str]) -> None:
+        """fields: their names."""
+        super().__init__(message)
+        self.fields = fields
 
 
 class HttpModel:
     """A server at a URL that ends in `/v1`."""
-
-    samples = True
 
     def __init__(
         self,
@@ -52,10 +67,13 @@ class HttpModel:
         key = os.environ.get(key_variable, "") if key_variable else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._secret = key
-        self._client = httpx.Client(timeout=timeout_s, headers=headers, trust_env=True)
-        self._token_ids = token_ids
+        # A server on this machine is no proxy's business.
+        self._client = httpx.Client(timeout=timeout_s, headers=headers, trust_env=not is_loopback(url))
+        self._further = _VLLM_FIELDS if token_ids else {}
+        self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
-        self._tokenizes = token_ids
+        self._tokenize_tries = _TOKENIZE_TRIES if token_ids else 0
+        self._lock = threading.Lock()
         self.context_tokens = context_tokens
         if not model or not context_tokens:
             try:
@@ -81,31 +99,38 @@ class HttpModel:
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
-        body = request_of(self._model, messages, tools, sampling)
-        if self._token_ids:
-            body |= _VLLM_FIELDS
-        begin = time.monotonic()
-        try:
-            data = self._post("/chat/completions", body)
-        except ModelError as error:
-            if self._token_ids and not error.retry and not isinstance(error, ContextError) and _refuses_fields(error):
-                # A server that knows the protocol and not vLLM's further fields.
-                self._token_ids = self._tokenizes = False
-                return self.reply(messages, tools=tools, sampling=sampling)
-            raise
+        while True:
+            body = _without(request_of(self._model, messages, tools, sampling) | self._further, self._refused)
+            begin = time.monotonic()
+            try:
+                data = self._post("/chat/completions", body)
+                break
+            except FieldsRefusedError as error:
+                # It knows the protocol and not all of vLLM's fields. What others have found out meanwhile counts, too.
+                names = error.fields & {*body, *(name for m in body["messages"] for name in m)}
+                if not names:
+                    raise
+                with self._lock:
+                    self._refused |= names
         reply = reply_of(data, latency_s=time.monotonic() - begin)
         self._estimate.learn(messages, tools, reply.usage)
         return reply
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
         """Return the number of tokens: the server's own where it tells (`/tokenize`), else an estimate."""
-        if self._tokenizes and messages:
+        if self._tokenize_tries > 0 and messages:
             body = {"model": self._model, "messages": [m.to_wire() for m in messages], "tools": list(tools) or None}
             try:
-                data = self._post("/tokenize", body, root=True)
-                return int(data["count"])
-            except (ModelError, KeyError, TypeError, ValueError):
-                self._tokenizes = False
+                counted = int(self._post("/tokenize", _without(body, self._refused), root=True)["count"])
+                self._tokenize_tries = _TOKENIZE_TRIES
+                return counted
+            except UnknownPathError:
+                self._tokenize_tries = 0
+            except ModelError:
+                # A server that is busy may answer the next time, and a template may take other messages.
+                self._tokenize_tries -= 1
+            except (KeyError, TypeError, ValueError):
+                self._tokenize_tries = 0
         return self._estimate(messages, tools)
 
     def session(self, rollout: str) -> HttpModel:
@@ -137,6 +162,11 @@ class HttpModel:
             raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {error}", retry=True) from None
         except httpx.InvalidURL as error:
             raise ModelError(f"{url} is no URL: {error}") from None
+        except RuntimeError:
+            if not self._client.is_closed:
+                raise
+            # By another thread, which has seen the server end.
+            raise ModelError(f"{url} is asked no more: the connection was closed", retry=True) from None
         if response.status_code != 200:
             raise self._refusal(url, response, bytes(raw))
         try:
@@ -148,13 +178,17 @@ class HttpModel:
     def _refusal(self, url: str, response: httpx.Response, raw: bytes) -> ModelError:
         said = self._shown(raw)
         status = response.status_code
-        if status in (400, 413, 422) and any(words in said.lower() for words in _TOO_LONG):
+        if status in (400, 413, 422) and is_too_long(said):
             return ContextError(f"{url}: {said}")
+        if status in (404, 405, 501):
+            return UnknownPathError(f"{url} answers with status {status}: {said}")
+        if status in (400, 422) and (fields := _named(raw)):
+            return FieldsRefusedError(f"{url} answers with status {status}: {said}", fields)
         try:
             wait_s = float(response.headers.get("retry-after", "0"))
         except ValueError:
             wait_s = 0.0
-        return ModelError(f"{url} answers with status {status}: {said}", retry=status in _RETRIED, wait_s=wait_s)
+        return ModelError(f"{url} answers with status {status}: {said}", retry=status in RETRIED, wait_s=wait_s)
 
     def _shown(self, raw: bytes) -> str:
         text = raw[:2000].decode("utf-8", "replace")
@@ -163,9 +197,31 @@ class HttpModel:
         return " ".join(text.split())[:500]
 
 
-def _refuses_fields(error: ModelError) -> bool:
-    text = str(error)
-    return "status 400" in text or "status 422" in text
+def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
+    """Return a request without fields of these names, in its messages neither."""
+    messages = [{k: v for k, v in m.items() if k not in fields} for m in body["messages"]]
+    return {k: v for k, v in body.items() if k not in fields} | {"messages": messages}
+
+
+def _named(raw: bytes) -> frozenset[str]:
+    """Return which of our further fields a refusal is about; a request that it repeats says nothing."""
+    try:
+        said = " ".join(_texts(response_json(raw)))
+    except ValueError:
+        said = raw.decode("utf-8", "replace")
+    return _REFUSABLE & frozenset(re.findall(r"\w+", said))
+
+
+def _texts(data: object) -> Iterator[str]:
+    if isinstance(data, Mapping):
+        for key, value in data.items():
+            if key not in _ECHOES:
+                yield from _texts(value)
+    elif isinstance(data, list):
+        for item in data:
+            yield from _texts(item)
+    elif isinstance(data, str):
+        yield data
 
 
 def response_json(raw: bytes) -> dict[str, Any]:

@@ -8,29 +8,32 @@ mend.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.counting import Estimate
+from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.wire import reply_of, request_of
+from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
 
+# Read at its import, which otherwise asks the network for a list of prices.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 import litellm
 
-_ABORTED = (
-    "AuthenticationError",
-    "BadRequestError",
-    "ContentPolicyViolationError",
-    "NotFoundError",
-    "PermissionDeniedError",
-    "UnprocessableEntityError",
-    "UnsupportedParamsError",
-    "BudgetExceededError",
+_ABORTED = frozenset(
+    (
+        "AuthenticationError",
+        "BadRequestError",
+        "ContentPolicyViolationError",
+        "NotFoundError",
+        "PermissionDeniedError",
+        "UnprocessableEntityError",
+        "UnsupportedParamsError",
+        "BudgetExceededError",
+    )
 )
 _VLLM = ("hosted_vllm/",)
 _CONTEXT = 32_768
@@ -38,8 +41,6 @@ _CONTEXT = 32_768
 
 class LitellmModel:
     """One model of one provider."""
-
-    samples = True
 
     def __init__(
         self,
@@ -55,8 +56,9 @@ class LitellmModel:
         self._token_ids = name.startswith(_VLLM) if token_ids is None else token_ids
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
-        self._lock = threading.Lock()
         litellm.suppress_debug_info = True
+        if is_loopback(url):
+            bypass_proxies(url)
 
     @property
     def identity(self) -> str:
@@ -97,14 +99,29 @@ def _as_ours(name: str, error: Exception) -> ModelError:
     for variable, value in os.environ.items():
         if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
             said = said.replace(value, f"[{variable}]")
-    if "ContextWindowExceededError" in kinds:
+    if "ContextWindowExceededError" in kinds or ("BadRequestError" in kinds and is_too_long(said)):
         return ContextError(f"{name}: {said}")
-    response = getattr(error, "response", None)
-    try:
-        wait_s = float(response.headers.get("retry-after", 0)) if response is not None else 0.0
-    except (AttributeError, TypeError, ValueError):
-        wait_s = 0.0
-    return ModelError(f"{name}: {type(error).__name__}: {said}", retry=not kinds & set(_ABORTED), wait_s=wait_s)
+    return ModelError(f"{name}: {type(error).__name__}: {said}", retry=_may_be_mended(error), wait_s=_wait_s(error))
+
+
+def _may_be_mended(error: Exception) -> bool:
+    """Tell whether the same request may be answered later; statuses that litellm knows no class for count, too."""
+    status = getattr(error, "status_code", None)
+    refused = isinstance(status, int) and 400 <= status < 500 and status not in RETRIED
+    return not refused and not {kind.__name__ for kind in type(error).__mro__} & _ABORTED
+
+
+def _wait_s(error: Exception) -> float:
+    """Return how long the server says to wait; litellm keeps its headers beside an error or in its response."""
+    for headers in (
+        getattr(error, "litellm_response_headers", None),
+        getattr(getattr(error, "response", None), "headers", None),
+    ):
+        try:
+            return float((headers or {})["retry-after"])
+        except (KeyError, TypeError, ValueError):
+            continue
+    return 0.0
 
 
 def _cost(response: Any) -> float | None:

@@ -22,6 +22,11 @@ def is_model(name: str) -> bool:
     return "/" in name or (bool(colon) and home in HOMES)
 
 
+def is_started_late(name: str) -> bool:
+    """Tell whether a model's server is started here when it is first asked something."""
+    return name.startswith("vllm:") and not name.startswith(("vllm:http://", "vllm:https://"))
+
+
 def open_model(
     name: str, *, budget: Budget | None = None, cache: Store | None = None, url: str = "", context_tokens: int = 0
 ) -> Model:

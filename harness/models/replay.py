@@ -6,6 +6,7 @@ What the loop makes of it is compared with the recording at each place; what dif
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from harness.agents.context import Prompt
@@ -14,35 +15,30 @@ from harness.agents.loop import EndOfRollout
 from harness.agents.tools.protocol import Observation
 from harness.messages import Message, Reply, Sampling
 from harness.models.protocol import ToolSchema
-from harness.trajectory import ExitReason, Step, Trajectory
+from harness.trajectory import ExitReason, Trajectory
 from pytest_ssr.errors import ModelError
 
 
 class Recording:
     """Replies, prompts and observations of a trajectory, in their order."""
 
-    samples = True
     context_tokens = 2**31
 
-    def __init__(self, trajectory: Trajectory) -> None:
-        self._played = trajectory
-        self.name = trajectory.model
-        self._call = self._step = 0
+    def __init__(self, played: Trajectory, now: Trajectory) -> None:
+        """played: the recording. now: the rollout that repeats it, as far as it is."""
+        self._played, self._now = played, now
+        self.name = played.model
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
         """Return what was sent at this place: how many tokens that was is known to its server alone.
 
         Where the recording has no more calls, its rollout ends here as it did.
         """
-        played = self._played
-        if self._call >= len(played.calls):
-            if played.exit_reason is ExitReason.SUBMITTED:
-                raise ModelError("the recording has handed in at another place")
-            raise EndOfRollout(played.exit_reason, played.detail, dict(played.result))
-        sent = played.calls[self._call].sent
-        for place, (was, now) in enumerate(zip(played.messages, messages, strict=False)):
-            if was != now:
-                raise ModelError(f"message {place} is another than in the recording")
+        place = len(self._now.calls)
+        if place >= len(self._played.calls):
+            self._end()
+        self.require_same(messages=len(messages))
+        sent = self._played.calls[place].sent
         return Prompt(tuple(messages[p] if isinstance(p, int) else Message.from_json(p) for p in sent), sent)
 
     def tighten(self) -> None:
@@ -50,8 +46,7 @@ class Recording:
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Return the next reply."""
-        call = self._played.calls[self._call]
-        self._call += 1
+        call = self._played.calls[len(self._now.calls)]
         return Reply(
             self._played.messages[call.assistant_index],
             call.finish_reason,
@@ -62,6 +57,7 @@ class Recording:
             call.prompt_ids,
             call.token_ids,
             call.logprobs,
+            call.trainable,
         )
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
@@ -79,21 +75,42 @@ class Recording:
         """Return the tools of the recording; using one shows what was seen then."""
         return [RecordedTool(told["function"], self) for told in self._played.tools]
 
-    def observed(self, name: str) -> Observation:
-        """Return the next observation; raises ModelError where another tool was used there."""
-        while self._step < len(self._played.steps) and self._played.steps[self._step].kind == "format-error":
-            self._step += 1
-        step = self._played.steps[self._step] if self._step < len(self._played.steps) else None
-        if step is None or step.tool != name:
-            raise ModelError(f"the recording did not use {name} at step {self._step}")
-        self._step += 1
-        return self._observation(step)
+    def observed(self, name: str, arguments: Mapping[str, Any]) -> Observation:
+        """Return the observation of this step; raises ModelError where something else was done at it.
 
-    def _observation(self, step: Step) -> Observation:
+        Where the recording has no more steps, it was cut off here, and its rollout ends as it did.
+        """
+        place = len(self._now.steps)
+        if place >= len(self._played.steps):
+            self._end()
+        step = self._played.steps[place]
+        if (step.tool, dict(step.arguments)) != (name, dict(arguments)):
+            raise ModelError(f"step {place} of the recording is another call than {name}")
         text = self._played.messages[step.observation_index].content
         done = step.kind == "submit"
         result = dict(self._played.result) if done else {}
         return Observation(text, step.exit_code, step.limit, step.seconds, step.elided_chars, done, result)
+
+    def require_same(self, *, messages: int | None = None) -> None:
+        """Raise ModelError at the first message, call or step that is another than in the recording.
+
+        messages: how many there are by now; None: the rollout has come to its end, and all are there.
+        """
+        now, played = self._now, self._played
+        for kind, ours, theirs in (
+            ("message", now.messages, played.messages[:messages]),
+            ("call", now.calls, played.calls[: None if messages is None else len(now.calls)]),
+            ("step", now.steps, played.steps[: None if messages is None else len(now.steps)]),
+        ):
+            for place, (is_now, was) in enumerate(zip_longest(ours, theirs)):
+                if is_now != was:
+                    raise ModelError(f"{kind} {place} is another than in the recording")
+
+    def _end(self) -> None:
+        played = self._played
+        if played.exit_reason is ExitReason.SUBMITTED:
+            raise ModelError("the recording has handed in at another place")
+        raise EndOfRollout(played.exit_reason, played.detail, dict(played.result))
 
 
 class RecordedTool:
@@ -106,4 +123,4 @@ class RecordedTool:
 
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
         """Show what was seen then."""
-        return self._recording.observed(self.name)
+        return self._recording.observed(self.name, arguments)

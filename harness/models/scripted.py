@@ -18,7 +18,6 @@ from pytest_ssr.errors import ModelError, SettingsError
 class ScriptedModel:
     """Replies from a list; after the last one there is none, which is a ModelError."""
 
-    samples = False
     context_tokens = 1_000_000
 
     def __init__(self, name: str, replies: Sequence[Message]) -> None:
@@ -61,7 +60,7 @@ class ScriptedModel:
                 raise ModelError(f"{self.name} has no more replies after {len(self._replies)}")
             message = self._replies[self._next]
             self._next += 1
-        return Reply(message, "tool_calls" if message.tool_calls else "stop")
+        return Reply(message, "tool_calls" if message.tool_calls else "stop", sampled=False)
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
         """Return an estimate."""

@@ -36,8 +36,6 @@ _PARSER = "hermes"
 class VllmModel:
     """A model behind `vllm serve`, started when it is first asked."""
 
-    samples = True
-
     def __init__(self, path: str, *, arguments: Sequence[str] = (), ready_s: float = _READY_S) -> None:
         """path: a model's directory, or its name on a hub. arguments: further ones for `vllm serve`.
 
@@ -78,8 +76,9 @@ class VllmModel:
         try:
             return server.reply(messages, tools=tools, sampling=sampling)
         except ModelError as error:
-            if error.retry and self._process is not None and self._process.poll() is not None:
-                raise ModelError(f"{self._ended()}; {error}", retry=True) from None
+            why = self._why_it_ended() if error.retry else ""
+            if why:
+                raise ModelError(f"{why}; {error}", retry=True) from None
             raise
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
@@ -136,7 +135,7 @@ class VllmModel:
         deadline = time.monotonic() + self._ready_s
         while time.monotonic() < deadline and not self._closing.is_set():
             if self._process.poll() is not None:
-                raise ModelError(self._ended())
+                raise ModelError(self._ended(self._process))
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False).status_code == 200:
                     self._http = HttpModel(self.name, f"http://127.0.0.1:{port}/v1")
@@ -145,10 +144,15 @@ class VllmModel:
         self._end()
         raise ModelError(f"{self.name}: the server is not ready after {self._ready_s:g} s")
 
-    def _ended(self) -> str:
-        assert self._process is not None
+    def _why_it_ended(self) -> str:
+        """Return why the server is there no more; an empty text where it runs, or was ended by another thread."""
+        with self._lock:
+            process = self._process
+            return self._ended(process) if process is not None and process.poll() is not None else ""
+
+    def _ended(self, process: subprocess.Popen[bytes]) -> str:
         try:
             lines = self._log.read_text(errors="replace").splitlines()[-5:]
         except OSError:
             lines = []
-        return f"{self.name}: `vllm serve` ended with {self._process.returncode}: {' | '.join(lines)[-600:]}"
+        return f"{self.name}: `vllm serve` ended with {process.returncode}: {' | '.join(lines)[-600:]}"

@@ -5,12 +5,17 @@ A response is not trusted: what is missing, of another type or absurd becomes a 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from harness.messages import ASSISTANT, Message, Reply, Sampling, ToolCall, Usage
+from harness.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage
 from harness.models.protocol import ToolSchema
 from pytest_ssr.errors import ModelError
+
+RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
+"""Statuses after which the same request may be answered later."""
+_TOO_LONG = ("context length", "context window", "maximum context", "too long", "max_model_len", "context_length")
 
 
 def request_of(
@@ -41,11 +46,10 @@ def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -
         assert isinstance(content, str)
         content = _whole(content)
         calls = tuple(_call(call, place) for place, call in enumerate(said.get("tool_calls") or ()))
-        reasoning = said.get("reasoning") or said.get("reasoning_content") or ""
         token_ids = _numbers(_found(choice, "token_ids"), int)
         logprobs = _logprobs(choice.get("logprobs"))
         return Reply(
-            message=Message(ASSISTANT, content, calls, reasoning=str(reasoning)),
+            message=Message(ASSISTANT, content, calls, thoughts=_thoughts(said)),
             finish_reason=str(choice.get("finish_reason") or "stop"),
             usage=_usage(data.get("usage")),
             cost_usd=cost_usd,
@@ -69,6 +73,21 @@ def _call(call: Mapping[str, Any], place: int) -> ToolCall:
     if not isinstance(raw, str):
         raise TypeError("the arguments of a tool call are no text")
     return ToolCall.parse(_whole(str(call.get("id") or f"call-{place}")), _whole(str(function["name"])), _whole(raw))
+
+
+def _thoughts(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that hold what the model thought, as they are; those of no known form are passed over."""
+    *texts, blocks = REASONING
+    found = {name: said[name] for name in texts if isinstance(said.get(name), str) and said[name]}
+    if isinstance(said.get(blocks), list) and said[blocks] and all(isinstance(b, dict) for b in said[blocks]):
+        found[blocks] = said[blocks]
+    thoughts: dict[str, Any] = json.loads(_whole(json.dumps(found, ensure_ascii=False)))
+    return thoughts
+
+
+def is_too_long(said: str) -> bool:
+    """Tell whether a server refuses a prompt for its length."""
+    return any(words in said.lower() for words in _TOO_LONG)
 
 
 def _whole(text: str) -> str:

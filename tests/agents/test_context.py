@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import assume, given
@@ -18,7 +19,8 @@ TEXTS = st.text("ab \n", max_size=400)
 @st.composite
 def turns(draw: st.DrawFn) -> list[Message]:
     if draw(st.booleans()):
-        return [Message(ASSISTANT, draw(TEXTS)), Message(USER, draw(TEXTS))]
+        thoughts = draw(st.one_of(st.just({}), TEXTS.map(lambda t: {"reasoning": t})))
+        return [Message(ASSISTANT, draw(TEXTS), thoughts=thoughts), Message(USER, draw(TEXTS))]
     raw = draw(st.one_of(st.just("{}"), TEXTS.map(lambda t: f'{{"command": "{t.strip()}"}}'.replace("\n", " ")), TEXTS))
     calls = tuple(ToolCall.parse(f"c{n}", "bash", raw) for n in range(draw(st.integers(1, 3))))
     return [Message(ASSISTANT, draw(TEXTS), calls), *(Message(TOOL, draw(TEXTS), tool_call_id=c.id) for c in calls)]
@@ -126,6 +128,19 @@ def test_a_newest_turn_that_is_too_long_loses_its_middle() -> None:
     assert prompt.messages[-1].content.startswith("begin x")
     assert prompt.messages[-1].content.endswith("x end")
     assert prompt.messages[-2].tool_calls[0].arguments == {"command": "cat all"}
+
+
+def test_thoughts_are_counted_and_go_whole_or_not_at_all() -> None:
+    signed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "s" * 3000}]}
+    call = (ToolCall.parse("x", "bash", '{"command": "ls"}'),)
+    past = [*long_past(3), Message(ASSISTANT, "so", call, thoughts=signed), Message(TOOL, "a.py", tool_call_id="x")]
+    assert characters(past) - characters([replace(m, thoughts={}) for m in past]) > 3000
+    whole = ContextWindow(5000, characters).prompt(past)
+    assert whole.messages[-2].thoughts == signed
+    cut = ContextWindow(1000, characters).prompt(past)
+    assert characters(cut.messages) <= 1000
+    assert cut.messages[-2] == replace(past[-2], thoughts={})
+    assert Message.from_json(cut.sent[-2]) == cut.messages[-2]  # type: ignore[arg-type]
 
 
 def test_a_task_that_does_not_fit_is_said() -> None:

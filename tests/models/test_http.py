@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
-from model_server import cut_off, error, garbage, message, serving, slow, tokens
+from model_server import Served, cut_off, error, garbage, message, response, serving, slow, tokens
 
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.models.caching import Caching
 from harness.models.http import HttpModel
+from harness.models.loopback import is_loopback
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
@@ -51,7 +56,7 @@ def test_the_server_says_how_much_it_takes_and_counts() -> None:
 
 
 def test_an_estimate_without_a_tokenizer_follows_what_the_server_counted() -> None:
-    with serving(message("a"), tokenizes=False) as served:
+    with serving(message("a"), tokenizes=404) as served:
         model = HttpModel("vllm:x", served.url)
         before = model.count(ASKED, tools=())
         reply = model.reply(ASKED, tools=(), sampling=Sampling())
@@ -67,6 +72,139 @@ def test_a_server_that_refuses_the_further_fields_is_asked_without_them() -> Non
     assert reply.message.content == "fine"
     assert reply.token_ids is None
     assert "return_token_ids" not in served.asked[1]
+
+
+def refusing(*fields: str, **headers: str) -> Any:
+    """Refuses a request that holds one of these fields, in the way of servers that check with pydantic."""
+
+    def reply(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        held = [f for f in fields if f in request or any(f in m for m in request["messages"])]
+        if held:
+            detail = [{"type": "extra_forbidden", "loc": ["body", f], "msg": "Extra", "input": request} for f in held]
+            return 422, {}, json.dumps({"detail": detail}).encode()
+        return 200, {}, json.dumps(response(message("fine"), request, Served())).encode()
+
+    return reply
+
+
+def test_only_what_a_server_refuses_is_left_out(tmp_path: object) -> None:
+    refuse = refusing("top_k", "min_p")
+    with serving(refuse, refuse) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).token_ids is not None
+        model.close()
+    asked = served.asked[-1]
+    assert (asked["return_token_ids"], asked["logprobs"], asked["repetition_penalty"]) == (True, True, 1.0)
+    assert not {"top_k", "min_p"} & asked.keys()
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (400, {"error": {"message": "the picture is blurred", "code": 400}}),
+        (400, {"detail": [{"loc": ["body", "tools"], "msg": "wrong", "input": {"text": "what is return_token_ids?"}}]}),
+        (422, {"error": {"message": "reasoning about return_token_idz"}}),
+    ],
+)
+def test_an_error_about_something_else_leaves_the_tokens_on(status: int, body: dict[str, Any]) -> None:
+    refused = (status, {}, json.dumps(body).encode())
+    with serving(lambda request: refused, message("fine")) as served:
+        model = HttpModel("vllm:x", served.url)
+        with pytest.raises(ModelError, match=f"status {status}"):
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert len(served.asked) == 1
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).token_ids is not None
+        model.close()
+
+
+def test_requests_that_are_refused_side_by_side_are_all_asked_again() -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def refuse(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        answer = refusing("return_token_ids")(request)
+        if answer[0] == 422:
+            together.wait()
+        return cast("tuple[int, dict[str, str], bytes]", answer)
+
+    with serving(*[refuse] * 4) as served, ThreadPoolExecutor(2) as pool:
+        model = HttpModel("vllm:x", served.url)
+        ask = [pool.submit(model.reply, ASKED, tools=(), sampling=Sampling()) for _ in range(2)]
+        assert [f.result().message.content for f in ask] == ["fine", "fine"]
+        model.close()
+    assert len(served.asked) == 4
+
+
+def test_a_tokenizer_that_is_busy_is_asked_again_and_one_that_is_not_there_is_not() -> None:
+    exact = len(tokens(json.dumps([m.to_wire() for m in ASKED])))
+    with serving(tokenizes=503) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert model.count(ASKED, tools=()) != exact
+        served.tokenizes = 400
+        assert model.count(ASKED, tools=()) != exact
+        served.tokenizes = 200
+        assert model.count(ASKED, tools=()) == exact
+        served.tokenizes = 404
+        assert model.count(ASKED, tools=()) != exact
+        served.tokenizes = 200
+        assert model.count(ASKED, tools=()) != exact
+        model.close()
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_what_a_model_thought_is_kept_sent_back_and_counted(name: str) -> None:
+    said = message("ok", ("bash", {"command": "ls"})) | {name: "I think \ud800 hard. " * 20}
+    with serving(said, message("done"), tokenizes=404) as served:
+        model = HttpModel("vllm:x", served.url)
+        first = model.reply(ASKED, tools=TOOLS, sampling=Sampling()).message
+        assert first.reasoning == "I think \ufffd hard. " * 20
+        assert Message.from_json(json.loads(json.dumps(first.to_json()))) == first
+        past = [*ASKED, first, Message(TOOL, "calc.py", tool_call_id="c0")]
+        without = [*ASKED, replace(first, thoughts={}), past[-1]]
+        assert model.count(past, tools=()) > model.count(without, tools=()) + 100
+        model.reply(past, tools=TOOLS, sampling=Sampling())
+        model.close()
+    assert served.asked[1]["messages"][2][name] == first.reasoning
+
+
+def test_a_server_that_refuses_thoughts_is_sent_none() -> None:
+    refuse = refusing("reasoning")
+    past = [*ASKED, Message(ASSISTANT, "hm", thoughts={"reasoning": "long"}), Message(USER, "go on")]
+    with serving(refuse, refuse) as served:
+        model = HttpModel("vllm:x", served.url)
+        reply = model.reply(past, tools=(), sampling=Sampling())
+        model.close()
+    assert reply.token_ids is not None
+    assert "reasoning" not in served.asked[-1]["messages"][2]
+
+
+def test_a_server_on_this_machine_is_asked_past_all_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    with serving(message("fine")) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "fine"
+        model.close()
+    with pytest.raises(ModelError, match="cannot be reached"):
+        HttpModel("vllm:x", "http://models.example/v1")
+
+
+@pytest.mark.parametrize(
+    ("url", "here"),
+    [
+        ("http://localhost:8000/v1", True),
+        ("http://127.0.0.2/v1", True),
+        ("http://[::1]:8000/v1", True),
+        ("https://a.localhost./v1", True),
+        ("http://10.0.0.1/v1", False),
+        ("https://localhost.example/v1", False),
+        ("http://[::1/v1", False),
+        ("", False),
+    ],
+)
+def test_what_leads_to_this_machine_is_known_by_its_name(url: str, here: bool) -> None:
+    assert is_loopback(url) is here
 
 
 @pytest.mark.parametrize(

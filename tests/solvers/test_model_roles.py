@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,15 +16,17 @@ from model_server import Served, message, serving
 from proven import FILE, Proven
 
 from harness.agents.limits import RolloutLimits
-from harness.injectors.model import ModelInjector
+from harness.injectors.campaign import ModelCampaign
+from harness.injectors.model import ModelInjector, has_history
 from harness.messages import Sampling
 from harness.models.http import HttpModel
 from harness.models.names import open_model
+from harness.roles import Roles
 from harness.solvers.model import ModelSolver
 from harness.solvers.replay import ReplaySolver
 from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
-from pytest_ssr.errors import SettingsError
+from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import load_provider
@@ -205,6 +209,7 @@ def inject(
     script: Callable[[str], list[dict[str, Any]]],
     tmp_path: Path,
     strategy: str = "direct",
+    at: int = 1,
     **named: Any,
 ) -> tuple[Any, Served]:
     """Let a model inject; its script is a function of the folder that the task names."""
@@ -223,7 +228,7 @@ def inject(
         served.replies[:] = [reply] * 20
         injector = ModelInjector(model_at(served), strategy, RolloutLimits(steps=12), Sampling(max_tokens=200), **named)
         journal = Journal(Trajectory("i", "calc", "injector", 0, "vllm:tiny"), tmp_path / "trajectory.jsonl")
-        found = injector.inject(proven.bench.scoped(), seed=1, journal=journal)
+        found = injector.inject(proven.bench.scoped(), seed=at, journal=journal)
     return found, served
 
 
@@ -294,6 +299,89 @@ def test_the_history_is_there_for_the_strategy_that_reads_it(proven: Proven, tmp
     assert seen.count("\n") == 1, "no remote, nothing changed"
     with pytest.raises(SettingsError, match="there is no strategy 'guess'"):
         ModelInjector(open_model_of(tmp_path), "guess")
+
+
+def without_git(proven: Proven, tmp_path: Path) -> Proven:
+    copy = tmp_path / "copy"
+    shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns(".git", "__pycache__"))
+    bench = proven.bench.scoped()
+    bench.snapshot = replace(bench.snapshot, origin=copy)
+    return Proven(copy, proven.store, bench, proven.artifact, proven.verdict, proven.source)
+
+
+def test_a_project_without_history_is_told_so_before_anything_is_asked(proven: Proven, tmp_path: Path) -> None:
+    plain = without_git(proven, tmp_path)
+    says = r"copy has no git history of its own to undo parts of; choose another strategy than `history`: direct, rem"
+    with serving() as served:
+        injector = ModelInjector(model_at(served), "history")
+        with pytest.raises(ProjectError, match=says):
+            ModelCampaign(plain.bench, plain.store, injector, seed=0)
+        with pytest.raises(ProjectError, match=says):
+            inject(plain, lambda folder: [message("no")] * 9, tmp_path, "history")
+        assert not served.asked
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    subprocess.run(["git", "init", "-q"], cwd=empty, check=True)
+    assert (has_history(empty), has_history(plain.project), has_history(proven.project)) == (False, False, True)
+
+
+def test_the_mixture_is_removal_where_there_is_no_history(proven: Proven, tmp_path: Path) -> None:
+    plain, injector = without_git(proven, tmp_path), ModelInjector(open_model_of(tmp_path))
+    assert injector.strategies(plain.bench.snapshot) == ["removal"]
+    assert injector.strategies(proven.bench.snapshot) == ["removal", "history"]
+    drawn = {
+        inject(plain, lambda folder: [message("no")] * 9, tmp_path, "removal+history", at=seed)[0].strategy
+        for seed in range(4)
+    }
+    assert drawn == {"removal"}
+
+
+def test_settings_without_room_are_an_error_and_no_reward(proven: Proven, tmp_path: Path) -> None:
+    with serving(max_model_len=150) as served:
+        with pytest.raises(SettingsError, match="max_tokens is 200, and vllm:tiny takes 150 tokens"):
+            solving(proven, served, Store(tmp_path / "s")).attempts(2)
+        with pytest.raises(SettingsError, match="max_tokens is 4096, and vllm:tiny takes 150 tokens"):
+            ModelCampaign(proven.bench, proven.store, ModelInjector(model_at(served), "direct"), seed=0)
+        with Roles() as roles:
+            for opened in (roles.solver, lambda name: roles.injector(name, strategy="direct", rejections=0)):
+                with pytest.raises(SettingsError, match=r"max_tokens is 4096, and vllm:http://.* takes 150 tokens"):
+                    opened(f"vllm:{served.url}")
+        assert not served.asked
+    assert not list((tmp_path / "s").rglob("rollout.json"))
+
+
+def test_a_tree_that_cannot_be_handed_in_is_told_and_what_a_limit_leaves_says_why(
+    proven: Proven, tmp_path: Path
+) -> None:
+    core = bash("head -c 17000000 /dev/zero > core")
+    steps = [
+        message("", core),
+        message("", SUBMIT),
+        message("", bash("rm core")),
+        message("", FIX),
+        message("", SUBMIT),
+    ]
+    with serving(*steps) as served:
+        (rollout,) = solving(proven, served, Store(tmp_path / "s")).attempts(1)
+    assert rollout.resolved
+    assert (
+        "this cannot be handed in: core is changed and larger than 16 MiB" in served.asked[2]["messages"][-1]["content"]
+    )
+    store = Store(tmp_path / "t")
+    with serving(message("", core)) as served:
+        (rollout,) = solving(proven, served, store, steps=1).attempts(1)
+    done = read_trajectory(store.root / ROLLOUTS / rollout.id / TRAJECTORY)
+    assert str(done.result["left"]).startswith("what is left cannot be handed in: core is changed and larger")
+    store = Store(tmp_path / "u")
+    with serving(message("", FIX)) as served:
+        one = solving(proven, served, store, steps=1)
+        one.grade_unsubmitted = True
+        (rollout,) = one.attempts(1)
+    assert rollout.resolved, "what a limit leaves is in the record, and may be graded"
+    replayed = Solving(proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
+    replayed.grade_unsubmitted = True
+    (again,) = replayed.attempts(1)
+    assert again.patch_sha256 == rollout.patch_sha256
 
 
 def open_model_of(tmp_path: Path) -> Any:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from proven import TEST_ADD, Proven, make
+from proven import FILE, TEST_ADD, Proven, make
 
+from harness.solvers.protocol import SolverTask
 from harness.solvers.search.donors import known_everywhere
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.solver import SearchSolver
 from harness.solving import Solving
 from harness.tasks import open_task
+from harness.trajectory import ExitReason, Journal, Trajectory
+from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.injectors.operators import OPERATORS
 from pytest_ssr.injectors.python_source import parse, scopes, splice
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.snapshot import take_snapshot
 
 
 def repaired(source: str) -> set[str]:
@@ -73,7 +79,7 @@ def test_a_module_s_names_are_known() -> None:
 @pytest.mark.bubblewrap
 def test_it_repairs_and_the_same_seed_gives_the_same(proven: Proven) -> None:
     first = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(3)
-    assert [r.resolved for r in first] == [True, True, True]
+    assert [r.resolved for r in first] == [True, True, True], [r.reason for r in first]
     again = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store).attempts(3)
     assert [r.patch_sha256 for r in again] == [r.patch_sha256 for r in first]
     assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
@@ -87,6 +93,59 @@ def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
     rollouts = Solving(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store).attempts(2)
     assert any(r.resolved for r in rollouts), [r.reason for r in rollouts]
+
+
+def searched(task: SolverTask, solver: SearchSolver) -> Trajectory:
+    journal = Journal(Trajectory("r", task.id, "solver", 0, "search"))
+    try:
+        return solver.solve(task, seed=1, journal=journal).trajectory
+    finally:
+        solver.release(task)
+
+
+@pytest.mark.bubblewrap
+def test_a_task_that_a_search_cannot_go_by_is_a_failure_of_its_own_and_said(proven: Proven, tmp_path: Path) -> None:
+    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    words = replace(task, specification=Patch.parse(b""))
+    done = searched(words, SearchSolver())
+    assert (done.exit_reason, done.status) == (ExitReason.UNABLE, "failed")
+    assert done.detail == "the specification changes no Python test"
+    state = CodebaseState(proven.bench.snapshot)
+    text = b"import calc\nassert calc.add(1, 2) == 3\n\n\ndef test_add():\n    pass\n"
+    none = state.replace({FILE: FileEntry(text)}).patch_from(state.apply(proven.artifact.weaken))
+    done = searched(replace(task, specification=none, scratch=tmp_path / "other"), SearchSolver())
+    assert (done.exit_reason, done.status) == (ExitReason.UNABLE, "failed")
+    assert done.detail.startswith("the tests of the specification cannot be measured: ")
+
+
+@pytest.mark.bubblewrap
+def test_a_machine_that_cannot_run_the_task_s_tests_gives_no_grade(proven: Proven, tmp_path: Path) -> None:
+    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    done = searched(replace(task, settings=replace(task.settings, time_limit_s=0.01)), SearchSolver())
+    assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
+    assert "the task's tests cannot be run here" in done.detail
+    assert "nor the weakened ones" in done.detail
+    fixed = CodebaseState(take_snapshot(task.folder, tmp_path / "trees")).apply(proven.artifact.bug.reverse())
+    for path, entry in fixed.changes.items():
+        assert entry is not None
+        (task.folder / path).write_bytes(entry.data)
+    done = searched(replace(task, scratch=tmp_path / "other"), SearchSolver())
+    assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
+    assert done.detail == "all tests of the specification pass here on the buggy code; is it another environment?"
+
+
+@pytest.mark.bubblewrap
+def test_the_search_s_time_is_its_candidates_and_no_clock(proven: Proven, tmp_path: Path) -> None:
+    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    done = searched(task, SearchSolver(wall_s=1e-9))
+    assert (done.exit_reason, done.status) == (ExitReason.TIME_LIMIT, "truncated")
+    assert done.detail.startswith("the tests of its candidates have taken 1e-09 s; ")
+    slow = SearchSolver(wall_s=60)
+    ground = slow._ground(replace(task, scratch=tmp_path / "other"))
+    durations = dict.fromkeys(ground.baseline.durations, 1000000.0)
+    slow._grounds[task.id] = replace(ground, baseline=replace(ground.baseline, durations=durations))
+    done = searched(task, slow)
+    assert done.exit_reason is ExitReason.TIME_LIMIT, "a candidate is charged with what its tests took when measured"
 
 
 @pytest.mark.bubblewrap

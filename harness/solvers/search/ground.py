@@ -25,7 +25,7 @@ from pytest_ssr.execution.warm import UnfitError, Wanted
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.python_source import ParsedSource, parse, scopes, splice
-from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.outcomes import RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.snapshot import take_snapshot, write_entry
 from pytest_ssr.store import Store
@@ -46,6 +46,11 @@ class Tried:
     """All failing tests pass, and all others that the change can touch pass as before."""
     cost: int
     """In tries: one that is not made in a fork of a collected session takes the time of several."""
+    seconds: float = 0.0
+    """What its tests take by their durations when they were measured; of a run that was ended, what it was allowed.
+
+    So an attempt's time does not depend on what else the machine does, nor on what other attempts have tried.
+    """
 
 
 @dataclass(slots=True)
@@ -140,26 +145,28 @@ class Ground:
         few = [t for t in self.few if t in tests]
         if not few:
             return Tried(frozenset(), False, 1)
-        cost = 1
+        cost, seconds = 1, 0.0
         for swap in (True, False):
             if swap and touched.functions is None:
                 continue
             functions = touched.functions if swap else None
             cost = 1 if swap else _DEAR
             try:
-                run = self._run(state, frozenset(few), functions, stop=False)
+                run, seconds = self._run(state, frozenset(few), functions, stop=False)
                 repaired = run.passing & set(few)
                 if run.fault or len(repaired) < len(few):
-                    return Tried(repaired, False, cost)
+                    return Tried(repaired, False, cost, seconds)
                 rest = tests - set(few)
-                last = self._run(state, rest, functions, stop=True) if rest else run
+                last, more = self._run(state, rest, functions, stop=True) if rest else (run, 0.0)
                 whole = not last.fault and last.passing >= rest
-                return Tried(frozenset(repaired), whole and self.failing <= tests, 2 * cost)
+                return Tried(frozenset(repaired), whole and self.failing <= tests, 2 * cost, seconds + more)
             except UnfitError:
                 continue
-        return Tried(frozenset(), False, cost)
+        return Tried(frozenset(), False, cost, seconds)
 
-    def _run(self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool) -> SuiteRun:
+    def _run(
+        self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool
+    ) -> tuple[SuiteRun, float]:
         baseline = self.baseline
         expected = sum(baseline.durations.get(t, 0.0) for t in tests) + baseline.longest_setup_s
         floor = 2.0 if functions is not None else FLOOR_S + FACTOR * baseline.seconds
@@ -173,7 +180,8 @@ class Ground:
             stop_after=1 if stop else 0,
             wall_s=floor + FACTOR * expected,
         )
-        return self.bench.fork(wanted)
+        run = self.bench.fork(wanted)
+        return run, wanted.wall_s if run.status is RunStatus.TIMED_OUT else expected
 
     def confirmed(self, state: CodebaseState) -> bool:
         """Tell whether whole files in a fresh process agree that all is repaired."""
@@ -181,14 +189,22 @@ class Ground:
         return not run.fault and run.passing >= self.failing | self.baseline.stable
 
 
+class UnableError(Exception):
+    """Says why a search has nothing to go by in a task that others may solve."""
+
+
 def survey(task: SolverTask) -> Ground:
-    """Lay the specification over the tree and measure its tests; raises ProjectError where nothing can be gone by."""
+    """Lay the specification over the tree and measure its tests.
+
+    Raises UnableError where these tests are none that a search can go by; ProjectError where the tests of the tree as
+    it was given, which ran when the bug was proven, do not run here either: then it is this machine's fault.
+    """
     start = take_snapshot(task.folder, task.scratch / "trees")
     weakened = CodebaseState(replace(start, origin=task.origin))
     specified = weakened.apply(task.specification)
     tests = tuple(p for p in task.specification.paths if specified.entry(p) is not None and p.endswith(".py"))
     if not tests:
-        raise ProjectError("the specification changes no Python test")
+        raise UnableError("the specification changes no Python test")
     folder = task.scratch / "specified"
     if not folder.exists():
         _write(specified, folder)
@@ -196,11 +212,15 @@ def survey(task: SolverTask) -> Ground:
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
     snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
     bench = Workbench(snapshot, task.provider, task.interpreter, task.settings)
-    baseline, bench.warm, _ = baseline_of(bench, store, tests)
+    try:
+        baseline, bench.warm, _ = baseline_of(bench, store, tests)
+    except ProjectError as error:
+        _require_control(bench, weakened, tests, str(error))
+        raise UnableError(f"the tests of the specification cannot be measured: {error}") from None
     failing = _failing(bench, baseline, weakened, tests)
     if not failing or baseline.reach is None:
         bench.warm.close()
-        raise ProjectError("no test fails that did not fail before; there is nothing to repair by")
+        raise _nothing_to_go_by(baseline)
     quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
     suspicion = localise(baseline.reach, failing, baseline.stable)
     return Ground(bench, baseline, baseline.reach, failing, tuple(quick[:_FEW]), suspicion, tests, weakened)
@@ -219,11 +239,33 @@ def _failing(bench: Workbench, baseline: Baseline, weakened: CodebaseState, test
     bad = frozenset(t for t in bad if baseline.set_aside.get(t) in ("failed", "error"))
     if not bad:
         return bad
-    before = CodebaseState(bench.snapshot).replace({p: weakened.entry(p) for p in tests})
+    before = _without_specification(bench, weakened, tests)
     there = [p for p in tests if before.entry(p) is not None]
     run, _ = bench.suite(before, there, like_s=baseline.seconds) if there else (None, False)
     still = bad & (frozenset(run.results) - run.passing) if run is not None else frozenset()
     return bad - still
+
+
+def _require_control(bench: Workbench, weakened: CodebaseState, tests: tuple[str, ...], why: str) -> None:
+    """Raise ProjectError unless the weakened tests run here on the same code."""
+    before = _without_specification(bench, weakened, tests)
+    there = [p for p in tests if before.entry(p) is not None]
+    run, _ = bench.suite(before, there, fresh=True) if there else (None, False)
+    if run is None or run.fault or run.foreign or not run.passing:
+        said = (run.fault or run.reason or "none of them passes") if run is not None else "there are none"
+        raise ProjectError(f"the task's tests cannot be run here: {why}; nor the weakened ones: {said}")
+
+
+def _nothing_to_go_by(baseline: Baseline) -> Exception:
+    if baseline.reach is None:
+        return UnableError("which statements the tests reach cannot be recorded")
+    if baseline.note or baseline.set_aside:
+        return UnableError("no test that can be run fails that did not fail before; there is nothing to repair by")
+    return ProjectError("all tests of the specification pass here on the buggy code; is it another environment?")
+
+
+def _without_specification(bench: Workbench, weakened: CodebaseState, tests: tuple[str, ...]) -> CodebaseState:
+    return CodebaseState(bench.snapshot).replace({p: weakened.entry(p) for p in tests})
 
 
 def noise(chance: object) -> float:

@@ -1,8 +1,8 @@
 """The solver `search`: candidate repairs drawn by their scores, tried in forks of warm processes, until all tests pass.
 
 A repair that lets some failing tests pass and not all is kept, and others are tried on top of it: a bug in two places
-is undone one place after the other. How many candidates an attempt may try is counted, not timed, so that an attempt
-with the same seed gives the same patch on a slower machine.
+is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their tests
+as they were measured once, not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import shutil
 import threading
-import time
 from dataclasses import dataclass, field
 from random import Random
 
+from harness.solvers.handing_in import recorded
 from harness.solvers.protocol import Solution, SolverTask
-from harness.solvers.search.ground import Ground, noise, survey
+from harness.solvers.search.ground import Ground, UnableError, noise, survey
 from harness.trajectory import ExitReason, Journal, Step
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError, SandboxError
@@ -31,7 +31,8 @@ _TEMPERATURE = 1.0
 class _Spent:
     tries: int
     """That may still be made."""
-    deadline: float
+    seconds: float
+    """That the tests of candidates may still take."""
     made: int = 0
     nearest: CodebaseState | None = None
     """The state that repairs most, of those that repair something."""
@@ -40,7 +41,7 @@ class _Spent:
 
     @property
     def left(self) -> bool:
-        return self.tries > 0 and time.monotonic() < self.deadline
+        return self.tries > 0 and self.seconds > 0
 
 
 @dataclass(slots=True)
@@ -50,9 +51,9 @@ class SearchSolver:
     tries: int = 400
     """Candidates of one attempt."""
     wall_s: float = 120.0
-    """Seconds of one attempt at the most, the measuring of the task's tests not counted."""
+    """Seconds that the tests of an attempt's candidates may take, by their durations when they were measured."""
     name: str = "search"
-    _grounds: dict[str, Ground | str] = field(default_factory=dict)
+    _grounds: dict[str, Ground | UnableError | ProjectError] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -62,29 +63,29 @@ class SearchSolver:
         return key_of(self.name, self.tries, self.wall_s)
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
-        """Search once; the seed decides which of the likely repairs are tried, and in which order."""
+        """Search once; the seed decides which of the likely repairs are tried, and in which order.
+
+        A task that a search has nothing to go by in is a failed attempt; one whose tests do not run here has no grade.
+        """
+        spent = _Spent(self.tries, self.wall_s)
         try:
             ground = self._ground(task)
-        except SandboxError as error:
-            return Solution(None, journal.end(ExitReason.INFRA, str(error)))
-        if isinstance(ground, str):
-            return Solution(None, journal.end(ExitReason.STEP_LIMIT, ground))
-        spent = _Spent(self.tries, time.monotonic() + self.wall_s)
-        try:
             found = _searched(ground, Random(f"{task.id}:{seed}"), spent, journal)
-        except SandboxError as error:
+        except UnableError as error:
+            return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
+        except (SandboxError, ProjectError) as error:
             return Solution(None, journal.end(ExitReason.INFRA, str(error)))
         detail = f"{spent.made} candidates tried, {len(ground.failing)} tests to be repaired"
         if found is None and spent.nearest is not None:
             # What a developer would leave behind: it gets its grade, and may become a bug of second order.
             found, detail = spent.nearest, f"{detail}; handed in repairs {spent.repairs} of them"
         if found is None:
-            reason = ExitReason.TIME_LIMIT if time.monotonic() >= spent.deadline else ExitReason.STEP_LIMIT
-            return Solution(None, journal.end(reason, detail))
+            if spent.seconds <= 0 < spent.tries:
+                why = f"the tests of its candidates have taken {self.wall_s:g} s; {detail}"
+                return Solution(None, journal.end(ExitReason.TIME_LIMIT, why))
+            return Solution(None, journal.end(ExitReason.STEP_LIMIT, detail))
         patch = _patch(ground, found)
-        return Solution(
-            patch, journal.end(ExitReason.SUBMITTED, detail, {"patch": patch.data.decode("utf-8", "replace")})
-        )
+        return Solution(patch, journal.end(ExitReason.SUBMITTED, detail, recorded(patch)))
 
     def release(self, task: SolverTask) -> None:
         """Let go of what attempts at a task share."""
@@ -95,16 +96,19 @@ class SearchSolver:
             ground.close()
         shutil.rmtree(task.scratch, ignore_errors=True)
 
-    def _ground(self, task: SolverTask) -> Ground | str:
+    def _ground(self, task: SolverTask) -> Ground:
         with self._lock:
             lock = self._locks.setdefault(task.id, threading.Lock())
         with lock:
             if task.id not in self._grounds:
                 try:
                     self._grounds[task.id] = survey(task)
-                except ProjectError as error:
-                    self._grounds[task.id] = str(error)
-            return self._grounds[task.id]
+                except (UnableError, ProjectError) as error:
+                    self._grounds[task.id] = error
+            found = self._grounds[task.id]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
 
 def _searched(ground: Ground, chance: Random, spent: _Spent, journal: Journal) -> CodebaseState | None:
@@ -146,6 +150,7 @@ def _level(
             continue
         tried = ground.tried(state)
         spent.tries -= tried.cost
+        spent.seconds -= tried.seconds
         spent.made += 1
         if tried.whole and ground.confirmed(state):
             _record(journal, repair.pattern, repair.path, repair.first, len(tried.repaired))

@@ -1,0 +1,198 @@
+"""The real litellm package against a real server: what it sends, keeps, costs, and what it must not do by itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from model_server import error, garbage, message, serving, tokens
+
+from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
+from harness.models.names import open_model
+from harness.models.retrying import Retrying
+from harness.models.spending import Budget
+from pytest_ssr.errors import ContextError, ModelError
+
+if importlib.util.find_spec("litellm") is None:
+    text = "litellm is not installed: pip install 'pytest-ssr[litellm]', or run `tox -e litellm`"
+    (pytest.fail if os.environ.get("SSR_TEST_LITELLM") else pytest.skip)(text, allow_module_level=True)
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Of a package that is not ours.
+ASKED = [Message(SYSTEM, "be brief"), Message(USER, "add")]
+TOOLS = [{"type": "function", "function": {"name": "bash", "description": "", "parameters": {"type": "object"}}}]
+KEY = "sk-0123456789abcdefghijklmnopqrstuv"
+_IMPORT = """
+import socket
+asked = []
+socket.getaddrinfo = lambda host, *rest, **named: asked.append(host) or (_ for _ in ()).throw(OSError("no network"))
+import harness.models.litellm
+print(len(asked))
+"""
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "HOSTED_VLLM_API_KEY", "ANTHROPIC_API_KEY"):
+        monkeypatch.setenv(name, KEY)
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.setenv(name, "models.example")
+
+
+def model_of(name: str, url: str, **settings: Any) -> Any:
+    from harness.models.litellm import LitellmModel
+
+    return LitellmModel(name, url=url, **settings)
+
+
+def said_of(name: str, url: str, past: list[Message] = ASKED) -> Message:
+    return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, 0.9, 100, seed=5)).message  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("local", "asks"), [("", False), ("False", True)])
+def test_its_import_asks_the_network_nothing_unless_the_user_wants_it_to(local: str, asks: bool) -> None:
+    env = {k: v for k, v in os.environ.items() if k != "LITELLM_LOCAL_MODEL_COST_MAP"}
+    if local:
+        env["LITELLM_LOCAL_MODEL_COST_MAP"] = local
+    done = subprocess.run([sys.executable, "-c", _IMPORT], env=env, capture_output=True, text=True, check=True)
+    assert (int(done.stdout) > 0) is asks
+
+
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+def test_a_reply_and_what_was_sent_are_as_without_it(name: str) -> None:
+    past = [
+        *ASKED,
+        Message(ASSISTANT, "", (ToolCall.parse("c1", "bash", '{"command": "ls"}'),)),
+        Message(TOOL, "calc.py", tool_call_id="c1"),
+    ]
+    with serving(message("ok", ("bash", {"command": "pwd"}))) as served:
+        reply = model_of(name, served.url).reply(past, tools=TOOLS, sampling=Sampling(0.7, 0.9, 100, seed=5))
+    (request,) = served.asked
+    assert (request["temperature"], request["top_p"], request["max_tokens"], request["seed"]) == (0.7, 0.9, 100, 5)
+    assert request["messages"][2]["tool_calls"][0]["function"] == {"name": "bash", "arguments": '{"command": "ls"}'}
+    assert request["messages"][3]["content"] == "calc.py"
+    assert request["messages"][3]["tool_call_id"] == "c1"
+    assert [t["function"]["name"] for t in request["tools"]] == ["bash"]
+    assert reply.message.content == "ok"
+    assert reply.message.tool_calls[0].arguments == {"command": "pwd"}
+    assert reply.finish_reason == "tool_calls"
+    assert reply.usage.prompt_tokens == len(tokens(json.dumps(request["messages"])))
+    assert (reply.token_ids is not None) is name.startswith("hosted_vllm/")
+    if reply.token_ids is not None:
+        assert reply.prompt_ids == tuple(tokens(json.dumps(request["messages"])))
+        assert reply.logprobs is not None
+        assert len(reply.logprobs) == len(reply.token_ids) == reply.usage.completion_tokens
+
+
+def test_what_is_known_to_cost_is_counted_and_what_is_not_is_told() -> None:
+    with serving(message("one"), message("two")) as served:
+        budget = Budget()
+        known = open_model("openai/gpt-4o-mini", budget=budget, url=served.url)
+        reply = known.reply(ASKED, tools=(), sampling=Sampling())
+        assert reply.cost_usd is not None
+        assert budget.spent_usd == reply.cost_usd > 0
+        assert known.context_tokens == 128_000
+        unknown = open_model("openai/tiny", budget=budget, url=served.url, context_tokens=5000)
+        assert unknown.reply(ASKED, tools=(), sampling=Sampling()).cost_usd is None
+        assert (budget.made, budget.unpriced) == (2, 1)
+        assert unknown.context_tokens == 5000
+
+
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+@pytest.mark.parametrize(
+    ("bad", "retried"),
+    [
+        (error(500, "oops"), True),
+        (error(503, "loading"), True),
+        (error(429, "slow down", retry_after="17"), True),
+        (garbage(b"<html>"), True),
+        (error(401, "bad key"), False),
+        (error(403, "no"), False),
+        (error(404, "no such model"), False),
+        (error(400, "the picture is blurred"), False),
+    ],
+)
+def test_a_request_is_repeated_by_us_or_by_nobody(name: str, bad: object, retried: bool) -> None:
+    waits: list[float] = []
+    with serving(bad) as served:
+        model = model_of(name, served.url)
+        with pytest.raises(ModelError) as raised:
+            model.reply(ASKED, tools=TOOLS, sampling=Sampling())
+        assert len(served.asked) == 1
+        assert raised.value.retry is retried
+        served.replies[:] = [bad, message("at last")]
+        if retried:
+            reply = Retrying(model, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
+            assert reply.message.content == "at last"
+    assert len(waits) == retried
+    if "slow down" in str(raised.value):
+        assert waits == [17.0]
+
+
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+def test_a_prompt_that_is_too_long_is_an_error_of_its_own(name: str) -> None:
+    with serving(error(400, "This model's maximum context length is 10 tokens")) as served:
+        with pytest.raises(ContextError, match="maximum context length"):
+            said_of(name, served.url)
+        assert len(served.asked) == 1
+
+
+def test_a_key_is_sent_and_neither_shown_nor_logged(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.DEBUG), serving(error(401, f"the key {KEY} is wrong"), message("fine")) as served:
+        with pytest.raises(ModelError, match=r"\[OPENAI_API_KEY\] is wrong") as raised:
+            said_of("openai/tiny", served.url)
+        said_of("openai/tiny", served.url)
+    assert served.keys == [f"Bearer {KEY}"] * 2
+    printed = "".join(capfd.readouterr())
+    for text in (str(raised.value), caplog.text, printed, json.dumps([vars(r) for r in caplog.records], default=str)):
+        assert KEY not in text
+        assert KEY[3:30] not in text
+
+
+def test_a_server_on_this_machine_is_asked_past_all_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    with serving(message("fine")) as served:
+        assert said_of("openai/tiny", served.url).content == "fine"
+    assert os.environ["NO_PROXY"].startswith("models.example,localhost,")
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_what_a_model_behind_vllm_thought_is_sent_back(name: str) -> None:
+    with serving(message("so") | {name: "I think hard."}, message("done")) as served:
+        first = said_of("hosted_vllm/tiny", served.url)
+        assert first.reasoning == "I think hard."
+        said_of("hosted_vllm/tiny", served.url, [*ASKED, first, Message(USER, "go on")])
+    sent = served.asked[1]["messages"][2]
+    assert "I think hard." in (sent.get("reasoning"), sent.get("reasoning_content"))
+
+
+def anthropic(*content: dict[str, Any]) -> Any:
+    data = {
+        "id": "m1", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5", "content": list(content),
+        "stop_reason": "tool_use", "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5},
+    }  # fmt: skip
+    return lambda request: (200, {}, json.dumps(data).encode())
+
+
+def test_thinking_blocks_go_back_with_their_signature() -> None:
+    thinking = {"type": "thinking", "thinking": "I look first.", "signature": "c2lnbmVk"}
+    use = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}
+    with serving(anthropic(thinking, use), anthropic({"type": "text", "text": "done"})) as served:
+        url = served.url.removesuffix("/v1")
+        first = said_of("anthropic/claude-sonnet-4-5", url)
+        assert first.reasoning == "I look first."
+        assert first.tool_calls[0].arguments == {"command": "ls"}
+        again = Message.from_json(json.loads(json.dumps(first.to_json())))
+        said_of("anthropic/claude-sonnet-4-5", url, [*ASKED, again, Message(TOOL, "a.py", tool_call_id="t1")])
+    turn = next(m for m in served.asked[1]["messages"] if m["role"] == "assistant")
+    assert turn["content"][0] == thinking
+    assert turn["content"][-1] == use
+    assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty text"

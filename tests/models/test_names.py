@@ -1,0 +1,37 @@
+"""From what users type to a model, and what is said where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from harness.models.names import is_model, is_started_late, open_model
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "late"),
+    [
+        ("openai/gpt", True, False),
+        ("vllm:/models/a", True, True),
+        ("vllm:http://127.0.0.1:8000/v1", True, False),
+        ("scripted:a.json", True, False),
+        ("search", False, False),
+        ("mutation", False, False),
+    ],
+)
+def test_a_model_is_known_by_its_name(name: str, model: bool, late: bool) -> None:
+    assert (is_model(name), is_started_late(name)) == (model, late)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("openai/gpt", "litellm"), ("vllm:http://127.0.0.1:9/v1", "vllm")])
+def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, name: str, extra: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'pytest-ssr\[{extra}\]'"):
+        open_model(name)
+
+
+def test_a_name_that_nobody_knows_is_said() -> None:
+    with pytest.raises(SettingsError, match="there is no model 'gpt'; name one as PROVIDER/MODEL"):
+        open_model("gpt")

@@ -1,0 +1,98 @@
+"""A server that is started for a model is watched, started again when it dies, and ended with all that it started."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.messages import USER, Message, Sampling
+from harness.models.retrying import Retrying
+from harness.models.vllm import VllmModel
+from pytest_ssr.errors import ModelError, SettingsError
+
+ASKED = [Message(USER, "add")]
+PROGRAM = """\
+#!{python}
+import os, signal, sys
+sys.path.insert(0, {tests!r})
+if {broken}:
+    sys.exit("no such model: " + sys.argv[2])
+import model_server
+said = {{"role": "assistant", "content": " ".join(sys.argv[1:3])}}
+with model_server.serving(said, lambda request: os._exit(3), port=int(sys.argv[sys.argv.index("--port") + 1])) as served:
+    signal.sigwait([signal.SIGTERM])
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "vllm"
+    write(path, broken=False)
+    monkeypatch.setenv("SSR_VLLM", str(path))
+    return path
+
+
+def write(path: Path, *, broken: bool) -> None:
+    tests = str(Path(__file__).parents[1])
+    path.write_text(PROGRAM.format(python=sys.executable, tests=tests, broken=broken))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_a_server_that_dies_is_started_again_and_ended_at_the_end(
+    program: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    model = VllmModel("some/model")
+    try:
+        assert model.context_tokens == 8192
+        first = model._process
+        assert first is not None
+        said = [
+            Retrying(model, sleep=lambda _: None).reply(ASKED, tools=(), sampling=Sampling()).message.content
+            for _ in range(2)
+        ]
+        assert said == ["serve some/model"] * 2, "the second question was asked again of another server"
+        second = model._process
+        assert second is not None
+        assert second.pid != first.pid
+        assert first.returncode == 3
+    finally:
+        model.close()
+    assert second.returncode is not None
+    model.close()
+    with pytest.raises(ModelError, match="vllm:some/model is closed"):
+        model.reply(ASKED, tools=(), sampling=Sampling())
+
+
+def test_a_connection_that_another_thread_closed_is_asked_again(program: Path) -> None:
+    model = VllmModel("some/model")
+    try:
+        held = model._server()
+        held.close()
+        with pytest.raises(ModelError, match="the connection was closed") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert raised.value.retry
+        assert held.count(ASKED, tools=()) > 0
+    finally:
+        model.close()
+
+
+def test_why_a_server_does_not_start_is_said(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(program, broken=True)
+    model = VllmModel("some/model")
+    with pytest.raises(ModelError, match="`vllm serve` ended with 1: no such model: some/model"):
+        model.reply(ASKED, tools=(), sampling=Sampling())
+    for _ in range(2):
+        with pytest.raises(ModelError, match="ended with 1"):
+            model.reply(ASKED, tools=(), sampling=Sampling())
+    with pytest.raises(ModelError, match="has been started 3 times and does not stay"):
+        model.reply(ASKED, tools=(), sampling=Sampling())
+    model.close()
+    monkeypatch.setenv("SSR_VLLM", "no-such-program")
+    with pytest.raises(SettingsError, match="there is no `vllm` on the PATH"):
+        VllmModel("some/model")
+    assert "SSR_VLLM" in os.environ

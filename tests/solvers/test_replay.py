@@ -1,0 +1,243 @@
+"""A recording happens again byte for byte, whatever its rollout was like, and only the one that is meant."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from harness.agents.desk import Desk
+from harness.agents.limits import RolloutLimits
+from harness.agents.loop import Agent
+from harness.agents.tools.protocol import Observation
+from harness.messages import ASSISTANT, Message, Reply, Sampling, ToolCall, Usage
+from harness.models.scripted import ScriptedModel
+from harness.solvers.handing_in import handed_in, recorded
+from harness.solvers.protocol import SolverTask
+from harness.solvers.replay import ReplaySolver, repeat
+from harness.trajectory import ExitReason, Journal, Step, Trajectory, read_trajectory
+from pytest_ssr.errors import ModelError, SandboxError, SettingsError
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.patch.make import make_patch
+from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
+from pytest_ssr.sandbox.protocol import Limits
+
+
+class Look:
+    """A tool that says its argument, as often as it was used, and hands in or breaks when told to."""
+
+    name, description = "look", "look"
+    parameters: Mapping[str, Any] = {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]}
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def use(self, arguments: Any, desk: Desk) -> Observation:
+        self.used += 1
+        at = arguments["at"]
+        if at == "the end":
+            return Observation("handed in", 0, done=True, result=recorded(PATCH))
+        if at == "nothing":
+            raise SandboxError("the container is gone")
+        return Observation(
+            f"{self.used}: {at * 3000}", None if at == "x" else 3, "wall time" if at == "x" else "", 1.25
+        )
+
+
+PATCH = make_patch({"a.py": (FileEntry(b"x = '\xe9'\n"), FileEntry(b"x = '\xe8'\n"))})
+
+
+def look(*places: str) -> Message:
+    calls = (ToolCall.parse(f"c{n}", "look", json.dumps({"at": at})) for n, at in enumerate(places))
+    return Message(ASSISTANT, "so", tuple(calls), thoughts={"reasoning": "hm"})
+
+
+def raw(text: str, name: str = "look") -> Message:
+    return Message(ASSISTANT, "", (ToolCall.parse("c", name, text),))
+
+
+class Sampled(ScriptedModel):
+    """Every second reply is a model's, with tokens."""
+
+    def reply(self, *arguments: Any, **named: Any) -> Reply:
+        reply = super().reply(*arguments, **named)
+        if len(self.seen) % 2:
+            return reply
+        return replace(
+            reply,
+            sampled=True,
+            token_ids=(1, 2),
+            logprobs=(-0.5, -1.0),
+            prompt_ids=(3,),
+            usage=Usage(5, 2),
+            cost_usd=0.1,
+        )
+
+
+def play(folder: Path, *replies: Message, task: str = "t", attempt: int = 0, role: str = "solver", seed: int = 7,
+         model: str = "m", **settings: Any) -> Path:  # fmt: skip
+    """Record a rollout as it is recorded when it is played."""
+    name = f"{task}-{role}-{attempt}-{model}-{seed}"
+    path = folder / name / "trajectory.jsonl"
+    limits = RolloutLimits(**settings)
+    agent = Agent(Sampled(model, replies), [Look()], limits, Sampling(max_tokens=50, seed=seed))
+    journal = Journal(Trajectory(name, task, role, attempt, model, provenance={"seed": seed}), path)
+    journal.describe(
+        tools=[{"function": {"name": "look", "description": "look", "parameters": Look.parameters}}],
+        sampling={"max_tokens": 50, "seed": seed},
+        limits={**{n: getattr(limits, n) for n in limits.__slots__}},
+        observe_as="tool",
+    )
+    agent.run("be brief", "repair it", Desk(FakeSandbox(FakeSandboxProvider(), "/", {}), Limits()), journal)
+    return path
+
+
+ROLLOUTS: dict[str, tuple[list[Message], dict[str, Any]]] = {
+    "handed in": ([look("a"), look("b", "c"), look("the end")], {}),
+    "malformed": (
+        [Message(ASSISTANT, "no call"), raw("{oops"), look("a"), raw('{"at": 3}'), raw("{}", "fly"), look("b"),
+         Message(ASSISTANT, '```look\n{"at": "x"}\n```'), look("the end")],
+        {"format_errors": 9},
+    ),
+    "too many malformed": ([look("a"), Message(ASSISTANT, "no"), raw('{"where": 1}'), raw("{oops")], {"format_errors": 2}),
+    "a loop": ([raw('{"at": 3}')] * 5, {"repeats": 3}),
+    "step limit": ([look("a"), look("b")], {"steps": 2}),
+    "token limit": ([look("a"), look("b"), look("c")], {"tokens": 7}),
+    "no more replies": ([look("a")], {}),
+    "a sandbox that broke": ([look("a"), look("b", "nothing", "c")], {}),
+    "elided": ([look("a"), look("the end")], {"output_chars": 200}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ROLLOUTS)
+def test_it_is_the_same_byte_for_byte(tmp_path: Path, kind: str) -> None:
+    replies, settings = ROLLOUTS[kind]
+    path = play(tmp_path, *replies, **settings)
+    was = read_trajectory(path)
+    journal = Journal(Trajectory("other", "other", "solver", 3, "replay"), tmp_path / "again.jsonl")
+    done = repeat(was, journal)
+    assert (tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
+    assert [c.trainable for c in done.calls] == [c.trainable for c in was.calls]
+    assert {c.trainable for c in was.calls[:2]} == {False, True} or len(was.calls) == 1
+
+
+def test_a_rollout_without_a_model_is_repeated_too(tmp_path: Path) -> None:
+    journal = Journal(Trajectory("s", "t", "solver", 0, "search"), tmp_path / "a.jsonl")
+    journal.step(Step(0, -1, "tool", "repair", {"path": "a.py", "line": 3}))
+    journal.end(ExitReason.SUBMITTED, "40 candidates tried", recorded(PATCH))
+    done = repeat(read_trajectory(tmp_path / "a.jsonl"), Journal(Trajectory("", "", "", 0, ""), tmp_path / "b.jsonl"))
+    assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "a.jsonl").read_bytes()
+    assert handed_in(done.result) == PATCH
+
+
+def test_a_recording_that_was_cut_off_gets_an_end_and_nothing_else(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("b", "c"), look("the end"))
+    lines = path.read_text().splitlines(keepends=True)
+    end = '{"event": "end", "exit_reason": "interrupted", "status": "aborted", "detail": "", "result": {}}\n'
+    for cut in range(1, len(lines) - 1):
+        path.write_text("".join(lines[:cut]) + lines[cut][:20])
+        again = tmp_path / "again.jsonl"
+        repeat(read_trajectory(path), Journal(Trajectory("", "", "", 0, ""), again))
+        got = again.read_text().splitlines(keepends=True)
+        assert got[-1] == end
+        # What came after the last reply or action that is there whole is left out.
+        assert got[:-1] == lines[: len(got) - 1]
+        finished = [n for n, line in enumerate(lines[:cut]) if json.loads(line)["event"] in ("call", "step")]
+        assert len(got) - 1 >= (finished[-1] + 1 if finished else cut)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("repair it", "mend it", ""),
+        ('{"at": "b"}, "raw"', '{"at": "z"}, "raw"', "step 1 of the recording is another call than look"),
+        ("no tool was called", "no tool was named", "message 7 is another than in the recording"),
+        ('"kind": "format-error"', '"kind": "tool"', "step 2 is another than in the recording"),
+        ('"exit_reason": "format"', '"exit_reason": "loop"', "it ends by format and not by loop"),
+    ],
+)
+def test_what_differs_is_said_at_its_place_and_has_no_grade(tmp_path: Path, old: str, new: str, says: str) -> None:
+    path = play(tmp_path / "there", look("a"), look("b"), Message(ASSISTANT, "no call"), format_errors=1)
+    path.write_text(path.read_text().replace(old, new))
+    solver = ReplaySolver(path)
+    journal = Journal(Trajectory("", "t", "solver", 0, solver.name), tmp_path / "now" / "trajectory.jsonl")
+    done = solver.solve(TASK, seed=7, journal=journal).trajectory
+    if not says:
+        assert done.exit_reason is ExitReason.FORMAT
+        return
+    assert done.status == "aborted"
+    assert says in done.detail
+
+
+TASK = cast(SolverTask, type("Task", (), {"id": "t"})())
+
+
+def solved(solver: ReplaySolver, path: Path, *, attempt: int = 0, seed: int = 7) -> tuple[Trajectory, Patch | None]:
+    journal = Journal(Trajectory("now", "t", "solver", attempt, solver.name), path)
+    solution = solver.solve(TASK, seed=seed, journal=journal)
+    return solution.trajectory, solution.patch
+
+
+def test_it_does_not_read_what_it_writes(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("the end"))
+    solver = ReplaySolver(tmp_path)
+    for _ in range(2):
+        done, patch = solved(solver, tmp_path / "0-first-in-order" / "trajectory.jsonl")
+        assert done.exit_reason is ExitReason.SUBMITTED
+        assert patch == PATCH, "no byte of it is lost"
+        solver = ReplaySolver(tmp_path)  # Started again, it finds its own recording beside the first one.
+    (tmp_path / "0-first-in-order" / "trajectory.jsonl").write_bytes(path.read_bytes()[:900])
+    assert solved(ReplaySolver(tmp_path), tmp_path / "x.jsonl")[0].exit_reason is ExitReason.SUBMITTED
+
+
+def test_it_takes_the_one_that_is_meant(tmp_path: Path) -> None:
+    play(tmp_path, look("a"), look("the end"), model="openai/a")
+    play(tmp_path, look("b"), look("the end"), model="openai/b")
+    play(tmp_path, look("c"), look("the end"), model="openai/b", seed=8)
+    play(tmp_path, look("d"), look("the end"), model="openai/b", role="injector")
+    play(tmp_path, look("e"), look("the end"), model="openai/b", attempt=1)
+
+    def seen(name: str, **asked: Any) -> str:
+        done, _ = solved(ReplaySolver.named(f"replay:{tmp_path}{name}"), tmp_path / "now.jsonl", **asked)
+        return done.messages[3].content[3] if len(done.messages) > 3 else done.detail
+
+    assert seen("?model=openai/a") == "a"
+    assert seen("?model=openai/b") == "b", "the seed that is asked for"
+    assert seen("?model=openai/b", seed=8) == "c"
+    assert seen("?model=openai/b&seed=8") == "c"
+    assert seen("", seed=8) == "c"
+    assert seen("", attempt=1) == "e"
+    assert "holds no attempt 3 at t" in seen("", attempt=2)
+    with pytest.raises(
+        SettingsError, match=r"several attempts of the same number at t; choose one of \?model=openai/a&s"
+    ):
+        seen("")
+    for name, says in {
+        "?model=openai/c": "holds no rollout of a solver with model openai/c",
+        "?seed=9": "holds no rollout of a solver with seed 9",
+        "?colour=red": "asks for what a replay cannot tell apart",
+        "?seed=x": "asks for what a replay cannot tell apart",
+        "/nowhere": "does not exist",
+    }.items():
+        with pytest.raises(SettingsError, match=says):
+            ReplaySolver.named(f"replay:{tmp_path}{name}")
+    assert ReplaySolver.named(f"replay:{tmp_path}?seed=8").name == f"replay:{tmp_path}?seed=8"
+
+
+def test_an_injector_s_rollout_is_repeated_by_the_same_piece(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("the end"), role="injector")
+    repeat(read_trajectory(path), Journal(Trajectory("", "", "", 0, ""), tmp_path / "again.jsonl"))
+    assert (tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
+    with pytest.raises(SettingsError, match="holds no rollout of a solver"):
+        ReplaySolver(path)
+
+
+def test_a_recording_without_its_steps_is_no_other_rollout(tmp_path: Path) -> None:
+    was = read_trajectory(play(tmp_path, look("a"), look("the end")))
+    was.steps.pop()
+    with pytest.raises(ModelError, match="ends by model and not by submitted: the recording has handed in at another"):
+        repeat(was, Journal(Trajectory("", "", "", 0, "")))
