@@ -188,6 +188,8 @@ def _special_cases(node: ast.AST, known: Collection[object]) -> Iterator[tuple[i
         parts = [p for p in (*node.keys, *node.values) if p is not None]
     elif isinstance(node, ast.MatchValue):
         parts = [node.value]
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        parts = [part for part in node.elts if isinstance(part, ast.Constant)]
     for part in parts:
         for value in _constants(part):
             if value in known:
