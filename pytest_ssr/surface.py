@@ -33,6 +33,7 @@ _SURFACE_NAMES = frozenset(
 )
 _SURFACE_PATTERNS = ("test_*.py", "*_test.py", "*.pth", "*.ambr", "*.snap")
 _OLD_COPIES = (".orig", ".rej", ".swp", "~")
+_BUILT = (".whl", ".egg")
 _SURFACE_FOLDERS = frozenset(
     ("test", "tests", "testdata", "test_data", "__snapshots__", "snapshots", "fixtures", "cassettes", "golden")
 )
@@ -56,7 +57,7 @@ _ASIDE_FOLDERS = frozenset(
 def is_old_copy(path: str) -> bool:
     """Tell whether a file is what an editor, a merge or a build has left of code."""
     parts = PurePosixPath(path).parts
-    built = len(parts) > 2 and parts[0] == "build" and fnmatchcase(parts[1], "lib*")
+    built = (len(parts) > 2 and parts[0] == "build" and fnmatchcase(parts[1], "lib*")) or path.endswith(_BUILT)
     before = next((path.removesuffix(end) for end in _OLD_COPIES if path.endswith(end)), "")
     return built or (PurePosixPath(before).suffix in CODE_SUFFIXES and not is_test_surface(path))
 

@@ -33,7 +33,7 @@ from pytest_ssr.snapshot import Snapshot
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
-_MOST_BYTES, _MOST_SHELVED, _MOST_VALUES = 512 * MIB, 4 * MIB, 16 * MIB
+_MOST_BYTES, _MOST_SHELVED, _MOST_VALUES = 512 * MIB, 4 * MIB, 4 * MIB
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]

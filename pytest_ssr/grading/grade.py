@@ -225,6 +225,8 @@ class _Grading:
             flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
         if answer.untold:
             flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
+        if answer.left_out:
+            flags.append(f"less certain: no time to compare the values in: {some(answer.left_out)}")
         if answer.untried:
             flags.append(f"less certain: no other input shows the bug in: {some(answer.untried)}")
         doubted = suspicious or flags or not opinion.certain
@@ -235,8 +237,7 @@ class _Grading:
         key = ("values", self._artifact.bug.data, tuple(self._files), self._fail_to_pass, every)
         if key not in self._bench.memo:
             buggy = self._bench.original.apply(self._artifact.bug)
-            others = self._pass_to_pass if every else frozenset[str]()
-            sets = (self._fail_to_pass, others)
+            sets = (self._fail_to_pass, self._pass_to_pass)
             self._bench.memo[key] = Values(self._bench, buggy, self._files, *sets, chance, every=every)
         found: Values = self._bench.memo[key]
         return found

@@ -27,9 +27,10 @@ from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden
 from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.quiet import recorded_warnings
 
 _MOST_FUNCTIONS, _VARIED, _LEAST_SHARE, _NEAR = 8, 4, 0.5, 1e-3
-_MOST_CHARS, _MOST_LINE = 2000, 50_000
+_MOST_CHARS, _MOST_LINE, _ROOM_S = 2000, 50_000, 10.0
 _NOT_ASKED = frozenset(("raises", "warns", "importorskip", "skip", "xfail", "getattr", "setattr", "isinstance", "open"))
 _NOT_ASKED |= {"sleep", "wait", "join", "settimeout", "alarm", "exit", "kill"}
 _ASSERTING = ("assert", "check", "expect", "verify", "ensure", "compare")
@@ -90,6 +91,8 @@ class Answer:
     """The others."""
     untried: tuple[str, ...] = ()
     """FAIL_TO_PASS functions for which no other input was found that shows the bug."""
+    left_out: tuple[str, ...] = ()
+    """Other functions that were not asked, as there was no time."""
 
 
 class Values:
@@ -108,8 +111,11 @@ class Values:
     ) -> None:
         """Run them on both states; raises SandboxError when the sandbox breaks.
 
-        others: further tests, asked as they stand. every: ask all FAIL_TO_PASS functions, and not some of them.
+        others: further tests, asked as they stand. every: ask all, also where the tests are slow.
         """
+        usual, _ = bench.suite(bench.original, files, fresh=True)
+        self._like_s = usual.seconds
+        every = every or usual.seconds <= _ROOM_S
         self._bench, self._files = bench, tuple(files)
         self._failing = frozenset(t.partition("[")[0] for t in fail_to_pass)
         entries = {p: e for p in files if (e := bench.original.entry(p)) is not None}
@@ -119,7 +125,9 @@ class Values:
         failing = [f for f in known if _id(f) in self._failing]
         drawn = _some(garden.once(failing), len(failing) if every else _MOST_FUNCTIONS, chance)
         places = {garden.place(f) for f in failing}
-        drawn += garden.once([f for f in known if garden.place(f) not in places])
+        rest = garden.once([f for f in known if garden.place(f) not in places])
+        drawn += rest if every else []
+        self._left_out = () if every else tuple(sorted(_id(f) for f in rest))
         wanted: list[tuple[Function, Callable[[str], str]]] = []
         recorder = "_" + "".join(chance.choices(string.ascii_lowercase, k=8))
         self._varied: list[bool] = []
@@ -143,8 +151,6 @@ class Values:
 
     def _measure(self, buggy: CodebaseState) -> None:
         """Find what the values are, and where the bug shows in them."""
-        usual, _ = self._bench.suite(self._bench.original, self._files, fresh=True)
-        self._like_s = usual.seconds
         first, second = (self._written(self._bench.original, seed) for seed in (0, 1))
         wrong = self._written(buggy, 0)
         for place, name in enumerate(self._names):
@@ -174,9 +180,8 @@ class Values:
         read = (p for p in self._telling if all(r.is_read for r in self._values_in(p, written)))
         told = frozenset(owner for p in read if self._values_in(p, written) for owner in self._owners[p])
         tried = frozenset(owner for p in varied for owner in self._owners[p])
-        return Answer(
-            "", "", told, untold=tuple(sorted(self._failing - told)), untried=tuple(sorted(self._failing - tried))
-        )
+        untold, untried = (tuple(sorted(self._failing - found)) for found in (told, tried))
+        return Answer("", "", told, untold, untried, self._left_out)
 
     def _values_in(self, place: int, written: _Records) -> list[_Record]:
         """Return the comparisons of values in a test that could be read on the original, as they are here."""
@@ -201,12 +206,14 @@ class Values:
             if run.status is RunStatus.TIMED_OUT:
                 return {}
             self._like_s = max(self._like_s, run.seconds)
-        for line in lines:
-            try:
-                name, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else ("", "", ())
-                found.setdefault(str(name), []).append(_Record(str(kind), tuple(_plain(str(text)) for text in texts)))
-            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                continue
+        with recorded_warnings():
+            for line in lines:
+                try:
+                    name, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else ("", "", ())
+                    record = _Record(str(kind), tuple(_plain(str(text)) for text in texts))
+                except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                    continue
+                found.setdefault(str(name), []).append(record)
         return found
 
 
