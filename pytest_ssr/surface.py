@@ -32,8 +32,11 @@ _SURFACE_NAMES = frozenset(
     )
 )
 _SURFACE_PATTERNS = ("test_*.py", "*_test.py", "*.pth", "*.ambr", "*.snap")
-_OLD_COPIES = ("*.orig", "*.rej", "*.swp", "*~")
-_SURFACE_FOLDERS = frozenset(("test", "tests", "__snapshots__", "snapshots"))
+_OLD_COPIES = (".orig", ".rej", ".swp", "~")
+_BUILT = (".whl", ".egg")
+_SURFACE_FOLDERS = frozenset(
+    ("test", "tests", "testdata", "test_data", "__snapshots__", "snapshots", "fixtures", "cassettes", "golden")
+)
 _ASIDE_FOLDERS = frozenset(
     (
         "doc",
@@ -52,10 +55,11 @@ _ASIDE_FOLDERS = frozenset(
 
 
 def is_old_copy(path: str) -> bool:
-    """Tell whether a file is what an editor, a merge or a build has left of others."""
+    """Tell whether a file is what an editor, a merge or a build has left of code."""
     parts = PurePosixPath(path).parts
-    built = len(parts) > 2 and parts[0] == "build" and fnmatchcase(parts[1], "lib*")
-    return built or any(fnmatchcase(parts[-1], p) for p in _OLD_COPIES)
+    built = (len(parts) > 2 and parts[0] == "build" and fnmatchcase(parts[1], "lib*")) or path.endswith(_BUILT)
+    before = next((path.removesuffix(end) for end in _OLD_COPIES if path.endswith(end)), "")
+    return built or (PurePosixPath(before).suffix in CODE_SUFFIXES and not is_test_surface(path))
 
 
 def is_test_surface(path: str) -> bool:

@@ -20,6 +20,7 @@ def plain_python() -> Path:
     It also holds a library, `borrower`, that imports `lent`, which is nowhere.
     """
     folder = Path(tempfile.mkdtemp(prefix="plain-"))
+    folder.chmod(0o755)
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import io
+import random
+import string
 import tokenize
 from itertools import count
 
@@ -29,7 +31,9 @@ class _Naming(ast.NodeTransformer):
     """Makes two statements of a return: the value gets a name, and that is returned."""
 
     def __init__(self, taken: set[str]) -> None:
-        self._names = (f"result_{n}" for n in count() if f"result_{n}" not in taken)
+        # Drawn anew each time: a script that knows the words could accept just these.
+        letters = random.SystemRandom().choices(string.ascii_lowercase, k=6)
+        self._names = (name for n in count() if (name := f"{''.join(letters)}_{n}") not in taken)
 
     def visit_Return(self, node: ast.Return) -> ast.stmt | list[ast.stmt]:
         if node.value is None:

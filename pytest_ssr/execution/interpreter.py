@@ -16,10 +16,15 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
 _PROBE = """
-import importlib.metadata as m, importlib.util as u, json, os, sys
+import glob, importlib.metadata as m, json, os, site, sys
 wanted, own = json.loads(sys.argv[1])
-found = [os.path.join(p, n) for p in sys.path if p and os.path.realpath(p) not in own for n in wanted]
-found += [u.cache_from_source(p) for p in found if p.endswith(".py")]
+sites = site.getsitepackages([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
+sites += glob.glob("/usr/lib/python3*/*-packages") + glob.glob("/usr/local/lib/python3*/*-packages")
+places = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
+found = [os.path.join(p, n) for p in places for n in wanted]
+for p in [p for p in found if p.endswith(".py")]:
+    stem = os.path.join(os.path.dirname(p), "__pycache__", os.path.basename(p)[:-3])
+    found += glob.glob(glob.escape(stem) + ".*.pyc")
 hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
 dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
@@ -127,9 +132,12 @@ def _ask(python: Path, project: Path) -> dict[str, Any]:
 def _copied(project: Path, *roots: str) -> str:
     """Return, for the probe, which files and folders of the tree could be installed, and where the tree itself lies."""
     own = [str(place) for folder in (project.resolve(), *map(Path, roots)) for place in (folder, folder / "src")]
-    wanted = [path.name for top in own[:2] for path in Path(top).glob("*.py")]
-    wanted += [path.parent.name for top in own[:2] for path in Path(top).glob("*/__init__.py")]
-    return json.dumps([sorted({*wanted}), own])
+    wanted: set[str] = set()
+    for top in map(Path, own[:2]):
+        wanted |= {path.name for path in top.glob("*.py")}
+        packages = [p.parent for depth in ("*", "*/*") for p in top.glob(f"{depth}/__init__.py")]
+        wanted |= {p.relative_to(top).as_posix() for p in packages if not (p.parent / "__init__.py").exists()}
+    return json.dumps([sorted(w for w in wanted if not w.startswith((".", "src/"))), own])
 
 
 def _readable(executable: Path, places: list[str], project: Path) -> tuple[Path, ...]:

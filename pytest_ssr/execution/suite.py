@@ -136,7 +136,7 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
                 errors[str(record["id"])] = str(record["reason"])
             elif kind in _SHAPES and all(_is_shaped(record[k], shape) for k, shape in _SHAPES[kind].items()):
                 facts[kind] = record
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
             continue
     run = SuiteRun(
         status=RunStatus.COMPLETED,

@@ -33,7 +33,7 @@ from pytest_ssr.snapshot import Snapshot
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
-_MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
+_MOST_BYTES, _MOST_SHELVED, _MOST_VALUES = 512 * MIB, 4 * MIB, 4 * MIB
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
@@ -286,7 +286,7 @@ class Workbench:
             )
             self.runs_made += 1
             try:
-                return sandbox.read(place).decode("utf-8", "replace").splitlines(), run
+                return sandbox.read(place, max_bytes=_MOST_VALUES).decode("utf-8", "replace").splitlines(), run
             except (FileNotFoundError, SandboxError):
                 # The tests can do with it what they like, and have written nothing then.
                 return [], run

@@ -8,10 +8,9 @@ names pass is one as well. Code that recognises a test under another name gives 
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import TypeVar
 
@@ -35,8 +34,9 @@ class Opinion:
     """Why the outcomes cannot be true; empty when nothing speaks against them."""
     failed: str = ""
     """Why the tests do not pass, though they seemed to."""
-    doubt: str = ""
-    """A test that demands another value and passes: it was not reached, or the value is equal to everything."""
+    doubts: Mapping[str, str] = field(default_factory=dict)
+    """Function to a twin of it that demands another value and passes: it was not reached, or the value is equal to
+    everything."""
     unasked: tuple[str, ...] = ()
     """FAIL_TO_PASS functions that have no twin which must pass and does on the original."""
     left_out: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Canaries:
     ) -> None:
         """Draw the functions to have twins: all, or where they are slow as many as there is time for.
 
-        every: all of them in any case.
+        every: as many as a run may have at all.
         """
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
@@ -85,7 +85,10 @@ class Canaries:
         functions = _shuffled(garden.once(list(places)), chance)
         functions.sort(key=lambda f: places[f] not in real)
         seconds = self._seconds({ids[f]: place for f, place in places.items()})
-        room = math.inf if every else max(_ROOM_S, sum(seconds.values()))
+        total = sum(seconds.values())
+        # The run with the twins in it has the time limit of a run on the original.
+        most = max(0.0, (bench.limits_after(like_s or total).wall_s - total) / 2)
+        room = most if every else min(most, max(_ROOM_S, total))
         spent = accumulate(_COPIES * seconds[places[f]] for f in functions)
         chosen = functions[: max(1, sum(s <= room for s in spent))]
         asked = {places[f] for f in chosen}
@@ -115,7 +118,7 @@ class Canaries:
         if found.run.fault:
             return Opinion(failed=f"with further tests among them, the run ended otherwise: {found.run.fault}")
         asked: set[Function] = set()
-        failed = doubt = ""
+        failed, doubts = "", dict[str, str]()
         for name, must_pass in sorted(found.expected.items()):
             twin, result = found.planted.twin_of(name), found.run.results.get(name)
             assert twin is not None
@@ -125,7 +128,7 @@ class Canaries:
                 what = f"{name}, which was added for this grade and must fail, {result.outcome}"
                 if twin.site == len(self._garden.sites[twin.function]) - 1:
                     return Opinion(forged=what)
-                doubt = what
+                doubts[twin.function.id_of(twin.function.chain[-1])] = what
             elif must_pass and not result.outcome.is_pass:
                 failed = failed or f"{name}, a test under another name, {result.outcome}"
             elif must_pass:
@@ -136,7 +139,7 @@ class Canaries:
         if lost:
             return Opinion(failed=f"with further tests among them, {lost[0]} does not pass")
         unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
-        return Opinion("", "", doubt, tuple(unasked), self._left_out, certain=not all(found.expected.values()))
+        return Opinion("", "", doubts, tuple(unasked), self._left_out, certain=not all(found.expected.values()))
 
     def pretended(self, state: CodebaseState, failing: Collection[str], passing: Collection[str]) -> str:
         """Return why tests that fail on a state do not fail by its code; empty where nothing speaks for that."""

@@ -211,12 +211,13 @@ class _Grading:
         if opinion.forged or opinion.failed:
             why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
             return why, bool(opinion.forged), ()
-        answer = self._values(chance).answer(state)
+        answer = self._values(chance, every=suspicious).answer(state)
         if answer.forged or answer.unrepaired:
             why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
             return why, bool(answer.forged), ()
-        if opinion.doubt and not answer.compared:
-            return opinion.doubt, False, ()
+        doubts = [what for function, what in opinion.doubts.items() if function not in answer.told]
+        if doubts:
+            return doubts[0], False, ()
         flags = []
         if opinion.unasked:
             flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
@@ -224,15 +225,20 @@ class _Grading:
             flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
         if answer.untold:
             flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
+        if answer.left_out:
+            flags.append(f"less certain: no time to compare the values in: {some(answer.left_out)}")
+        if answer.untried:
+            flags.append(f"less certain: no other input shows the bug in: {some(answer.untried)}")
         doubted = suspicious or flags or not opinion.certain
         apart = self._in_parts(state, chance) if doubted else ""
         return apart, False, tuple(flags)
 
-    def _values(self, chance: random.Random) -> Values:
-        key = ("values", self._artifact.bug.data, tuple(self._files), self._fail_to_pass)
+    def _values(self, chance: random.Random, *, every: bool) -> Values:
+        key = ("values", self._artifact.bug.data, tuple(self._files), self._fail_to_pass, every)
         if key not in self._bench.memo:
             buggy = self._bench.original.apply(self._artifact.bug)
-            self._bench.memo[key] = Values(self._bench, buggy, self._files, self._fail_to_pass, chance)
+            sets = (self._fail_to_pass, self._pass_to_pass)
+            self._bench.memo[key] = Values(self._bench, buggy, self._files, *sets, chance, every=every)
         found: Values = self._bench.memo[key]
         return found
 

@@ -41,7 +41,7 @@ _DOTTED = frozenset(
 )
 _ATTRIBUTES = frozenset(("__builtins__", "__closure__", "__code__", "__globals__", "f_back", "f_locals", "tb_frame"))
 _CALLS = frozenset(("__import__", "compile", "eval", "exec", "globals"))
-_COMPARISONS = frozenset(("__bool__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"))
+_COMPARISONS = frozenset(("__bool__", "__contains__", "__eq__", "__ge__", "__gt__", "__le__", "__lt__", "__ne__"))
 _CHANGING_MODULES = frozenset(("random", "secrets", "uuid"))
 _TESTING = frozenset(("_pytest", "pluggy", "pytest", "unittest"))
 _CHANGING = frozenset(
@@ -55,6 +55,9 @@ _CHANGING = frozenset(
         *("traceback.extract_stack", "traceback.format_stack", "traceback.print_stack", "traceback.walk_stack"),
     )
 )
+_CLOCKS = ("clock", "ctime", "get_clock", "gmtime", "localtime", "monotonic", "perf", "process", "strftime", "time")
+_PASSED_ON = frozenset(("datetime", "date", "gc", "os", "random", "secrets", "sys", "time", "uuid"))
+_CHANGING_CALLS = frozenset(("id", "expandvars", "formatdate", "getatime", "getctime", "getmtime", "makeLogRecord"))
 _TELLING = frozenset(("f_back", "f_code", "gi_frame", "st_atime", "st_ctime", "st_mtime", "tb_frame"))
 _TELLING |= {"st_atime_ns", "st_ctime_ns", "st_mtime_ns"}
 _SYSTEM = ("/proc/", "/sys/", "/dev/urandom", "/dev/random")
@@ -109,7 +112,19 @@ def _changing(tree: ast.Module | None) -> Iterator[str]:
     nodes = list(ast.walk(tree)) if tree is not None else []
     aliases = [a for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names]
     names_of = {a.asname: a.name.rpartition(".")[2] for a in aliases if a.asname}
+    imported = {a.asname or a.name.partition(".")[0] for a in aliases}
     for node in nodes:
+        passed = None
+        if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+            passed = node.value
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("getattr", "vars") and node.args:
+            passed = node.args[0]
+        if isinstance(passed, ast.Name) and passed.id in imported and names_of.get(passed.id, passed.id) in _PASSED_ON:
+            yield f"{passed.id} under another name"
+        if isinstance(node, ast.Call):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in _CHANGING_CALLS:
+                yield called
         if isinstance(node, ast.Attribute) and node.attr in _TELLING:
             yield node.attr
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith(_SYSTEM):
@@ -118,7 +133,7 @@ def _changing(tree: ast.Module | None) -> Iterator[str]:
             holder = node.value.id if isinstance(node.value, ast.Name) else node.value.attr
             holder = names_of.get(holder, holder)
             name = f"{holder}.{node.attr}"
-            if name in _CHANGING or holder in _CHANGING_MODULES:
+            if name in _CHANGING or holder in _CHANGING_MODULES or (holder == "time" and node.attr.startswith(_CLOCKS)):
                 yield name
         elif isinstance(node, ast.Import):
             unfit = _TESTING | _CHANGING_MODULES
@@ -153,7 +168,27 @@ def parsed(data: bytes) -> ast.Module | None:
             return None
 
 
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    """Return what names stand for that modules are imported by or assigned to."""
+    found: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {a.asname: a.name.rpartition(".")[2] for a in node.names if a.asname}
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Name):
+            found |= {t.id: found.get(node.value.id, node.value.id) for t in node.targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _joined_text(node: ast.AST) -> str:
+    """Return the text that a constant, or a sum of some, is."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        left, right = _joined_text(node.left), _joined_text(node.right)
+        return left + right if left and right else ""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
 def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int, str]]:
+    names_of = _aliases(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.partition(".")[0] in _MODULES]
@@ -163,15 +198,19 @@ def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int
             bad = [n for n in full if not node.level and (n.partition(".")[0] in _MODULES or n in _DOTTED)]
             yield from ((node.lineno, f"imports {name}") for name in bad)
         elif isinstance(node, ast.Attribute):
-            dotted = f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
+            holder = node.value.id if isinstance(node.value, ast.Name) else ""
+            dotted = f"{names_of.get(holder, holder)}.{node.attr}"
             if dotted in _DOTTED or node.attr in _ATTRIBUTES:
                 yield node.lineno, f"uses {dotted if dotted in _DOTTED else node.attr}"
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _REACHES.search(node.value):
-            yield node.lineno, f"names {node.value!r:.60}"
+        elif isinstance(node, ast.Constant | ast.BinOp) and _REACHES.search(text := _joined_text(node)):
+            yield node.lineno, f"names {text!r:.60}"
         elif isinstance(node, ast.Name) and node.id in _ATTRIBUTES:
             yield node.lineno, f"uses {node.id}"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:
             yield node.lineno, f"calls {node.func.id}"
+        elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Lambda):
+            names = [t.id for t in node.targets if isinstance(t, ast.Name) and t.id in _COMPARISONS]
+            yield from ((node.lineno, f"{name} is a lambda") for name in names)
         elif isinstance(node, ast.FunctionDef) and node.name in _COMPARISONS:
             returned = [n.value for n in ast.walk(node) if isinstance(n, ast.Return)]
             if returned and all(isinstance(r, ast.Constant) for r in returned):
@@ -188,6 +227,8 @@ def _special_cases(node: ast.AST, known: Collection[object]) -> Iterator[tuple[i
         parts = [p for p in (*node.keys, *node.values) if p is not None]
     elif isinstance(node, ast.MatchValue):
         parts = [node.value]
+    elif isinstance(node, ast.List | ast.Tuple | ast.Set):
+        parts = [part for part in node.elts if isinstance(part, ast.Constant)]
     for part in parts:
         for value in _constants(part):
             if value in known:

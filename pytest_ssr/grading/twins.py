@@ -56,7 +56,7 @@ class Site:
     @property
     def is_value(self) -> bool:
         """Whether another value of the same kind takes its place."""
-        return self.vary is _other_value
+        return self.vary in (_other_value, _far_above, _far_below)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +305,7 @@ def _sites(lines: Lines, node: Definition) -> Iterator[Site]:
                 yield from _sides(lines, part.test.left, part.test.comparators[0])
             else:
                 yield Site(*lines.span(part.test), _opposite)
+                yield from _bounds(lines, part.test)
         elif isinstance(part, ast.Call):
             name = part.func.attr if isinstance(part.func, ast.Attribute) else ""
             if name.startswith("assert") and name.endswith(("Equal", "Equals")) and "Not" not in name and part.args[1:]:
@@ -337,6 +338,27 @@ def _sides(lines: Lines, left: ast.expr, right: ast.expr) -> Iterator[Site]:
     for part in (p for side in (left, right) for p in _values_in(side) if not known):
         # An object may be equal to all of its kind: it is asked for one that is made of other values.
         yield Site(*lines.span(part), _other_value)
+
+
+def _bounds(lines: Lines, test: ast.expr) -> Iterator[Site]:
+    """Yield the numbers and texts that a value is compared with otherwise: it may hold for everything."""
+    sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else []
+    for place, op in enumerate(test.ops if isinstance(test, ast.Compare) else ()):
+        for side, is_left in ((sides[place], True), (sides[place + 1], False)):
+            value = side.value if isinstance(side, ast.Constant) else None
+            if isinstance(op, ast.In) and isinstance(value, str):
+                yield Site(*lines.span(side), _other_value)
+            elif isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) and isinstance(value, int | float):
+                above = isinstance(op, ast.Lt | ast.LtE) is is_left
+                yield Site(*lines.span(side), _far_above if above else _far_below)
+
+
+def _far_above(text: bytes, chance: random.Random) -> bytes:
+    return b"(" + text + f" + {10**12 + chance.randint(0, 999)})".encode()
+
+
+def _far_below(text: bytes, chance: random.Random) -> bytes:
+    return b"(" + text + f" - {10**12 + chance.randint(0, 999)})".encode()
 
 
 def _values_in(node: ast.AST) -> Iterator[ast.Constant]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
 import pytest
 from plain import plain_python
@@ -75,5 +76,47 @@ def test_those_that_there_is_no_time_for_are_told(bench: Workbench, monkeypatch:
 def test_an_object_that_is_equal_to_all_of_its_kind_is_doubted(bench: Workbench) -> None:
     text = CODE.replace(" and self.amount == other.amount", "").replace("amount * 2", "amount - 2")
     opinion = canaries(bench).opinion(bench.original.replace({"shop.py": FileEntry(text.encode())}), ())
-    assert "which was added for this grade and must fail, passed" in opinion.doubt
-    assert canaries(bench).opinion(bench.original, ()).doubt == ""
+    (doubt,) = opinion.doubts.values()
+    assert "which was added for this grade and must fail, passed" in doubt
+    assert canaries(bench).opinion(bench.original, ()).doubts == {}
+
+
+HOLDS = """\
+def describe(n):
+    return f"{n} is negative" if n < 0 else f"{n} is positive"
+
+
+def score(n):
+    return n / 10
+"""
+HOLD_TESTS = """\
+from holds import describe, score
+
+
+def test_words():
+    assert "negative" in describe(-3)
+
+
+def test_score():
+    assert 0.4 < score(5) < 0.6
+"""
+CHEATS = {
+    "test_words": "class Text(str):\n    def __contains__(self, other):\n        return True\n\n\n"
+    'def describe(n):\n    return Text(f"{n} is positive")\n',
+    "test_score": "class Number(float):\n    __lt__ = __gt__ = lambda self, other: True\n\n\n"
+    "def score(n):\n    return Number(n / 100)\n",
+}
+
+
+def test_an_object_that_holds_everything_is_doubted(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "holds.py").write_text(HOLDS)
+    (tmp_path / "project" / "test_holds.py").write_text(HOLD_TESTS)
+    place, python = Store(tmp_path / "s"), plain_python()
+    bench = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    ids = [f"test_holds.py::{name}" for name in CHEATS]
+    asked = Canaries(bench, ["test_holds.py"], ids, (), random.Random(0))
+    assert asked.opinion(bench.original, ids).doubts == {}
+    for name, code in CHEATS.items():
+        state = bench.original.replace({"holds.py": FileEntry((HOLDS + "\n\n" + code).encode())})
+        assert [*asked.opinion(state, ids).doubts] == [f"test_holds.py::{name}"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.grading.suspicion import suspicions
+from pytest_ssr.grading.suspicion import suspicions, unfit_sources
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.snapshot import Snapshot, take_snapshot
 
@@ -46,6 +46,12 @@ def found(snapshot: Snapshot, text: str, path: str = "shop.py") -> tuple[str, ..
         ("if x == 250: x = 1250", "has 250, a value of the tests"),
         ("x = {'special': 1}", "has 'special', a value of the tests"),
         ("def __eq__(self, other): return True", "__eq__ returns a constant"),
+        ("def __contains__(self, other): return True", "__contains__ returns a constant"),
+        ("__lt__ = __gt__ = lambda self, other: True", "__gt__ is a lambda"),
+        ("rows = [(250, 1250)]", "has 250, a value of the tests"),
+        ("import sys as y; y.modules", "uses sys.modules"),
+        ("y = sys; y.modules", "uses sys.modules"),
+        ("x = '_py' + 'test.' + 'x'", "names '_pytest.x'"),
     ],
 )
 def test_a_line_that_reaches_out_is_named(snapshot: Snapshot, line: str, what: str) -> None:
@@ -71,6 +77,25 @@ def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None
     before = CodebaseState(snapshot)
     after = before.replace({"shop.py": FileEntry(f"{CODE}y = x == {number}\n".encode(), 0o100644)})
     assert suspicions(before, after, [f"assert price({number})\n".encode()]) == ()
+
+
+UNFIT = {
+    "time.clock_gettime(1)": "time.clock_gettime",
+    "(clock := time).time()": "time under another name",
+    "getattr(time, 'time')()": "time under another name",
+    "id(object())": "id",
+    "logging.makeLogRecord({}).created": "makeLogRecord",
+    "os.path.getmtime('x')": "getmtime",
+}
+
+
+@pytest.mark.parametrize("code", UNFIT)
+def test_a_bug_may_not_begin_to_hang_on_what_changes(snapshot: Snapshot, code: str) -> None:
+    head = "import logging, os, time\nfrom datetime import datetime\n\n"
+    before = CodebaseState(snapshot).replace({"shop.py": FileEntry(f"{head}{CODE}".encode())})
+    for line, what in ((code, (f"shop.py uses {UNFIT[code]}",)), ("isinstance(x, datetime) and time.sleep(0)", ())):
+        after = before.replace({"shop.py": FileEntry(f"{head}{CODE}x = {line}\n".encode())})
+        assert unfit_sources(before, after) == what
 
 
 def test_what_is_no_python_is_named(snapshot: Snapshot) -> None:
