@@ -47,9 +47,9 @@ class Tried:
     cost: int
     """In tries: one that is not made in a fork of a collected session takes the time of several."""
     seconds: float = 0.0
-    """What its tests take by their durations when they were measured; of a run that was ended, what it was allowed.
+    """What its tests took, at most what they took when they were measured; of a run that was ended, what it was allowed.
 
-    So an attempt's time does not depend on what else the machine does, nor on what other attempts have tried.
+    So neither a machine that is busy now nor one that was then ends an attempt, and nor does what others have tried.
     """
 
 
@@ -181,7 +181,7 @@ class Ground:
             wall_s=floor + FACTOR * expected,
         )
         run = self.bench.fork(wanted)
-        return run, wanted.wall_s if run.status is RunStatus.TIMED_OUT else expected
+        return run, wanted.wall_s if run.status is RunStatus.TIMED_OUT else min(expected, run.seconds)
 
     def confirmed(self, state: CodebaseState) -> bool:
         """Tell whether whole files in a fresh process agree that all is repaired."""
