@@ -88,6 +88,20 @@ def test_it_repairs_and_the_same_seed_gives_the_same(proven: Proven) -> None:
 
 
 @pytest.mark.bubblewrap
+def test_a_server_that_is_lost_fails_no_candidate(proven: Proven, tmp_path: Path) -> None:
+    task, solver = open_task(proven.bench, proven.artifact, tmp_path / "task"), SearchSolver()
+    ground = solver._ground(task)
+    assert ground.bench.warm is not None
+    for mode in ("swap", "import"):
+        ground.bench.warm.refuse(mode, "servers are lost")
+    fixed = ground.original.apply(proven.artifact.bug.reverse())
+    tried = ground.tried(fixed)
+    assert (tried.whole, set(tried.repaired)) == (True, set(ground.few))
+    assert not ground.tried(ground.original).whole
+    solver.release(task)
+
+
+@pytest.mark.bubblewrap
 def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven: Proven) -> None:
     both = {"return a + b": "return a - b", "if x > high:\n        return high": "if x > high:\n        return low"}
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})

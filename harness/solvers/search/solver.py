@@ -1,8 +1,8 @@
 """The solver `search`: candidate repairs drawn by their scores, tried in forks of warm processes, until all tests pass.
 
 A repair that lets some failing tests pass and not all is kept, and others are tried on top of it: a bug in two places
-is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their tests,
-not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
+is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their
+tests, not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
 """
 
 from __future__ import annotations
