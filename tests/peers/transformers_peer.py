@@ -1,6 +1,6 @@
 """Run by hand: `transformers serve` with a model of random weights, made here, as a second peer of `HttpModel`.
 
-It needs torch, `transformers[serving]` and httpx in the environment that runs it, and half a minute. It ends with 0
+It needs torch, `transformers[serving]` and httpx in the environment that runs it, see docs/real-server.md. It ends with 0
 when a reply could be had, and prints what was sent and what came back.
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -47,9 +47,9 @@ class Tried:
     cost: int
     """In tries: one that is not made in a fork of a collected session takes the time of several."""
     seconds: float = 0.0
-    """What its tests take by their durations when they were measured; of a run that was ended, what it was allowed.
+    """What its tests took, at most what they took when measured; of a run that was ended, what it was allowed.
 
-    So an attempt's time does not depend on what else the machine does, nor on what other attempts have tried.
+    So neither a machine that is busy now nor one that was then ends an attempt, and nor does what others have tried.
     """
 
 
@@ -145,7 +145,6 @@ class Ground:
         few = [t for t in self.few if t in tests]
         if not few:
             return Tried(frozenset(), False, 1)
-        cost, seconds = 1, 0.0
         for swap in (True, False):
             if swap and touched.functions is None:
                 continue
@@ -162,7 +161,13 @@ class Ground:
                 return Tried(frozenset(repaired), whole and self.failing <= tests, 2 * cost, seconds + more)
             except UnfitError:
                 continue
-        return Tried(frozenset(), False, cost, seconds)
+        return self._tried_fresh(state, few)
+
+    def _tried_fresh(self, state: CodebaseState, few: Sequence[str]) -> Tried:
+        """Try a state that no fork can try: a server that is lost says nothing about a repair."""
+        run, _ = self.bench.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
+        whole = not run.fault and run.passing >= self.failing | self.baseline.stable
+        return Tried(run.passing & set(few), whole, 2 * _DEAR, min(self.baseline.seconds, run.seconds))
 
     def _run(
         self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool
@@ -181,7 +186,7 @@ class Ground:
             wall_s=floor + FACTOR * expected,
         )
         run = self.bench.fork(wanted)
-        return run, wanted.wall_s if run.status is RunStatus.TIMED_OUT else expected
+        return run, wanted.wall_s if run.status is RunStatus.TIMED_OUT else min(expected, run.seconds)
 
     def confirmed(self, state: CodebaseState) -> bool:
         """Tell whether whole files in a fresh process agree that all is repaired."""

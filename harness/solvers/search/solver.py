@@ -1,8 +1,8 @@
 """The solver `search`: candidate repairs drawn by their scores, tried in forks of warm processes, until all tests pass.
 
 A repair that lets some failing tests pass and not all is kept, and others are tried on top of it: a bug in two places
-is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their tests
-as they were measured once, not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
+is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their
+tests, not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SearchSolver:
     tries: int = 400
     """Candidates of one attempt."""
     wall_s: float = 120.0
-    """Seconds that the tests of an attempt's candidates may take, by their durations when they were measured."""
+    """Seconds that the tests of an attempt's candidates may take, each run counted as `Tried.seconds` says."""
     name: str = "search"
     _grounds: dict[str, Ground | UnableError | ProjectError] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
