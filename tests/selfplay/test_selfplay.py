@@ -75,7 +75,7 @@ def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
     project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     buggy = proven.bench.original.apply(proven.artifact.bug)
-    wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a * b").encode())})
+    wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a ** b").encode())})
 
     class Wrong(Told):
         def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
