@@ -67,10 +67,7 @@ class Roles:
         if tries:
             raise SettingsError(f"--tries is for the solver search, not for {name}")
         if name.startswith("replay:"):
-            path = Path(name.removeprefix("replay:"))
-            if not path.exists():
-                raise SettingsError(f"{path} does not exist; name a trajectory, or a folder of some")
-            return ReplaySolver(path)
+            return ReplaySolver.named(name)
         if not is_model(name):
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH"

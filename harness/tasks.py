@@ -63,10 +63,13 @@ def copies(artifact: BugArtifact, bench: Workbench) -> Iterator[Leak]:
     if not wanted:
         return
     names = {Path(p).name.encode() for p in artifact.bug.paths}
+    hidden = bench.interpreter.hidden if bench.provider.name != "process" else ()
     for place in bench.interpreter.readable:
         for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
             # A copy has the file's name; one under another name would have to be made on purpose.
             if path.name.encode() not in names or path.stat().st_size > _MOST_BYTES:
+                continue
+            if str(path) in hidden or str(path).startswith(tuple(h for h in hidden if h.endswith("/"))):
                 continue
             held = _squeezed(path.read_bytes())
             for passage in wanted:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from model_server import message, serving, slow
+from plain import plain_python
 from proven import Proven
 
 from harness.cli import main
@@ -24,7 +25,8 @@ from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
 PLAY = ["--count", "1", "--attempts", "2", "--rounds", "2", "--higher-order", "0"]
-PLAY += ["--injector", "mutation", "--tries", "20"]
+PYTHON = ["--python", str(plain_python())]
+PLAY += ["--injector", "mutation", "--tries", "20", *PYTHON]
 FIX = ("editor", {"command": "str_replace", "path": "calc.py", "old_str": "return a - b", "new_str": "return a + b"})
 SUBMIT = ("submit", {})
 
@@ -72,7 +74,7 @@ def test_what_a_person_sees(
     assert f"round 1  calculator  {bug['artifact_id']}  resolved " in out
     assert err == "", "progress is for terminals"
     assert "\033[" not in out
-    words = ["--repo", str(project), "--store", str(store), "--attempts", "2", "--tries", "20"]
+    words = ["--repo", str(project), "--store", str(store), "--attempts", "2", "--tries", "20", *PYTHON]
     solved = sum(r["resolved"] for r in bug["rollouts"])
     assert main(["solve", bug["artifact_id"][:8], *words]) == (0 if solved else 1)
     out = capsys.readouterr().out
@@ -132,7 +134,7 @@ def test_an_interrupt_ends_every_rollout_at_once_and_the_same_command_goes_on(pr
     with serving(sleep, slow(300)) as served:
         served.replies += [message("", FIX)] * 2 + [message("", SUBMIT)] * 2
         words = ["--repo", proven.project, "--store", proven.store.root, "--jobs", "2", "--attempts", "2"]
-        words += ["--solver", f"vllm:{served.url}", "--seed", "77"]
+        words += ["--solver", f"vllm:{served.url}", "--seed", "77", *PYTHON]
         process = started("solve", proven.verdict.artifact_id, *words)
         wait_for(lambda: len(served.asked) == 2 and running(odd))
         process.send_signal(signal.SIGTERM)
