@@ -56,7 +56,7 @@ _CHANGING = frozenset(
     )
 )
 _CLOCKS = ("clock", "ctime", "get_clock", "gmtime", "localtime", "monotonic", "perf", "process", "strftime", "time")
-_PASSED_ON = frozenset(("datetime", "date", "gc", "os", "random", "secrets", "sys", "time", "uuid"))
+_PASSED_ON = frozenset(("date", "datetime", "random", "secrets", "time", "uuid"))
 _CHANGING_CALLS = frozenset(("id", "expandvars", "formatdate", "getatime", "getctime", "getmtime", "makeLogRecord"))
 _TELLING = frozenset(("f_back", "f_code", "gi_frame", "st_atime", "st_ctime", "st_mtime", "tb_frame"))
 _TELLING |= {"st_atime_ns", "st_ctime_ns", "st_mtime_ns"}
