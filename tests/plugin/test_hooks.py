@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import sys
 from pathlib import Path
 
-from test_inject import run
+from test_inject import run as run_plain
 
 from pytest_ssr import hookspecs
+
+# The conftest needs this package in every run.
+run = functools.partial(run_plain, python=Path(sys.executable))
 
 CONFTEST = """\
 from pytest_ssr.checks import Finding

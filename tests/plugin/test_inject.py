@@ -18,8 +18,11 @@ from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.plugin.inject import InjectPlugin
 
 
-def run(project: Path, *arguments: str, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}", *arguments]
+def run(
+    project: Path, *arguments: str, timeout: float = 300, python: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    inner = f"--ssr-python={python or plain_python()}"
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", inner, *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
