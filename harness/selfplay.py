@@ -209,12 +209,17 @@ class SelfPlay:
     ) -> Iterator[Episode]:
         """Make so many bugs and let the solver at each; what no test noticed is no episode."""
         project = campaign.snapshot.project_name
+
+        def tell(attempt: Attempt) -> None:
+            if self._fresh(place, [attempt]):
+                self._watch.attempt(number, project, attempt)
+
         attempts = tried(
             campaign,
             count,
             jobs=self.settings.jobs,
             most=most,
-            tell=lambda a: self._watch.attempt(number, project, a),
+            tell=tell,
             progress=lambda done: self._watch.status(_progress(number, project, done, count)),
             only=lambda done: self._fresh(place, done),
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.messages import Message, Usage
-from harness.selfplay import PlaySettings, SelfPlay
+from harness.selfplay import PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solution, SolverTask
 from harness.trajectory import ExitReason, Journal, ModelCall
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
@@ -50,6 +50,6 @@ class Told:
         return Solution(None, journal.end(self.does(attempt), "as told"))
 
 
-def selfplay(project: Path, store: Store, solver: Any, **settings: Any) -> SelfPlay:
+def selfplay(project: Path, store: Store, solver: Any, watch: Watch | None = None, **settings: Any) -> SelfPlay:
     wanted = {"count": 1, "attempts": 2, "higher_order": 0, "adaptive": False, **settings}
-    return SelfPlay([project], store, solver, PlaySettings(**wanted), injectors=[Ordered()])
+    return SelfPlay([project], store, solver, PlaySettings(**wanted), injectors=[Ordered()], watch=watch)

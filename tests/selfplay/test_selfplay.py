@@ -24,6 +24,7 @@ from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.play_report import lines, tables
 from harness.roles import Roles
+from harness.selfplay import Watch
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from harness.solving import Solving
@@ -44,7 +45,10 @@ def bugs(proven: Proven) -> Store:
 
 
 def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> None:
-    episodes = selfplay(project, bugs, Told(), rounds=2).play()
+    told: list[str] = []
+    watch = Watch(attempt=lambda number, project, attempt: told.append(f"{number} {attempt.operator}"))
+    episodes = selfplay(project, bugs, Told(), watch, rounds=2).play()
+    assert told == ["0 op-add", "1 op-clamp"]
     assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
 
 
