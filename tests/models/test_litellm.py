@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import logging
 import os
@@ -18,10 +17,6 @@ from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget
 from pytest_ssr.errors import ContextError, ModelError
-
-if importlib.util.find_spec("litellm") is None:
-    text = "litellm is not installed: pip install 'pytest-ssr[litellm]', or run `tox -e litellm`"
-    (pytest.fail if os.environ.get("SSR_TEST_LITELLM") else pytest.skip)(text, allow_module_level=True)
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Of a package that is not ours.
 ASKED = [Message(SYSTEM, "be brief"), Message(USER, "add")]
