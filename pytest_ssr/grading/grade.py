@@ -152,15 +152,14 @@ class _Grading:
 
     def grade(self, state: CodebaseState, flags: Sequence[str], *, trusted: bool) -> Grade:
         """Make the runs; raises SandboxError."""
-        run, _ = self._bench.script(state, self._artifact, like_s=self._like_s)
+        # Our own channel first: what fails there needs no run that can only agree.
         evidence, _ = self._bench.suite(state, self._files, like_s=self._like_s, fresh=not trusted)
-        proven = run.passing & evidence.passing
-        statuses = {
-            i: "passed" if i in proven else "failed" if i in run.statuses else "missing"
-            for i in (*self._fail_to_pass, *self._pass_to_pass)
-        }
+        statuses, reason = self._statuses(evidence.passing, evidence.results.keys()), evidence.fault
+        if not reason and set(statuses.values()) == {"passed"}:
+            run, _ = self._bench.script(state, self._artifact, like_s=self._like_s)
+            statuses = self._statuses(evidence.passing & run.passing, run.statuses.keys())
+            reason = run.fault or run.contradiction
         missed = [i for i, s in statuses.items() if s != "passed"]
-        reason = run.fault or run.contradiction or evidence.fault
         if missed and not reason:
             reason = f"{len(missed)} of {len(statuses)} tests do not pass: {some(missed)}"
         forged, flags = False, tuple(flags)
@@ -180,6 +179,12 @@ class _Grading:
             flags,
             forged,
         )
+
+    def _statuses(self, passing: Collection[str], ran: Collection[str]) -> dict[str, str]:
+        return {
+            i: "passed" if i in passing else "failed" if i in ran else "missing"
+            for i in (*self._fail_to_pass, *self._pass_to_pass)
+        }
 
     def _unlike_the_original(self, evidence: SuiteRun) -> str:
         """Compare what ran with what runs on the original: ids, and the exit status with the outcomes."""

@@ -101,6 +101,10 @@ def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(projec
 
 def test_workers_end_when_there_are_no_more_candidates(project: Path) -> None:
     pytest.importorskip("xdist")
+    (project / "calc.py").write_text("def add(a, b):\n    return a + b\n\n\ndef same(a):\n    return a\n")
+    (project / "tests/test_calc.py").write_text(
+        "import calc\n\n\ndef test_add():\n    assert calc.add(1, 2) == 3\n\n\ndef test_same():\n    assert calc.same(1) == 1\n"
+    )
     done = run(project, "--ssr-inject", "--ssr-count", "90", "--ssr-injector", "removal", "-n", "2")
     alone = run(project, "--ssr-inject", "--ssr-count", "90", "--ssr-injector", "removal", "--ssr-store", "alone")
     assert done.returncode == alone.returncode == 1, done.stdout + done.stderr
@@ -174,7 +178,8 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
 
 
 def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
-    command = [sys.executable, "-m", "pytest", "--ssr-inject", "--ssr-sandbox", "process", "--ssr-count", "4"]
+    words = ("--ssr-inject", "--ssr-count", "2")
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}", *words]
     process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((project / ".ssr").glob("attempts/*/*.json")):
@@ -186,11 +191,11 @@ def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
     finished = {p: p.stat().st_mtime_ns for p in (project / ".ssr").glob("attempts/*/*.json")}
     for artifact in (project / ".ssr" / "artifacts").iterdir():
         assert len(list(artifact.iterdir())) == 6
-    done = run(project, "--ssr-inject", "--ssr-count", "4")
+    done = run(project, *words)
     assert done.returncode == 0, done.stdout
     assert finished
     assert all(p.stat().st_mtime_ns == at for p, at in finished.items())
-    assert run(project, "--ssr-inject", "--ssr-count", "4", "--ssr-store", "whole").returncode == 0
+    assert run(project, *words, "--ssr-store", "whole").returncode == 0
     assert artifacts(project, "whole") == artifacts(project)
     assert not list((project / ".ssr" / "tmp").iterdir())
 
