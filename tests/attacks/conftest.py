@@ -278,12 +278,14 @@ def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
         own_ones = [(p, name) for p, name in listening.items() if not of_others(p, before[1])]
         return [*marked_processes(), *those_at(own), *own_ones]
 
-    until = time.monotonic() + 2
-    while left() and time.monotonic() < until:
+    until, found = time.monotonic() + 2, left()
+    while found and time.monotonic() < until:
         time.sleep(0.05)
-    found = left()
-    time.sleep(0.3 if found else 0)
-    assert [x for x in left() if x in found] == [], "processes, mounts or sockets of the attack are left"
+        found = left()
+    if found:
+        time.sleep(0.3)
+        found = [x for x in left() if x in found]
+    assert found == [], "processes, mounts or sockets of the attack are left"
     planted = [str(p) for place in PLACES if place.is_dir() for p in place.glob(f"*{MARKER}*")]
     assert planted == [], "files of the attack are left"
 

@@ -99,6 +99,7 @@ def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(projec
     assert artifacts(project, "named") == artifacts(project)
 
 
+@pytest.mark.any_pytest
 def test_workers_end_when_there_are_no_more_candidates(project: Path) -> None:
     pytest.importorskip("xdist")
     (project / "calc.py").write_text("def add(a, b):\n    return a + b\n\n\ndef same(a):\n    return a\n")
@@ -146,6 +147,7 @@ def test_only_what_was_reported_makes_candidates_needless(pytester: pytest.Pytes
     assert plugin.needless_from() is None
 
 
+@pytest.mark.any_pytest
 def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")
     assert done.returncode == 1, done.stdout
@@ -177,6 +179,7 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
     assert "Traceback" not in broken.stdout
 
 
+@pytest.mark.any_pytest
 def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
     words = ("--ssr-inject", "--ssr-count", "2")
     command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}", *words]
@@ -234,6 +237,7 @@ def test_an_artifacts_parser_is_never_imported(project: Path) -> None:
     assert run(project).returncode == 0
 
 
+@pytest.mark.any_pytest
 def test_an_interpreter_of_another_project_does_not_move_the_project(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "bin").mkdir(parents=True)
@@ -256,6 +260,7 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
     assert artifacts(project) == {}
 
 
+@pytest.mark.any_pytest
 def test_each_hunk_of_a_combination_matters(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-injector", "combination")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 import builtins
 import functools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from pytest_ssr.injectors.python_source import ParsedSource, Scope, indentation, is_docstring, statements, walk
+from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, indentation, is_docstring, statements, walk
 
+Found = Iterator[tuple[str, float, tuple[Edit, ...]]]
+"""Repairs: their kind, how likely the kind is, the edits."""
+SIGNATURE = 200
+"""Bytes in which a function's `self` is looked for."""
+MOST_DONORS = 60
 _LONGEST_LINES = 6
 _BUILTINS = frozenset(name.encode() for name in dir(builtins))
 _SIMPLE = frozenset(
@@ -110,3 +115,43 @@ def body_of(source: ParsedSource, scope: Scope) -> list[Node]:
     body = scope.node.child_by_field_name("body")
     found = statements(body) if body is not None else []
     return found[1:] if found and is_docstring(found[0]) else found
+
+
+def put(node: Node, text: bytes) -> tuple[Edit, ...]:
+    """Return the edit that puts a text in a node's place."""
+    return (Edit(node.start_byte, node.end_byte, text),)
+
+
+def parameters(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
+    """Return the names of a function's parameters, but for `self` and `cls`."""
+    parameters = scope.node.child_by_field_name("parameters")
+    found = set()
+    for child in parameters.named_children if parameters is not None else ():
+        name = child.child_by_field_name("name") or (child.named_children[0] if child.named_children else child)
+        found.add(source.text(name))
+    return frozenset(found - {b"self", b"cls"})
+
+
+def locals_of(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
+    """Return the names that are a function's own."""
+    return (names_in(source, scope.node) - known_everywhere(source) | parameters(source, scope)) - {b"self", b"cls"}
+
+
+def near(scope: Scope, others: Sequence[Scope]) -> list[Scope]:
+    """Return the functions to take from: the function itself, those of its class, the others by their distance."""
+    own = scope.qualname.rpartition(".")[0]
+    functions = [s for s in others if s.kind == "function"]
+    return sorted(
+        functions,
+        key=lambda s: (s != scope, s.qualname.rpartition(".")[0] != own, abs(s.start - scope.start)),
+    )[:12]
+
+
+def fitting(source: ParsedSource, scope: Scope, donors: Sequence[Donor]) -> list[Donor]:
+    """Return the donors whose names a function knows, each text once."""
+    usable = names_in(source, scope.node) | known_everywhere(source) | parameters(source, scope)
+    found: dict[bytes, Donor] = {}
+    for donor in donors:
+        if donor.names <= usable:
+            found.setdefault(donor.text, donor)
+    return list(found.values())[:MOST_DONORS]
