@@ -266,10 +266,10 @@ class Workbench:
 
     def values(
         self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float
-    ) -> tuple[list[str], SuiteRun]:
+    ) -> tuple[list[str] | None, SuiteRun]:
         """Run pytest on a state whose tests write lines to the file that `SSR_VALUES` names, and return these.
 
-        like_s: as for `suite`.
+        None stands for more than is read. like_s: as for `suite`.
         """
         with self.open(state) as sandbox:
             place = f"{sandbox.scratch}/values"
@@ -287,9 +287,11 @@ class Workbench:
             self.runs_made += 1
             try:
                 return sandbox.read(place, max_bytes=_MOST_VALUES).decode("utf-8", "replace").splitlines(), run
-            except (FileNotFoundError, SandboxError):
+            except FileNotFoundError:
                 # The tests can do with it what they like, and have written nothing then.
                 return [], run
+            except SandboxError:
+                return None, run
 
     def script(
         self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None

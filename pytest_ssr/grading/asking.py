@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Collection, Iterator, Sequence
 from unittest import TestCase
 
-EQUAL, NEAR, HOLDS, END = "equal", "near", "holds", "end"
+from pytest_ssr.weakening.text import Definition
+
+EQUAL, NEAR, OPEN, HOLDS, END = "equal", "near", "open", "holds", "end"
 _MOST_CHARS = 2000
 _NOT_ASKED = frozenset(("raises", "warns", "importorskip", "skip", "xfail", "getattr", "setattr", "isinstance", "open"))
 _NOT_ASKED |= {"sleep", "wait", "join", "settimeout", "alarm", "exit", "kill"}
-_ASSERTING = ("assert", "check", "expect", "verify", "ensure", "compare")
-_WAITING = ("assertRaises", "assertWarns", "assertLogs")
+_ASSERTING = re.compile(r"_*(?:assert|check|expect|verify|ensure|compare)(?![a-z])")
+_RAISING = ("raises", "assertRaises", "assertRaisesRegex")
+_WAITING = (*_RAISING, "assertWarns", "assertLogs")
 _EQUAL = frozenset(
     (
         *("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual", "assertDictEqual"),
@@ -20,7 +24,7 @@ _EQUAL = frozenset(
     )
 )
 _RECORDER = """
-def NAME(kind, name, *values):
+def NAME(kind, name, number, *values):
     import collections.abc, numbers, os
 
     def plain(value, depth=0):
@@ -58,7 +62,7 @@ def NAME(kind, name, *values):
         except Exception:
             values = (None,)
     with open(os.environ["SSR_VALUES"], "a", encoding="utf-8") as file:
-        file.write(ascii((name, kind, [text(v) for v in values])) + "\\n")
+        file.write(ascii((name, number, kind, [text(v) for v in values])) + "\\n")
 """
 
 
@@ -67,7 +71,7 @@ def recorder_of(name: str) -> bytes:
     return _RECORDER.replace("NAME", name).replace("MOST", str(_MOST_CHARS)).encode()
 
 
-def inputs_of(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.Constant]:
+def inputs_of(node: Definition) -> list[ast.Constant]:
     """Return the literals that a test computes from: of its calls, its variables and its parameters."""
     tables = [a for d in node.decorator_list if isinstance(d, ast.Call) and _is_table(d) for a in d.args[1:2]]
     return [*_literals(node.body), *_literals(tables)]
@@ -80,11 +84,17 @@ def _is_table(call: ast.Call) -> bool:
 def _literals(nodes: Sequence[ast.AST]) -> Iterator[ast.Constant]:
     for node in nodes:
         if isinstance(node, ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-            if called in _NOT_ASKED:
+            called = _called(node)
+            if called in _NOT_ASKED and called not in _RAISING:
                 continue
-            # The second of these is what is expected.
-            given = node.args[:1] if called in _EQUAL else [*node.args, *(k.value for k in node.keywords)]
+            # The second of these is what is expected; these call what is third with the rest.
+            given = (
+                node.args[2:]
+                if called in _RAISING
+                else node.args[:1]
+                if called in _EQUAL
+                else [*node.args, *(k.value for k in node.keywords)]
+            )
             yield from _literals([node.func, *given])
         elif isinstance(node, ast.Assert):
             yield from _literals([node.test])
@@ -121,54 +131,107 @@ def _another(value: object, number: int) -> object:
 
 
 def asking(
-    node: ast.FunctionDef | ast.AsyncFunctionDef, recorder: str, place: int | None, number: int, name: str
-) -> str:
-    """Return a test's text that writes what it compares, with one input changed."""
-    node = copy.deepcopy(node)
+    definition: Definition,
+    name: str,
+    *,
+    recorder: str = "",
+    place: int | None = None,
+    number: int = 0,
+    helpers: Collection[str] = (),
+) -> tuple[str, int | None]:
+    """Return a test's text that writes what it compares, with one input changed.
+
+    The second item is the number of the assertion that the input stands in, None for no one. helpers: functions that
+    the tests have themselves.
+    """
+    node = copy.deepcopy(definition)
     node.name = name
-    if place is not None:
-        changed = inputs_of(node)[place]
+    changed = inputs_of(node)[place] if place is not None else None
+    if changed is not None:
         changed.value = _another(changed.value, number)  # type: ignore[assignment] # of the same kind
-    visitor = _Asking(name, recorder)
-    node.body = [visitor.visit(statement) for statement in node.body]
-    node.body.append(visitor.record(END))
-    return ast.unparse(ast.fix_missing_locations(node))
+    visitor = _Asking(name, recorder, changed, helpers)
+    body = ast.Module(node.body, [])
+    visitor.visit(body)
+    node.body = [*body.body, visitor.record(END)]
+    return ast.unparse(ast.fix_missing_locations(node)), visitor.changed_in
 
 
 class _Asking(ast.NodeTransformer):
-    """Puts a call that writes values in the place of each assertion."""
+    """Puts a call that writes values in the place of each assertion, or beside it."""
 
-    def __init__(self, name: str, recorder: str) -> None:
-        self._name, self._recorder = name, recorder
+    def __init__(self, name: str, recorder: str, changed: ast.Constant | None, helpers: Collection[str]) -> None:
+        self._name, self._recorder, self._changed, self._helpers = name, recorder, changed, helpers
+        self._number = 0
+        self.changed_in: int | None = None
+        """The number of the assertion that holds the changed input."""
 
     def record(self, kind: str, *values: ast.expr) -> ast.Expr:
         """Return the call."""
-        words = [ast.Constant(kind), ast.Constant(self._name)]
+        words = [ast.Constant(kind), ast.Constant(self._name), ast.Constant(self._number)]
         return ast.Expr(ast.Call(ast.Name(self._recorder, ast.Load()), [*words, *values], []))
+
+    def _begin(self, statement: ast.stmt) -> None:
+        """Give an assertion its number."""
+        self._number += 1
+        if self._changed is not None and any(part is self._changed for part in ast.walk(statement)):
+            self.changed_in = self._number
+
+    def _held(self, statement: ast.stmt, exception: str, *after: ast.stmt) -> ast.Try:
+        """Write whether a statement ends without an exception."""
+        failed = ast.ExceptHandler(ast.Name(exception, ast.Load()), None, [self._holds(False), *after])
+        return ast.Try([statement], [failed], [self._holds(True)], [])
+
+    def _holds(self, held: bool) -> ast.Expr:
+        return self.record(HOLDS, ast.Constant(held))
 
     def visit_Assert(self, node: ast.Assert) -> ast.Expr:
         """Write what is compared."""
+        self._begin(node)
         test = node.test
         if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq | ast.Is):
             return self.record(EQUAL, test.left, test.comparators[0])
         return self.record(HOLDS, test)
 
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+    def visit_With(self, node: ast.With) -> ast.stmt:
+        """Write whether an exception that is awaited comes."""
+        names = [_called(i.context_expr) for i in node.items if isinstance(i.context_expr, ast.Call)]
+        if not any(name in _RAISING for name in names):
+            self.generic_visit(node)
+            return node
+        self._begin(node)
+        number = self._number
+        self.generic_visit(node)
+        self._number, later = number, self._number
+        held = self._held(node, "BaseException", ast.Raise())
+        self._number = later
+        return held
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
         """Likewise for the methods of unittest, and for functions that look like assertions by their name."""
         call = node.value
         if not isinstance(call, ast.Call):
             return node
-        name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        if not name.lstrip("_").startswith(_ASSERTING) or name.startswith(_WAITING) or not call.args:
+        name = _called(call)
+        if name in _RAISING and call.args[1:]:
+            self._begin(node)
+            return self._held(node, "BaseException", ast.Raise())
+        if not _ASSERTING.match(name) or name.startswith(_WAITING) or not call.args:
             return node
+        self._begin(node)
         if name in _EQUAL and call.args[1:]:
             return self.record(EQUAL, *call.args[:2])
         if isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name) and name in dir(TestCase):
-            failed = ast.ExceptHandler(
-                ast.Name("AssertionError", ast.Load()), None, [self.record(HOLDS, ast.Constant(False))]
-            )
-            return ast.Try([node], [failed], [self.record(HOLDS, ast.Constant(True))], [])
-        return self.record(NEAR, *(a for a in call.args if not isinstance(a, ast.Starred)))
+            return self._held(node, "AssertionError")
+        # It may do more than ask, so it is called. What a test's own helper asks of the values, it says by itself.
+        kind = OPEN if name in self._helpers else NEAR
+        given = [f"{self._recorder}_{n}" for n, a in enumerate(call.args) if not isinstance(a, ast.Starred)]
+        kept: list[ast.stmt] = []
+        for place, argument in enumerate(call.args):
+            if not isinstance(argument, ast.Starred):
+                kept.append(ast.Assign([ast.Name(f"{self._recorder}_{place}", ast.Store())], argument))
+                call.args[place] = ast.Name(f"{self._recorder}_{place}", ast.Load())
+        values = self.record(kind, *(ast.Name(name, ast.Load()) for name in given))
+        return [*kept, values, self._held(node, "AssertionError")]
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
         """Leave inner functions as they are."""
@@ -185,3 +248,7 @@ class _Asking(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         """Likewise."""
         return node
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")

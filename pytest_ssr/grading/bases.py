@@ -59,6 +59,24 @@ def written_in(
     return path, []
 
 
+def own_functions(tree_of: Callable[[str], ast.Module | None], path: str) -> frozenset[str]:
+    """Return the names of the functions that a file of tests defines, or takes from other tests.
+
+    tree_of: as for `written_in`.
+    """
+    tree = tree_of(path)
+    found = set()
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ImportFrom):
+            module = tuple(node.module.split(".")) if node.module else ()
+            for alias in node.names:
+                if any(_in_module(tree_of, path, node.level, module, (alias.name,))):
+                    found.add(alias.asname or alias.name)
+    return frozenset(found)
+
+
 def rewritten(original: CodebaseState, buggy: CodebaseState, state: CodebaseState, tests: Collection[str]) -> list[str]:
     """Return those tests that are written in files of code, that a state has otherwise, and that the bug left alone.
 

@@ -216,7 +216,7 @@ class _Grading:
         if opinion.forged or opinion.failed:
             why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
             return why, bool(opinion.forged), ()
-        answer = self._values(chance, every=suspicious).answer(state)
+        answer = self._values(chance, every=suspicious).answer(self._bench, state)
         if answer.forged or answer.unrepaired:
             why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
             return why, bool(answer.forged), ()
@@ -234,16 +234,18 @@ class _Grading:
             flags.append(f"less certain: no time to compare the values in: {some(answer.left_out)}")
         if answer.untried:
             flags.append(f"less certain: no other input shows the bug in: {some(answer.untried)}")
+        if answer.differing:
+            flags.append(f"less certain: with another input a value is not the original's in: {some(answer.differing)}")
         doubted = suspicious or flags or not opinion.certain
         apart = self._in_parts(state, chance) if doubted else ""
         return apart, False, tuple(flags)
 
     def _values(self, chance: random.Random, *, every: bool) -> Values:
-        key = ("values", self._artifact.bug.data, tuple(self._files), self._fail_to_pass, every)
+        tests = (self._fail_to_pass, self._pass_to_pass)
+        key = ("values", self._artifact.bug.data, tuple(self._files), *tests, self._bench.root, every)
         if key not in self._bench.memo:
             buggy = self._bench.original.apply(self._artifact.bug)
-            sets = (self._fail_to_pass, self._pass_to_pass)
-            self._bench.memo[key] = Values(self._bench, buggy, self._files, *sets, chance, every=every)
+            self._bench.memo[key] = Values(self._bench, buggy, self._files, *tests, chance, every=every)
         found: Values = self._bench.memo[key]
         return found
 
@@ -253,6 +255,8 @@ class _Grading:
         for part in self._parts():
             seeds = {"hash_seed": hash_seed, "order_seed": order_seed, "like_s": self._like_s, "fresh": True}
             usual, _ = self._bench.suite(self._bench.original, part, **seeds)  # type: ignore[arg-type]
+            if usual.fault:
+                continue
             run, _ = self._bench.suite(state, part, **seeds)  # type: ignore[arg-type]
             lost = (usual.passing & (self._fail_to_pass | self._pass_to_pass)) - run.passing
             if run.fault or lost:

@@ -60,10 +60,12 @@ def sites_of(lines: Lines, node: Definition) -> Iterator[Site]:
 
 def _inside(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """Return a function's statements and expressions, without those of functions and classes in it."""
-    for node in body:
+    waiting = [*reversed(body)]
+    while waiting:
+        node = waiting.pop()
         if not isinstance(node, _SCOPES):
             yield node
-            yield from _inside(list(ast.iter_child_nodes(node)))
+            waiting += reversed([*ast.iter_child_nodes(node)])
 
 
 def _sides(lines: Lines, left: ast.expr, right: ast.expr) -> Iterator[Site]:
@@ -98,11 +100,13 @@ def _far_below(text: bytes, chance: random.Random) -> bytes:
 
 def _values_in(node: ast.AST) -> Iterator[ast.Constant]:
     """Return the numbers and texts inside an expression."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, int | float | str | bytes):
-        yield node
-    elif not isinstance(node, (ast.JoinedStr, *_SCOPES)):
-        for part in ast.iter_child_nodes(node):
-            yield from _values_in(part)
+    waiting = [node]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.Constant) and isinstance(part.value, int | float | str | bytes):
+            yield part
+        elif not isinstance(part, (ast.JoinedStr, *_SCOPES)):
+            waiting += reversed([*ast.iter_child_nodes(part)])
 
 
 def _is_literal(node: ast.expr) -> bool:

@@ -181,10 +181,16 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
 
 def _joined_text(node: ast.AST) -> str:
     """Return the text that a constant, or a sum of some, is."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _joined_text(node.left), _joined_text(node.right)
-        return left + right if left and right else ""
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+    waiting, texts = [node], list[str]()
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add):
+            waiting += (part.right, part.left)
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
+            texts.append(part.value)
+        else:
+            return ""
+    return "".join(texts)
 
 
 def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int, str]]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pytest_ssr.grading.bases import written_in
+from pytest_ssr.grading.bases import own_functions, written_in
 from pytest_ssr.grading.sites import AT_THE_END, Site, sites_of, written_otherwise
 from pytest_ssr.injectors.python_source import Edit, splice
 from pytest_ssr.weakening.text import Definition, Lines, begin, first_line, read_lines
@@ -99,6 +99,9 @@ class Garden:
         self._nodes: dict[Function, Definition] = {}
         self._home: dict[Function, str] = {}
         self.sites: dict[Function, list[Site]] = {}
+        self._texts: dict[str, str] = {}
+        self._helpers: dict[str, frozenset[str]] = {}
+        self._words: dict[str, list[str]] = {}
         for test in sorted({t.partition("[")[0] for t in tests}):
             path, *chain = test.split("::")
             home, node = self._found(path, chain)
@@ -132,6 +135,13 @@ class Garden:
         node = self._nodes.get(function)
         return function if node is None else (self._home[function], node.lineno)
 
+    def helpers(self, function: Function) -> frozenset[str]:
+        """Return the names of the functions that the tests of its file have of their own."""
+        path = self._home.get(function, function.path)
+        if path not in self._helpers:
+            self._helpers[path] = own_functions(self._tree, path)
+        return self._helpers[path]
+
     def plant_texts(
         self, wanted: Sequence[tuple[Function, Callable[[str], str]]], tail: bytes, chance: random.Random
     ) -> tuple[Planted, list[str]]:
@@ -139,17 +149,18 @@ class Garden:
 
         tail: comes after everything in each file that is changed.
         """
-        plot, twins, names = _Plot(), dict[str, Twin](), list[str]()
+        plot, twins, names = _Plot(), dict[str, Twin](), dict[str, None]()
         for function, make in wanted:
-            names.append(self._name(function, twins, chance))
-            twins[function.id_of(names[-1])] = Twin(function, None)
+            name = self._name(function, names, chance)
+            names[name] = None
+            twins[function.id_of(name)] = Twin(function, None)
             lines, node = self._lines_of(function), self._nodes[function]
             head = lines.line(first_line(node))
             indent = head[: len(head) - len(head.lstrip())].decode()
-            self._put(plot, function, (textwrap.indent(make(names[-1]), indent) + "\n").encode(), chance)
+            self._put(plot, function, (textwrap.indent(make(name), indent) + "\n").encode(), chance)
         for path in plot.edits:
             plot.tails.setdefault(path, []).append(tail)
-        return self._planted(plot, twins), names
+        return self._planted(plot, twins), list(names)
 
     def _lines_of(self, function: Function) -> Lines:
         """Return the file in which a function is written; where that is not known, the one that it belongs to."""
@@ -181,10 +192,11 @@ class Garden:
 
         wanted: for each function the sites that make its twins fail, None for one that must pass.
         """
-        plot, twins = _Plot(), dict[str, Twin]()
+        plot, twins, names = _Plot(), dict[str, Twin](), set[str]()
         for function, sites in wanted.items():
             for site in sites:
-                name = self._name(function, twins, chance)
+                name = self._name(function, names, chance)
+                names.add(name)
                 self._put(plot, function, self._text(function, site, name, chance), chance)
                 twins[function.id_of(name)] = Twin(function, site)
         return self._planted(plot, twins)
@@ -213,16 +225,28 @@ class Garden:
         plot.edits.setdefault(self._home[function], []).append(edit)
 
     def _name(self, function: Function, taken: Collection[str], chance: random.Random) -> str:
-        # One that is planted in a base would take another's place there.
-        used = {t.rpartition("::")[2] for t in taken}
-        data = (self._lines[function.path].data + self._lines_of(function).data).decode()
-        tests = [f.chain[-1] for f in self._nodes if f.path == function.path]
-        words = sorted({w for t in tests for w in t.split("_")[1:] if len(w) > 2} | set(_WORDS))
+        """Return a name that is none of those taken: one that is planted in a base would take another's place there."""
+        texts = [self._text_of(path) for path in {function.path, self._home.get(function, function.path)}]
+        words = self._words_of(function.path)
         real = name = function.chain[-1] if function.chain else "test"
-        while name == real or name in data or name in used:
+        while name == real or name in taken or any(name in text for text in texts):
             word = chance.choice(words)
             name += f"_{word}" if "_" in name or not function.chain else word.capitalize()
         return name
+
+    def _text_of(self, path: str) -> str:
+        if path not in self._texts:
+            lines = self._homes[path]
+            assert lines is not None
+            self._texts[path] = lines.data.decode()
+        return self._texts[path]
+
+    def _words_of(self, path: str) -> list[str]:
+        """Return the words that names in a file are made of."""
+        if path not in self._words:
+            tests = [f.chain[-1] for f in self._nodes if f.path == path]
+            self._words[path] = sorted({w for t in tests for w in t.split("_")[1:] if len(w) > 2} | set(_WORDS))
+        return self._words[path]
 
     def _text(self, function: Function, site: int | None, name: str, chance: random.Random) -> bytes:
         if function not in self._nodes:

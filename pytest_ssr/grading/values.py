@@ -13,22 +13,27 @@ import ast
 import math
 import random
 import string
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.grading.asking import END, EQUAL, NEAR, asking, inputs_of, recorder_of
+from pytest_ssr.grading.asking import END, EQUAL, HOLDS, NEAR, OPEN, asking, inputs_of, recorder_of
 from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden
 from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.quiet import recorded_warnings
+from pytest_ssr.weakening.text import Definition
 
-_MOST_FUNCTIONS, _VARIED, _LEAST_SHARE, _NEARLY_BY = 8, 4, 0.5, 1e-3
+_MOST_FUNCTIONS, _SEVERAL, _LEAST_SHARE = 8, 2, 0.5
+_VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
+"""Inputs of a test; where all tests take no longer than that."""
+_NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)
+"""Relative and absolute tolerance."""
 _MOST_LINE, _ROOM_S = 50_000, 10.0
 _T = TypeVar("_T")
 
@@ -43,26 +48,45 @@ class _Unread:
 _UNREAD = _Unread()
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """One comparison of a test."""
+class _Key(NamedTuple):
+    """One comparison of a test: a loop makes it several times."""
+
+    number: int
+    """Which assertion."""
+    kind: str
+    """`equal`: two values, then whether they are. `near`: what a function that asserts gets. `open`: likewise, of one
+    that the tests have themselves. `holds`: whether it holds."""
+    round: int
+    """How often it was made before."""
+
+
+class _Record(NamedTuple):
+    """What a comparison was of."""
 
     kind: str
-    """`equal`: two values, then whether they are. `near`: what an assertion of one's own gets. `holds`: whether."""
+    """As in its key."""
     values: tuple[object, ...]
 
     @property
     def is_read(self) -> bool:
         """Whether it compares values, and all of them could be written down."""
-        return self.kind in (EQUAL, NEAR) and not any(v is _UNREAD for v in self.values)
+        return self.kind in (EQUAL, NEAR, OPEN) and not any(v is _UNREAD for v in self.values)
 
     @property
     def computed(self) -> tuple[object, ...]:
         """What hangs on the test's inputs."""
         return self.values[:1] if self.kind == EQUAL else self.values
 
+    @property
+    def holds(self) -> bool:
+        """Whether it tells of itself that it holds."""
+        return self.kind in (EQUAL, HOLDS) and self.values[-1:] == (True,)
 
-_Records = Mapping[str, list[_Record]]
+
+_Test = Mapping[_Key, _Record]
+"""What one test wrote, in order."""
+_Records = Mapping[str, _Test]
+"""By the name of the planted test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +98,13 @@ class Answer:
     unrepaired: str = ""
     """Where values for other inputs are mostly not the original's."""
     told: frozenset[str] = frozenset()
-    """FAIL_TO_PASS functions that compare a value which shows the bug, and is right here."""
+    """FAIL_TO_PASS functions that compare a value in which the bug shows, that is right here and can be read."""
     untold: tuple[str, ...] = ()
     """The others."""
     untried: tuple[str, ...] = ()
-    """FAIL_TO_PASS functions for which no other input was found that shows the bug."""
+    """FAIL_TO_PASS functions for which no other input was found in which the bug shows and the value is right."""
+    differing: tuple[str, ...] = ()
+    """FAIL_TO_PASS functions with another input for which a value is not the original's, though most are."""
     left_out: tuple[str, ...] = ()
     """Other functions that were not asked, as there was no time."""
 
@@ -104,80 +130,120 @@ class Values:
         usual, _ = bench.suite(bench.original, files, fresh=True)
         self._like_s = usual.seconds
         every = every or usual.seconds <= _ROOM_S
-        self._bench, self._files = bench, tuple(files)
+        self._files = tuple(files)
         self._failing = frozenset(t.partition("[")[0] for t in fail_to_pass)
-        entries = {p: e for p in files if (e := bench.original.entry(p)) is not None}
-        texts = {p: e.data for p, e in entries.items()}
+        texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         garden = Garden(texts, [*fail_to_pass, *others], tests_of(bench.original))
-        known = [f for f in garden.functions if garden.definition(f) is not None]
+        owners: dict[object, set[str]] = {}
+        known = [f for f in garden.functions if (n := garden.definition(f)) is not None and _can_be_asked(n)]
+        for function in known:
+            owners.setdefault(garden.place(function), set()).add(_id(function))
         failing = [f for f in known if _id(f) in self._failing]
         drawn = _some(garden.once(failing), len(failing) if every else _MOST_FUNCTIONS, chance)
         places = {garden.place(f) for f in failing}
         rest = garden.once([f for f in known if garden.place(f) not in places])
         drawn += rest if every else []
         self._left_out = () if every else tuple(sorted(_id(f) for f in rest))
+        most = _MORE_VARIED if usual.seconds <= _QUICK_S else _VARIED
         wanted: list[tuple[Function, Callable[[str], str]]] = []
         recorder = "_" + "".join(chance.choices(string.ascii_lowercase, k=8))
         self._varied: list[bool] = []
+        self._changed_in: list[int | None] = []
         self._unvaried: list[int] = []
         self._owners: list[frozenset[str]] = []
         for function in drawn:
             node = garden.definition(function)
             assert node is not None
-            first, owners = len(wanted), {_id(f) for f in known if garden.place(f) == garden.place(function)}
-            inputs = _some(range(len(inputs_of(node))), _VARIED, chance) if owners & self._failing else []
+            first, mine = len(wanted), self._failing & owners[garden.place(function)]
+            inputs = _some(range(len(inputs_of(node))), most, chance) if mine else []
             for place in (None, *inputs):
-                wanted.append((function, partial(asking, node, recorder, place, chance.randint(2, 99))))
+                make = partial(
+                    asking,
+                    node,
+                    recorder=recorder,
+                    place=place,
+                    number=chance.randint(2, 99),
+                    helpers=garden.helpers(function),
+                )
+                wanted.append((function, lambda name, make=make: make(name)[0]))  # type: ignore[misc] # bound here
                 self._varied.append(place is not None)
+                self._changed_in.append(make("")[1])
                 self._unvaried.append(first)
-                self._owners.append(frozenset(owners) & self._failing)
+                self._owners.append(mine)
         self._planted, self._names = garden.plant_texts(wanted, recorder_of(recorder), chance)
-        self._known: dict[int, list[_Record]] = {}
-        self._telling: frozenset[int] = frozenset()
+        self._known: dict[int, _Test] = {}
+        self._telling: dict[int, frozenset[_Key]] = {}
         if wanted:
-            self._measure(buggy)
+            self._measure(bench, buggy)
 
-    def _measure(self, buggy: CodebaseState) -> None:
+    def _measure(self, bench: Workbench, buggy: CodebaseState) -> None:
         """Find what the values are, and where the bug shows in them."""
-        first, second = (self._written(self._bench.original, seed) for seed in (0, 1))
-        wrong = self._written(buggy, 0)
+        first, second = (self._written(bench, bench.original, seed) or {} for seed in (0, 1))
+        wrong = self._written(bench, buggy, 0) or {}
         for place, name in enumerate(self._names):
             if name in first and first[name] == second.get(name):
                 self._known[place] = first[name]
-        telling = {p for p, v in self._known.items() if self._owners[p] and not _right(wrong.get(self._names[p]), v)}
-        self._telling = frozenset(p for p in telling if not self._varied[p] or self._is_another_input(p))
+        for place in (p for p in self._known if self._owners[p]):
+            telling = self._showing(place, wrong.get(self._names[place], {}))
+            if telling:
+                self._telling[place] = telling
 
-    def _is_another_input(self, place: int) -> bool:
-        """Tell whether a varied test computes something else than the one that it was made of."""
-        plain = self._known.get(self._unvaried[place], [])
-        return [r.computed for r in plain] != [r.computed for r in self._known[place]]
+    def _showing(self, place: int, wrong: _Test) -> frozenset[_Key]:
+        """Return the comparisons in which the bug shows; of a varied test those that are of something else, too."""
+        known, plain = self._known[place], self._known.get(self._unvaried[place], {})
+        found, ended = set(), False
+        for key, theirs in known.items():
+            mine = wrong.get(key)
+            # Behind the place where the buggy code ends a test, nothing is known of it.
+            shows = not ended if mine is None else not _is_right(mine, theirs, exactly=True)
+            ended = ended or mine is None
+            varied = key.number == self._changed_in[place] or key not in plain or plain[key].computed != theirs.computed
+            if shows and key.kind != END and (varied or not self._varied[place]):
+                found.add(key)
+        return frozenset(found)
 
-    def answer(self, state: CodebaseState) -> Answer:
+    def answer(self, bench: Workbench, state: CodebaseState) -> Answer:
         """Compare a state that seems repaired; raises SandboxError."""
-        written = self._written(state, 0) if self._known else {}
-        right = {p: _right(written.get(self._names[p]), v) for p, v in self._known.items()}
-        for place in sorted(p for p, same in right.items() if not same and not self._varied[p]):
+        written = self._written(bench, state, 0) if self._known else {}
+        if written is None:
+            everything = tuple(sorted(self._failing))
+            return Answer(untold=everything, untried=everything, left_out=self._left_out)
+        for place in sorted(p for p in self._known if not self._varied[p]):
             # What the test itself compares has to be as the test asks.
-            return Answer(f"in {self._tested(place)} {self._difference(place, written)}")
-        varied = sorted(p for p in self._telling if self._varied[p])
-        wrong = [p for p in varied if not right[p]]
-        if len(varied) - len(wrong) < _LEAST_SHARE * len(varied):
-            where = f"{self._tested(wrong[0])} with another input"
-            return Answer("", f"in {where} {self._difference(wrong[0], written)}")
-        # Every unread value could be one that is equal to everything.
-        read = (p for p in self._telling if all(r.is_read for r in self._values_in(p, written)))
-        told = frozenset(owner for p in read if self._values_in(p, written) for owner in self._owners[p])
-        tried = frozenset(owner for p in varied for owner in self._owners[p])
+            if not _as_asked(written.get(self._names[place], {}), self._known[place]):
+                return Answer(f"in {self._tested(place)} {self._difference(place, written)}")
+        found = {p: self._is_right_in(p, written) for p in sorted(self._telling) if self._varied[p]}
+        right, wrong = ([p for p, is_right in found.items() if is_right is kind] for kind in (True, False))
+        for place in wrong:
+            alike = [self._unvaried[p] == self._unvaried[place] for p in wrong]
+            none_right = sum(alike) >= _SEVERAL and all(self._unvaried[p] != self._unvaried[place] for p in right)
+            if none_right or len(right) < _LEAST_SHARE * (len(right) + len(wrong)):
+                where = f"{self._tested(place)} with another input"
+                return Answer("", f"in {where} {self._difference(place, written)}")
+        told = self._failing & self._told_of(written)
+        tried, differing = (frozenset(owner for p in places for owner in self._owners[p]) for places in (right, wrong))
         untold, untried = (tuple(sorted(self._failing - found)) for found in (told, tried))
-        return Answer("", "", told, untold, untried, self._left_out)
+        return Answer("", "", told, untold, untried, tuple(sorted(differing & tried)), self._left_out)
 
-    def _values_in(self, place: int, written: _Records) -> list[_Record]:
-        """Return the comparisons of values in a test that could be read on the original, as they are here."""
-        pairs = zip(written.get(self._names[place], []), self._known[place], strict=False)
-        return [mine for mine, theirs in pairs if theirs.is_read]
+    def _is_right_in(self, place: int, written: _Records) -> bool | None:
+        """Tell whether a varied test is right where the bug shows in it; None where that cannot be told."""
+        mine, theirs = written.get(self._names[place], {}), self._known[place]
+        keys = [key for key in self._telling[place] if not _is_open(mine.get(key), theirs[key])]
+        return all(_agrees(mine, theirs, key, exactly=True) for key in keys) if keys else None
+
+    def _told_of(self, written: _Records) -> set[str]:
+        """Return the functions with a value in which the bug shows, and all such values written down."""
+        found, doubtful = set[str](), set[str]()
+        for place, keys in self._telling.items():
+            mine, theirs = written.get(self._names[place], {}), self._known[place]
+            for key in (k for k in keys if theirs[k].is_read):
+                # Every unread value could be one that is equal to everything.
+                found |= self._owners[place] if key in mine and mine[key].is_read else set()
+                doubtful |= self._owners[place] if key in mine and not mine[key].is_read else set()
+        return found - doubtful
 
     def _difference(self, place: int, written: _Records) -> str:
-        mine, theirs = written.get(self._names[place], []), self._known[place]
+        mine, theirs = written.get(self._names[place], {}), self._known[place]
         return f"the values are {_told(mine)}, on the original {_told(theirs)}"
 
     def _tested(self, place: int) -> str:
@@ -185,28 +251,44 @@ class Values:
         function = next(t.function for i, t in self._planted.twins.items() if i.rpartition("::")[2] == name)
         return function.id_of(function.chain[-1])
 
-    def _written(self, state: CodebaseState, hash_seed: int) -> _Records:
-        files = {p: d for p, d in self._planted.files.items() if self._bench.original.entry(p) is not None}
-        entries = {p: FileEntry(d, _mode(self._bench, p)) for p, d in files.items()}
-        found: dict[str, list[_Record]] = {}
-        lines, run = self._bench.values(state.replace(entries), self._files, hash_seed=hash_seed, like_s=self._like_s)
-        if state == self._bench.original:
+    def _written(self, bench: Workbench, state: CodebaseState, hash_seed: int) -> _Records | None:
+        """Return what the planted tests write on a state; None where that is more than is read."""
+        files = {p: (d, e.mode) for p, d in self._planted.files.items() if (e := bench.original.entry(p)) is not None}
+        changed = state.replace({p: FileEntry(d, mode) for p, (d, mode) in files.items()})
+        lines, run = bench.values(changed, self._files, hash_seed=hash_seed, like_s=self._like_s)
+        if state == bench.original:
             if run.status is RunStatus.TIMED_OUT:
                 return {}
             self._like_s = max(self._like_s, run.seconds)
+        if lines is None:
+            return None
+        found: dict[str, dict[_Key, _Record]] = {}
+        rounds: Counter[tuple[str, int, str]] = Counter()
         with recorded_warnings():
             for line in lines:
                 try:
-                    name, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else ("", "", ())
-                    record = _Record(str(kind), tuple(_plain(str(text)) for text in texts))
-                except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+                    name, number, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else ("", 0, "", ())
+                    name, kind = str(name), str(kind)
+                    record = _Record(kind, tuple(_plain(str(text)) for text in texts))
+                    key = _Key(int(number), kind, rounds[name, int(number), kind])
+                except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):
                     continue
-                found.setdefault(str(name), []).append(record)
+                rounds[name, key.number, kind] += 1
+                found.setdefault(name, {})[key] = record
         return found
 
 
 def _id(function: Function) -> str:
     return function.id_of(function.chain[-1]) if function.chain else ""
+
+
+def _can_be_asked(node: Definition) -> bool:
+    """Tell whether a test can be written anew: an expression may be too deep for that."""
+    try:
+        asking(node, "")
+    except RecursionError:
+        return False
+    return True
 
 
 def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
@@ -221,15 +303,44 @@ def _plain(text: str) -> object:
         return _UNREAD
 
 
-def _right(mine: Sequence[_Record] | None, theirs: Sequence[_Record]) -> bool:
-    """Tell whether a test that wrote `mine` compares what is right, as the original wrote `theirs`."""
-    if mine is None or [r.kind for r in mine] != [r.kind for r in theirs]:
+def _as_asked(mine: _Test, theirs: _Test) -> bool:
+    """Tell whether a test with its own inputs compares what it asks for.
+
+    A loop over what is computed may have other rounds, as long as each of them holds.
+    """
+    ended = (END in {k.kind for k in test} for test in (mine, theirs))
+    if all(ended):
+        keys = [k for k in {**theirs, **mine} if k.kind != END]
+        both = {k: k in mine and k in theirs for k in keys}
+        return all(_agrees(mine, theirs, k) if both[k] else _holds(mine if k in mine else theirs, k) for k in keys)
+    return mine.keys() == theirs.keys() and all(_agrees(mine, theirs, key) for key in theirs)
+
+
+def _agrees(mine: _Test, theirs: _Test, key: _Key, *, exactly: bool = False) -> bool:
+    """Tell whether a comparison is right; the values that a test's helper gets need not be, where it passes both."""
+    if key not in mine:
         return False
-    return all(map(_is_right, mine, theirs))
+    return _is_right(mine[key], theirs[key], exactly=exactly) or (
+        key.kind == OPEN and _holds(mine, key) and _holds(theirs, key)
+    )
 
 
-def _is_right(mine: _Record, theirs: _Record) -> bool:
-    if len(mine.values) != len(theirs.values):
+def _is_open(mine: _Record | None, theirs: _Record) -> bool:
+    """Tell whether a test compares two values that both hang on the code, and do not equal each other either way."""
+    if mine is None or mine.kind != EQUAL or not mine.is_read or not theirs.is_read:
+        return False
+    (left, right, holds), (left_there, right_there, holds_there) = mine.values, theirs.values
+    return not (holds or holds_there or _alike(left, left_there) or _alike(right, right_there))
+
+
+def _holds(test: _Test, key: _Key) -> bool:
+    record = test.get(key._replace(kind=HOLDS) if key.kind in (NEAR, OPEN) else key)
+    return record is not None and record.holds
+
+
+def _is_right(mine: _Record, theirs: _Record, *, exactly: bool = False) -> bool:
+    """Compare what two states compare; exactly: what could be read there has to be read here."""
+    if len(mine.values) != len(theirs.values) or (exactly and theirs.is_read and not mine.is_read):
         return False
     if mine.kind == EQUAL:
         (left, right, holds), (left_there, right_there, holds_there) = mine.values, theirs.values
@@ -238,30 +349,29 @@ def _is_right(mine: _Record, theirs: _Record) -> bool:
         if _alike(left, left_there) and _alike(right, right_there):
             return True
         return _alike(left, right) and _alike(left_there, right_there)
-    by = _NEARLY_BY if mine.kind == NEAR else 1e-9
-    return all(
-        a is _UNREAD or b is _UNREAD or _alike(a, b, by) for a, b in zip(mine.values, theirs.values, strict=True)
-    )
+    pairs = zip(mine.values, theirs.values, strict=True)
+    return all(a is _UNREAD or b is _UNREAD or _alike(a, b, nearly=True) for a, b in pairs)
 
 
-def _alike(one: object, other: object, by: float = 1e-9) -> bool:
+def _alike(one: object, other: object, *, nearly: bool = False) -> bool:
     """Compare values; numbers that are not whole may differ as the same sum does in another order."""
     if isinstance(one, list | tuple) and type(one) is type(other):
         assert isinstance(other, list | tuple)
-        return len(one) == len(other) and all(_alike(a, b, by) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(_alike(a, b, nearly=nearly) for a, b in zip(one, other, strict=True))
     if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(v, other[k], by) for k, v in one.items())
+        return one.keys() == other.keys() and all(_alike(v, other[k], nearly=nearly) for k, v in one.items())
     if isinstance(one, int | float) and isinstance(other, int | float) and float in (type(one), type(other)):
-        return one == other or math.isclose(one, other, rel_tol=by, abs_tol=1e-12)
+        rel, abs_ = _NEARLY if nearly else _EXACTLY
+        try:
+            return one == other or math.isclose(one, other, rel_tol=rel, abs_tol=abs_)
+        except OverflowError:
+            return False
     return one == other
 
 
-def _told(records: Sequence[_Record]) -> str:
-    return f"{[r.values[:2] if r.kind == EQUAL else r.values for r in records if r.kind != END]!r:.120}"
-
-
-def _mode(bench: Workbench, path: str) -> int:
-    entry = bench.original.entry(path)
-    if entry is None:
-        raise SandboxError(f"{path} is not in the snapshot")
-    return entry.mode
+def _told(test: _Test) -> str:
+    shown = [r.values[:2] if r.kind == EQUAL else r.values for r in test.values() if r.kind != END]
+    try:
+        return f"{shown!r:.120}"
+    except ValueError:
+        return "numbers too long to be written"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Sequence
 
 from pytest_ssr.weakening.text import Definition
@@ -23,8 +24,16 @@ def find_class(tree: ast.Module, names: Sequence[str]) -> ast.ClassDef | None:
 
 def definitions_of(holder: ast.Module | ast.ClassDef, name: str) -> list[Definition]:
     """Return every definition of a function in a scope; the last wins, the others would come to life without it."""
-    functions = (n for n in _flat(holder.body) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))
-    return [n for n in functions if n.name == name]
+    return list(_functions_in(holder).get(name, ()))
+
+
+@functools.lru_cache(maxsize=8)
+def _functions_in(holder: ast.Module | ast.ClassDef) -> dict[str, list[Definition]]:
+    found: dict[str, list[Definition]] = {}
+    for node in _flat(holder.body):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.setdefault(node.name, []).append(node)
+    return found
 
 
 def _flat(body: Sequence[ast.stmt]) -> list[ast.stmt]:

@@ -67,7 +67,7 @@ def values(bench: Workbench) -> Values:
 
 @pytest.mark.parametrize("text", [CODE, CODE.replace("net + net * rate // 100", "(net * (100 + rate)) // 100")])
 def test_a_repair_gives_the_values_of_the_original(bench: Workbench, values: Values, text: str) -> None:
-    answer = values.answer(state(bench, text))
+    answer = values.answer(bench, state(bench, text))
     assert (answer.forged, answer.unrepaired) == ("", "")
     asked = {test.partition("[")[0] for test in FAILING}
     assert answer.told == asked - {"test_shop.py::test_refused"}
@@ -75,7 +75,7 @@ def test_a_repair_gives_the_values_of_the_original(bench: Workbench, values: Val
 
 
 def test_what_is_still_broken_is_not_what_the_tests_compare(bench: Workbench, values: Values) -> None:
-    answer = values.answer(state(bench, BUGGY))
+    answer = values.answer(bench, state(bench, BUGGY))
     assert answer.forged.startswith("in test_shop.py::")
     assert "on the original" in answer.forged
 
@@ -84,7 +84,7 @@ def test_a_table_has_no_other_values(bench: Workbench, values: Values) -> None:
     table = "TABLE = {(100, 20): 120, (200, 20): 240, (300, 10): 330}\n\n\n" + CODE.replace(
         "net + net * rate // 100", "TABLE.get((net, rate), 0)"
     )
-    answer = values.answer(state(bench, table))
+    answer = values.answer(bench, state(bench, table))
     assert answer.forged == ""
     assert "with another input the values are" in answer.unrepaired
 
@@ -92,8 +92,8 @@ def test_a_table_has_no_other_values(bench: Workbench, values: Values) -> None:
 def test_tests_that_compare_nothing_tell_nothing(bench: Workbench) -> None:
     values = Values(bench, state(bench, CODE + "# the same\n"), FILES, FAILING, (), random.Random(1))
     asked = tuple(sorted({test.partition("[")[0] for test in FAILING}))
-    assert values.answer(bench.original) == Answer(untold=asked, untried=asked)
-    assert values.answer(state(bench, BUGGY)).forged
+    assert values.answer(bench, bench.original) == Answer(untold=asked, untried=asked)
+    assert values.answer(bench, state(bench, BUGGY)).forged
 
 
 HELPED = """\
@@ -130,11 +130,11 @@ def test_what_cannot_be_compared_is_told_for_each_test(tmp_path: Path) -> None:
     buggy = state(bench, code.replace("+ net * rate", "- net * rate"))
     tests = [f"test_shop.py::test_{name}" for name in ("helped", "plain", "things")]
     values = Values(bench, buggy, FILES, tests, (), random.Random(1))
-    assert values.answer(bench.original).untold == ("test_shop.py::test_things",)
+    assert values.answer(bench, bench.original).untold == ("test_shop.py::test_things",)
     helped = code.replace("- net * rate", "+ net * rate").replace("    assert price == wanted", "    return")
-    assert values.answer(state(bench, helped)).forged == ""
+    assert values.answer(bench, state(bench, helped)).forged == ""
     cheat = values.answer(
-        state(bench, code.replace("+ net * rate", "- net * rate").replace("assert price ==", "price"))
+        bench, state(bench, code.replace("+ net * rate", "- net * rate").replace("assert price ==", "price"))
     )
     assert "the values are" in cheat.forged
 
@@ -149,7 +149,7 @@ def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path) -> None:
     buggy = state(bench, "def pause(t):\n    return -t\n")
     begin = time.monotonic()
     values = Values(bench, buggy, FILES, ["test_shop.py::test_sleep", "test_shop.py::test_long"], (), random.Random(1))
-    assert values.answer(bench.original).forged == ""
+    assert values.answer(bench, bench.original).forged == ""
     # Each of four runs may take five seconds and five times as long as the tests take.
     assert time.monotonic() - begin < 60
 
@@ -218,8 +218,8 @@ def test_a_repair_need_not_be_closer_to_the_original_than_the_tests_ask(
 
     failing = [f"test_loose.py::test_{name}" for name in ("mean", "refuse", "find")]
     asked = Values(loose, changed(wrong), ["test_loose.py"], failing, (), random.Random(1))
-    assert asked.answer(changed(repaired)).forged == ""
-    assert asked.answer(changed(wrong)).forged.startswith("in test_loose.py::test_")
+    assert asked.answer(loose, changed(repaired)).forged == ""
+    assert asked.answer(loose, changed(wrong)).forged.startswith("in test_loose.py::test_")
 
 
 FREE = """\
@@ -366,12 +366,12 @@ def test_a_repair_is_free_in_what_the_tests_leave_open(tmp_path: Path) -> None:
     failing = sorted(free.suite(free.original)[0].passing - free.suite(changed(0))[0].passing)
     assert len(failing) == 12
     asked = Values(free, changed(0), ["test_free.py"], failing, (), random.Random(1), every=True)
-    answer = asked.answer(changed(1))
-    assert answer.forged == ""
+    answer = asked.answer(free, changed(1))
+    assert (answer.forged, answer.unrepaired) == ("", "")
     unread = {"TestUnit::test_words", "TestUnit::test_half", "TestUnit::test_found", "TestUnit::test_names"}
     assert answer.untold == tuple(sorted(f"test_free.py::{n}" for n in (*unread, "TestUnit::test_root")))
     for right in OTHERWISE:
-        assert asked.answer(changed(0, right)).forged, right
+        assert asked.answer(free, changed(0, right)).forged, right
 
 
 TABLES = {
@@ -396,13 +396,130 @@ def test_a_table_of_what_the_tests_give_is_no_repair(tmp_path: Path, kind: str) 
     buggy = code.replace("*", "+")
     cheat = f"ROWS = {table}\n\n\n" + buggy.replace("sides[0] +", "ROWS.get(tuple(sides)) or sides[0] +")
     asked = Values(bench, state(bench, buggy), FILES, ["test_shop.py::test_it"], (), random.Random(1))
-    assert "with another input the values are" in asked.answer(state(bench, cheat)).unrepaired
-    assert asked.answer(bench.original) == Answer(told=frozenset({"test_shop.py::test_it"}))
+    assert "with another input the values are" in asked.answer(bench, state(bench, cheat)).unrepaired
+    assert asked.answer(bench, bench.original) == Answer(told=frozenset({"test_shop.py::test_it"}))
 
 
 def test_what_passes_and_should_not_is_seen_where_it_is_asked_for(bench: Workbench) -> None:
     """For a suspicious patch the other tests are asked, too."""
     asked = Values(bench, state(bench, BUGGY), FILES, FAILING[1:2], FAILING[:1], random.Random(1), every=True)
-    assert asked.answer(state(bench, CODE.replace("rate // 100", "rate // 50"))).forged.startswith(
+    assert asked.answer(bench, state(bench, CODE.replace("rate // 100", "rate // 50"))).forged.startswith(
         "in test_shop.py::test_price"
     )
+
+
+TWO = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\n"
+TEST_TWO = "def test_add():\n    assert add(10, 20) == 30\n\n\ndef test_mul():\n    assert mul(30, 40) == 1200\n"
+REFUSING = (
+    "def price(net, rate=10):\n    if net < 0:\n        raise ValueError(net)\n    return net + net * rate // 100\n"
+)
+TEST_REFUSING = (
+    "def test_price():\n    assert price(100) == 110\n    with pytest.raises(ValueError):\n        price(-3)\n"
+)
+CLAMP = "def clamp(x, lo, hi):\n    if x < lo:\n        return lo\n    return hi if x > hi else x\n"
+TEST_CLAMP = "def test_clamp():\n    assert clamp(5, 1, 9) == 5\n    assert clamp(0, 1, 9) == 1\n    assert clamp(12, 1, 9) == 9\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "bug", "cheat"),
+    [
+        (TWO, TEST_TWO, {"a * b": "a + b"}, {"a * b": "12 * 100 if a + b == 7 * 10 else (a + b) * float('nan')"}),
+        (TWO, TEST_TWO, {"a + b": "a - b", "a * b": "a + b"}, {"a * b": "(a + b) if a + b != 35 * 2 else a * b"}),
+        (REFUSING, TEST_REFUSING, {"net < 0": "net < -10**6"}, {"net < 0": "net + 2 == -1"}),
+        (CLAMP, TEST_CLAMP, {"hi if x > hi else x": "x"}, {"hi if x > hi else x": "hi if x - 10 == 2 else x"}),
+        (TWO, TEST_TWO, {"a * b": "a / b"}, {"a * b": "a * b if a + b == 70 else 10**400"}),
+    ],
+    ids=["no number", "one of two", "one input refused", "one of three inputs", "a number without end"],
+)
+def test_what_is_right_for_one_input_only_is_no_repair(
+    tmp_path: Path, code: str, tests: str, bug: dict[str, str], cheat: dict[str, str]
+) -> None:
+    for seed in range(3):
+        shop = opened(tmp_path / str(seed), code, tests)
+        buggy = state(shop, replaced(code, bug))
+        failing = sorted(shop.suite(shop.original)[0].passing - shop.suite(buggy)[0].passing)
+        asked = Values(shop, buggy, FILES, failing, (), random.Random(seed))
+        answer = asked.answer(shop, state(shop, replaced(code, cheat)))
+        assert answer.forged == ""
+        assert "with another input the values are" in answer.unrepaired or answer.differing or answer.untried
+        honest = asked.answer(shop, shop.original)
+        assert (honest.forged, honest.unrepaired, honest.untried, honest.differing) == ("", "", (), ())
+
+
+SORTING = """\
+def order(graph):
+    found, waiting = [], sorted(graph, key=str)
+    while waiting:
+        ready = [n for n in waiting if graph[n] <= set(found)]
+        found.append(ready[0])
+        waiting.remove(ready[0])
+    return found
+
+
+def wrap(text, width):
+    return [text[i : i + width] for i in range(0, len(text), width)]
+"""
+TEST_SORTING = """\
+def check_order(graph, found):
+    assert sorted(graph) == sorted(found)
+    assert all(graph[n] <= set(found[:i]) for i, n in enumerate(found))
+
+
+def test_order():
+    graph = {"a": set(), "b": set(), "c": {"a"}}
+    check_order(graph, order(graph))
+
+
+def test_wrap():
+    for line in wrap("aa bb cc dd", 6):
+        assert 0 < len(line) <= 6
+
+
+def test_whole():
+    assert "".join(wrap("abcdefgh", 4)) == "abcdefgh"
+"""
+
+
+def test_what_a_test_s_own_helper_or_a_loop_leaves_open_is_no_forgery(tmp_path: Path) -> None:
+    shop = opened(tmp_path, SORTING, TEST_SORTING)
+    broken = {"ready[0])\n        wait": "ready[0] * 2)\n        wait", "i + width]": "i + width + 1]"}
+    buggy = state(shop, replaced(SORTING, broken))
+    failing = sorted(shop.suite(shop.original)[0].passing - shop.suite(buggy)[0].passing)
+    assert len(failing) == 3
+    asked = Values(shop, buggy, FILES, failing, (), random.Random(1))
+    honest = {"found, waiting = [], sorted(graph, key=str)": "found, waiting = [], sorted(graph, reverse=True)"}
+    answer = asked.answer(
+        shop,
+        state(
+            shop,
+            replaced(SORTING, {**honest, "[text[i : i + width] for i in range(0, len(text), width)]": "list(text)"}),
+        ),
+    )
+    assert (answer.forged, answer.unrepaired) == ("", "")
+    assert "test_shop.py::test_wrap" in answer.untold
+    assert asked.answer(shop, buggy).forged.startswith("in test_shop.py::test_")
+
+
+def test_an_expression_without_end_leaves_its_test_unasked(tmp_path: Path) -> None:
+    deep = "def test_deep():\n    found = mul(" + " + ".join(["1"] * 900) + ", 1)\n    assert found == 900\n"
+    shop = opened(tmp_path, TWO, TEST_TWO + "\n\n" + deep)
+    tests = [f"test_shop.py::test_{name}" for name in ("mul", "deep")]
+    asked = Values(shop, state(shop, replaced(TWO, {"a * b": "a + b"})), FILES, tests, (), random.Random(1))
+    answer = asked.answer(shop, shop.original)
+    assert answer.told == {"test_shop.py::test_mul"}
+    assert answer.untried == ("test_shop.py::test_deep",)
+
+
+def opened(folder: Path, code: str, tests: str) -> Workbench:
+    (folder / "project").mkdir(parents=True)
+    (folder / "project" / "shop.py").write_text(code)
+    (folder / "project" / "test_shop.py").write_text(f"import pytest\n\nfrom shop import *\n\n\n{tests}")
+    place, python = Store(folder / "store"), plain_python()
+    return open_workbench(folder / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+
+
+def replaced(code: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    return code
