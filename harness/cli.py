@@ -244,7 +244,7 @@ def _add_solver(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=_environment("tries", "0"),
         metavar="N",
-        help="candidates of one attempt of `search` (default 400)",
+        help="candidates of one attempt of `search` (default 800)",
     )
     parser.add_argument("--seed", type=int, default=_environment("seed", "0"), metavar="N")
     parser.add_argument("--jobs", type=int, default=_environment("jobs", "1"), metavar="N", help="attempts at a time")

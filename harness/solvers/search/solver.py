@@ -48,7 +48,7 @@ class _Spent:
 class SearchSolver:
     """Repairs without a model."""
 
-    tries: int = 400
+    tries: int = 800
     """Candidates of one attempt."""
     wall_s: float = 120.0
     """Seconds that the tests of an attempt's candidates may take, each run counted as `Tried.seconds` says."""
