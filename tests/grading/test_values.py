@@ -10,6 +10,7 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution import workbench
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.values import Answer, Values
 from pytest_ssr.opening import open_workbench
@@ -139,7 +140,7 @@ def test_what_cannot_be_compared_is_told_for_each_test(tmp_path: Path) -> None:
     assert "the values are" in cheat.forged
 
 
-def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path) -> None:
+def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "shop.py").write_text("def pause(t):\n    import time\n\n    time.sleep(t)\n    return t\n")
     tests = "import time\n\nfrom shop import pause\n\n\ndef test_sleep():\n    time.sleep(0.01)\n"
@@ -147,10 +148,11 @@ def test_a_test_that_waits_is_not_made_to_wait_longer(tmp_path: Path) -> None:
     (tmp_path / "project" / "test_shop.py").write_text(tests)
     bench = open_workbench(tmp_path / "project", Store(tmp_path / "store"), settings=RuleSettings(), sandbox="process")
     buggy = state(bench, "def pause(t):\n    return -t\n")
+    monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
     begin = time.monotonic()
     values = Values(bench, buggy, FILES, ["test_shop.py::test_sleep", "test_shop.py::test_long"], (), random.Random(1))
     assert values.answer(bench, bench.original).forged == ""
-    # Each of four runs may take five seconds and five times as long as the tests take.
+    # Each of four runs may take two seconds and five times as long as the tests take.
     assert time.monotonic() - begin < 60
 
 
