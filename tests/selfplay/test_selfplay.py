@@ -121,7 +121,13 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     def solving() -> Rollout:
         return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
 
+    def interrupted(*_: object, **__: object) -> Grade:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
+        patch.setattr("harness.solving.grade_patch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            solving()
         patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
         assert solving().resolved is None
     assert solving().resolved is True
