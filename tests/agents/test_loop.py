@@ -233,6 +233,13 @@ def test_a_malformed_call_is_answered(desk: Desk, arguments: str, why: str) -> N
     assert done.exit_reason is ExitReason.SUBMITTED
 
 
+def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
+    bad = Message(ASSISTANT, "", (ToolCall.parse("c", "editor", r'{"command": "view", "path": "a\udc80"}'),))
+    done = run(agent(bad, SUBMIT), desk)
+    assert done.messages[3].content == r"a\udc80 is no file"
+    assert done.exit_reason is ExitReason.SUBMITTED
+
+
 class Broken:
     """A tool whose sandbox breaks."""
 
