@@ -17,6 +17,7 @@ from random import Random
 
 from harness.rewards import ALPHA, expected_injector_reward
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
+from pytest_ssr.injectors.turns import in_turn
 
 _AHEAD = 400
 _GRID = 200
@@ -83,9 +84,12 @@ class Mixture:
         self.name = f"mixture of {','.join(i.name for i in injectors)} {table.key()}"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield candidates, the arm of the highest draw first; those looked at ahead are kept by operator."""
+        """Yield candidates, the arm of the highest draw first; those looked at ahead are kept by operator.
+
+        Raises ProjectError where not one of the injectors can make any.
+        """
         chance = Random(f"mixture:{seed}:{self._table.key()}")
-        source = _in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
+        source = in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
         waiting: dict[str, deque[Candidate]] = {}
         held = 0
         while True:
@@ -111,14 +115,3 @@ class Mixture:
             if by_operator + by_file / 2 > value:
                 best, value = operator, by_operator + by_file / 2
         return waiting[best].popleft()
-
-
-def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
-    live = list(sources)
-    while live:
-        for source in list(live):
-            candidate = next(source, None)
-            if candidate is None:
-                live.remove(source)
-            else:
-                yield candidate

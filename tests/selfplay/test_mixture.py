@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+import pytest
+
 from harness.mixture import Mixture, Table
+from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 
 OPERATORS = {"easy": 0.95, "hard": 0.02, "right": 0.25, "invalid": 0.25}
@@ -70,3 +73,20 @@ def test_the_same_past_draws_the_same() -> None:
 def test_all_candidates_are_drawn_once() -> None:
     source = Mixture([Source()], Table(attempts=8)).candidates(None, seed=0)  # type: ignore[arg-type]
     assert Counter(c.operator for c in source) == dict.fromkeys(OPERATORS, 400)
+
+
+class Refusing:
+    """Can make nothing of this project."""
+
+    name = "refusing"
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        raise ProjectError("there is no git history")
+        yield
+
+
+def test_an_injector_that_can_make_nothing_is_left_out() -> None:
+    mixture = Mixture([Refusing(), Source()], Table(attempts=8))
+    assert len(list(mixture.candidates(None, seed=0))) == 400 * len(OPERATORS)  # type: ignore[arg-type]
+    with pytest.raises(ProjectError, match="there is no git history"):
+        list(Mixture([Refusing()], Table(attempts=8)).candidates(None, seed=0))  # type: ignore[arg-type]
