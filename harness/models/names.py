@@ -57,10 +57,8 @@ def open_model(
             f"there is no model {name!r}; name one as PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), "
             "vllm:PATH, vllm:URL or scripted:FILE"
         )
-    model = Retrying(model)
-    if cache is not None:
-        model = Caching(model, cache)
-    return Spending(model, budget or Budget())
+    model = Spending(Retrying(model), budget or Budget())
+    return Caching(model, cache) if cache is not None else model
 
 
 def _require(package: str, extra: str) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,8 +16,11 @@ from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, T
 from harness.models.caching import Caching
 from harness.models.http import HttpModel
 from harness.models.loopback import is_loopback
+from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.spent import Spent
+from harness.trajectory import ModelCall, Trajectory
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 from pytest_ssr.store import Store
 
@@ -298,6 +302,25 @@ def test_the_same_question_is_asked_once(tmp_path: object) -> None:
         model.close()
     assert said == ["one", "one", "two", "one", "two"]
     assert len(served.asked) == 2
+
+
+def test_a_reply_that_is_kept_is_paid_for_once(tmp_path: Path) -> None:
+    budget, sampling = Budget(calls=1), Sampling(seed=1)
+    with serving(message("one")) as served:
+        name = f"vllm:{served.url}"
+        model = open_model(name, budget=budget, cache=Store(tmp_path / "store"))
+        replies = [model.session("r").reply(ASKED, tools=TOOLS, sampling=sampling) for _ in range(3)]
+        model.close()
+    assert [r.cached for r in replies] == [False, True, True]
+    used = replies[0].usage
+    assert (budget.made, budget.spent, budget.unpriced) == (1, used, 1)
+    calls = [ModelCall.of(i, (0, 1), 2, reply) for i, reply in enumerate(replies)]
+    done = Trajectory("r", "t", "solver", 0, name, calls=calls)
+    assert Spent.of(done) == Spent(used.prompt_tokens + used.completion_tokens, 0.0, 1)
+    meter = Budget()
+    for reply in replies[1:]:
+        meter.take(reply)
+    assert meter.made == 0, "nor does a judge pay for them"
 
 
 def test_a_budget_is_kept_to() -> None:
