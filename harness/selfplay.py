@@ -123,7 +123,8 @@ class SelfPlay:
         return key_of(
             code_hash(),
             [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._benches],
-            self._model.key if self._model is not None else [i.name for i in self._injectors],
+            [i.name for i in self._injectors],
+            self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._benches]),
             getattr(self.solver, "key", self.solver.name),
             self._judge and (self._judge.key, self._judge.coefficient),
             settings.rule.key(),

@@ -79,6 +79,8 @@ class ModelInjector:
     observe_as: str = "tool"
     bundles: Sequence[ToolBundle] = ()
     """Tools besides `bash`, `editor` and `submit`."""
+    context_tokens: int = 0
+    """What its model's window was set to, which decides what is sent; 0: as its server says."""
 
     def __post_init__(self) -> None:
         """Refuse a strategy that there is not; raises SettingsError."""
@@ -94,10 +96,14 @@ class ModelInjector:
 
     @property
     def key(self) -> str:
-        """Everything that an attempt depends on."""
-        bundles = [hash_of(b.folder) for b in self.bundles]
-        model = identity_of(self.model)
-        return key_of(model, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, bundles)
+        """Everything that an attempt depends on besides the project."""
+        model, bundles = identity_of(self.model), [hash_of(b.folder) for b in self.bundles]
+        working = (self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, self.context_tokens)
+        return key_of(model, *working, bundles)
+
+    def history(self, snapshot: Snapshot) -> str:
+        """Return the commit that a project's history ends with; empty where no attempt looks at it."""
+        return head_of(snapshot.origin) if "history" in self.strategy else ""
 
     def inject(self, bench: Workbench, *, seed: int, journal: Journal) -> Injected:
         """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error.
@@ -126,7 +132,7 @@ class ModelInjector:
         Raises ProjectError where nothing is left.
         """
         wanted = self.strategy.split("+")
-        if "history" not in wanted or has_history(snapshot.origin):
+        if "history" not in wanted or head_of(snapshot.origin):
             return wanted
         wanted.remove("history")
         if not wanted:
@@ -225,15 +231,15 @@ def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
     return folder
 
 
-def has_history(project: Path) -> bool:
-    """Tell whether a project is a git repository of its own with a commit in it."""
+def head_of(project: Path) -> str:
+    """Return the last commit of a project that is a git repository of its own; empty where there is none."""
     command = [*_GIT, "-C", str(project), "rev-parse", "--verify", "-q", "HEAD"]
     if not (project / ".git").exists():
-        return False
+        return ""
     try:
-        return subprocess.run(command, env=_environment(), capture_output=True, check=False).returncode == 0
+        return subprocess.run(command, env=_environment(), capture_output=True, check=False).stdout.decode().strip()
     except OSError:
-        return False
+        return ""
 
 
 def _environment() -> dict[str, str]:

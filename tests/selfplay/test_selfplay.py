@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -182,6 +184,10 @@ def test_results_are_kept_by_what_a_model_is_and_not_by_its_name(tmp_path: Path)
     one, other = (ScriptedModel("scripted:x", [Message(ASSISTANT, text)]) for text in "ab")
     assert ModelSolver(one).key != ModelSolver(other).key
     assert ModelInjector(one).key != ModelInjector(other).key
+    roles = Roles(context_tokens=9000, _models={"scripted:x": one})
+    smaller = roles.solver("scripted:x"), roles.injector("scripted:x", strategy="removal+history", rejections=2)
+    assert getattr(smaller[0], "key", "") != ModelSolver(one).key, "a smaller window sends other prompts"
+    assert smaller[1].key != ModelInjector(one).key
     with serving() as served:
         model = HttpModel("vllm:x", served.url)
         assert identity_of(model) == "vllm:x tiny"
@@ -193,6 +199,24 @@ def test_results_are_kept_by_what_a_model_is_and_not_by_its_name(tmp_path: Path)
     weights.write_bytes(b"".join([bytes(10 << 20), b"\1" * (10 << 20)]))
     assert hash_of(weights.parent) != before
     assert hash_of(tmp_path / "nowhere") == ""
+
+
+def test_a_new_commit_is_another_history(proven: Proven, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    bench = proven.bench.scoped()
+    bench.snapshot = replace(bench.snapshot, origin=copy)
+    model = ScriptedModel("scripted:x", [])
+
+    def keys() -> list[str]:
+        return [ModelCampaign(bench, proven.store, ModelInjector(model, s), seed=0).key for s in ("history", "direct")]
+
+    before = keys()
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "second"], cwd=copy, check=True)
+    after = keys()
+    assert before[0] != after[0]
+    assert before[1] == after[1], "who does not look at it is not concerned"
 
 
 def test_every_model_is_closed_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from proven import FILE, Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.injectors.campaign import ModelCampaign
-from harness.injectors.model import ModelInjector, has_history
+from harness.injectors.model import ModelInjector, head_of
 from harness.messages import Sampling
 from harness.models.http import HttpModel
 from harness.models.names import open_model
@@ -322,7 +322,7 @@ def test_a_project_without_history_is_told_so_before_anything_is_asked(proven: P
     empty = tmp_path / "empty"
     empty.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=empty, check=True)
-    assert (has_history(empty), has_history(plain.project), has_history(proven.project)) == (False, False, True)
+    assert [bool(head_of(p)) for p in (empty, plain.project, proven.project)] == [False, False, True]
 
 
 def test_the_mixture_is_removal_where_there_is_no_history(proven: Proven, tmp_path: Path) -> None:

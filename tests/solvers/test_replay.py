@@ -194,6 +194,15 @@ def test_it_does_not_read_what_it_writes(tmp_path: Path) -> None:
     assert solved(ReplaySolver(tmp_path), tmp_path / "x.jsonl")[0].exit_reason is ExitReason.SUBMITTED
 
 
+def test_its_results_are_kept_by_what_the_recordings_hold(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("the end"))
+    before = ReplaySolver(tmp_path).key
+    solved(ReplaySolver(tmp_path), tmp_path / "0-first-in-order" / "trajectory.jsonl")
+    assert ReplaySolver(tmp_path).key == before, "its own recording changes nothing"
+    path.write_text(path.read_text().replace('"latency_s": 0.0', '"latency_s": 1.0'))
+    assert ReplaySolver(tmp_path).key != before
+
+
 def test_it_takes_the_one_that_is_meant(tmp_path: Path) -> None:
     play(tmp_path, look("a"), look("the end"), model="openai/a")
     play(tmp_path, look("b"), look("the end"), model="openai/b")
