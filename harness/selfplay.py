@@ -113,7 +113,7 @@ class SelfPlay:
             )
             for project in projects
         ]
-        self._tables = [Table(settings.attempts, settings.alpha) for _ in projects]
+        self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
         self._seen: set[tuple[int, str]] = set()
         self.key = self._named()
 

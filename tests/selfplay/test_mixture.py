@@ -31,9 +31,9 @@ def drawn(table: Table, count: int, seed: int = 0) -> list[str]:
     return [next(source).operator for _ in range(count)]
 
 
-def told(rounds: int, seed: int) -> tuple[Table, list[float]]:
+def told(rounds: int, seed: int, reward: str = "solve-rate") -> tuple[Table, list[float]]:
     """Play rounds against a solver that solves each operator's bugs with the same chance; returns the solve rates."""
-    chance, table, rates = Random(seed), Table(attempts=8), []
+    chance, table, rates = Random(seed), Table(8, reward=reward), []
     for number in range(rounds):
         solved = graded = 0
         for operator in drawn(table, 10, seed=number):
@@ -53,6 +53,14 @@ def test_difficulty_moves_to_where_the_reward_is_highest() -> None:
         counts = Counter(drawn(table, 40, seed=99))
         assert counts["right"] > 20, counts
     assert 0.15 < sum(last) / len(last) < 0.4, last
+
+
+def test_where_validity_is_rewarded_difficulty_is_nothing() -> None:
+    for seed in range(4):
+        counts = Counter(drawn(told(6, seed, "validity")[0], 200, seed=99))
+        assert counts["invalid"] < 20, counts
+        assert min(counts[valid] for valid in ("easy", "hard", "right")) > 30, counts
+    assert Table(8).key() != Table(8, reward="validity").key()
 
 
 def test_without_a_past_all_are_drawn() -> None:
