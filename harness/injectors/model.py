@@ -47,7 +47,7 @@ class Injected:
     """What came of one attempt at a bug."""
 
     artifact: BugArtifact | None
-    """The last one that was handed in and could be read."""
+    """The last one that was handed in; None where it cannot be read."""
     verdict: Verdict | None
     """About it."""
     strategy: str
@@ -173,8 +173,9 @@ class _Session:
 
     def take(self, desk: Desk) -> Observation:
         """Read the five files and judge them."""
+        self.artifact = self.verdict = None
         try:
-            self.artifact, self.verdict = self._read(desk), None
+            self.artifact = self._read(desk)
             self.verdict = Validation(self.artifact, self._bench.scoped()).verdict()
             rejection = self.verdict.rejection
             self._why = self.verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")

@@ -281,6 +281,13 @@ def test_a_rejected_bug_is_told_why_and_may_be_mended(proven: Proven, tmp_path: 
     assert found.reason.startswith("bug-scope")
     assert found.trajectory.result["rejected"].startswith("bug-scope")
 
+    def emptied(folder: str) -> list[dict[str, Any]]:
+        return [*script(folder)[1:3], message("", bash(f"rm -r {folder}")), message("", SUBMIT)]
+
+    found, _ = inject(proven, emptied, tmp_path, rejections=1)
+    assert (found.artifact, found.verdict) == (None, None), "nothing is told of the one before"
+    assert "test_script.sh" in found.reason
+
 
 def test_nothing_handed_in_is_no_bug(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio counted what was not valid as valid (section 2.6, 9)."""
