@@ -20,17 +20,15 @@ from harness.rewards import interval
 from harness.roles import Roles, read_bundles, writes
 from harness.selfplay import EPISODES, PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solver
-from harness.solving import ROLLOUTS, Solving, rates
+from harness.solving import ROLLOUTS, Solving, proven, rates
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, read_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.errors import ArtifactError, SettingsError
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import load_injectors, open_workbench
 from pytest_ssr.report import shown
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store, resolve_artifact
-from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
 _WORDS = {True: "resolved", False: "unresolved", None: "no grade"}
@@ -62,7 +60,7 @@ def solve(arguments: argparse.Namespace) -> int:
             # Whoever wrote an artifact that lies elsewhere may have been a model.
             model_written=writes(arguments.solver) or not _is_ours(artifact, directory, store),
         )
-        verdict = _proven(artifact, bench, store, terminal)
+        verdict = proven(artifact, bench, store, begin=lambda: terminal.status("proving the artifact first"))
         terminal.status(f"{solver.name}: measuring the task's tests")
         rollouts = Solving(
             bench.scoped(),
@@ -85,20 +83,6 @@ def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
         isinstance(injector, dict) and injector.get("model") is None and injector.get("strategy") != "higher-order"
     )
     return without_model and store.verdict(directory.name) is not None and directory.parent.parent == store.root
-
-
-def _proven(artifact: BugArtifact, bench: Workbench, store: Store, terminal: Terminal) -> Verdict:
-    """Return our own verdict on an artifact, made now unless it is there; raises ArtifactError when it is not valid."""
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
-    if verdict is None or not verdict.valid:
-        terminal.status("proving the artifact first")
-        verdict = Validation(artifact, bench.scoped()).verdict()
-        if not verdict.valid:
-            failed = verdict.rejection
-            why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
-            raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
-        store.put_verdict(verdict)
-    return verdict
 
 
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:

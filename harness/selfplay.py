@@ -20,7 +20,7 @@ from harness.injectors.model import ModelInjector
 from harness.mixture import Mixture, Table
 from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
-from harness.solving import PATCH, ROLLOUTS, Solving, rates
+from harness.solving import PATCH, ROLLOUTS, Solving, proven, rates
 from harness.spent import Spent
 from harness.trying import tried
 from harness.version import code_hash
@@ -244,12 +244,11 @@ class SelfPlay:
     def _solved(self, number: int, campaign: Campaign | ModelCampaign, attempt: Attempt, which: str) -> Episode:
         """Let the solver at a bug, several attempts at a time."""
         settings, draft = self.settings, self._episode(number, campaign, attempt)
-        verdict = self.store.verdict(attempt.artifact_id)
-        assert verdict is not None
+        artifact, bench = self.store.artifact(attempt.artifact_id), campaign.bench.scoped()
         solving = Solving(
-            campaign.bench.scoped(),
-            self.store.artifact(attempt.artifact_id),
-            verdict,
+            bench,
+            artifact,
+            proven(artifact, bench, self.store),
             self.solver,
             self.store,
             seed=settings.seed,

@@ -26,6 +26,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.folders import discard, new_folder
 from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
+from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
 ROLLOUTS = "rollouts"
@@ -258,6 +259,25 @@ class Solving:
                 return grade
             self._grades[name] = grade
         return self._grades[name]
+
+
+def proven(
+    artifact: BugArtifact, bench: Workbench, store: Store, *, begin: Callable[[], None] = lambda: None
+) -> Verdict:
+    """Return our own verdict on an artifact, made now unless the store holds it.
+
+    begin: is called before it is made. Raises ArtifactError when the artifact is not valid.
+    """
+    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
+    if verdict is None or not verdict.valid:
+        begin()
+        verdict = Validation(artifact, bench.scoped()).verdict()
+        if not verdict.valid:
+            failed = verdict.rejection
+            why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
+            raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
+        store.put_verdict(verdict)
+    return verdict
 
 
 def rates(rollouts: Sequence[Rollout]) -> tuple[int, int]:

@@ -27,6 +27,7 @@ _VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p"
 _REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
 _ECHOES = ("input", "ctx", "body")
 _TOKENIZE_TRIES = 3
+_CONTEXT = 32_768
 
 
 class UnknownPathError(ModelError):
@@ -89,13 +90,15 @@ class HttpModel:
 
     def _look(self) -> None:
         """Ask the server what it serves, and how much that takes."""
-        served = self._get("/models").get("data") or []
-        found = next((m for m in served if not self._model or m.get("id") == self._model), None)
+        told = self._get("/models").get("data")
+        served = [m for m in told if isinstance(m, dict) and m.get("id")] if isinstance(told, list) else []
+        found = next((m for m in served if not self._model or m["id"] == self._model), None)
         if found is None:
-            there = ", ".join(str(m.get("id")) for m in served) or "none"
+            there = ", ".join(str(m["id"]) for m in served) or "none"
             raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {there}")
         self._model = str(found["id"])
-        self.context_tokens = self.context_tokens or int(found.get("max_model_len") or 32_768)
+        length = found.get("max_model_len")
+        self.context_tokens = self.context_tokens or (length if isinstance(length, int) and length else _CONTEXT)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""

@@ -142,17 +142,20 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
             journal.step(step)
         return journal.end(recorded.exit_reason, recorded.detail, dict(recorded.result))
     recording = Recording(recorded, journal.trajectory)
-    told: dict[str, Any] = dict(recorded.provenance.get("limits", {}))
-    agent = Agent(
-        recording,
-        recording.tools(),
-        RolloutLimits(**{**told, "wall_s": 1e9}),
-        Sampling(**{**recorded.sampling, "seed": None}),
-        str(recorded.provenance.get("observe_as", "tool")),
-        recording,
-        leave=lambda _: dict(recorded.result),
-    )
-    system, task = recorded.messages[0].content, recorded.messages[1].content
+    try:
+        told: dict[str, Any] = dict(recorded.provenance.get("limits", {}))
+        agent = Agent(
+            recording,
+            recording.tools(),
+            RolloutLimits(**{**told, "wall_s": 1e9}),
+            Sampling(**{**recorded.sampling, "seed": None}),
+            str(recorded.provenance.get("observe_as", "tool")),
+            recording,
+            leave=lambda _: dict(recorded.result),
+        )
+        system, task = recorded.messages[0].content, recorded.messages[1].content
+    except (TypeError, ValueError, LookupError, SettingsError) as error:
+        raise ModelError(f"it was not recorded as rollouts are today: {type(error).__name__}: {error}") from None
     done = agent.run(system, task, Desk(FakeSandbox(FakeSandboxProvider(), "/", {}), Limits()), journal)
     if done.exit_reason is not recorded.exit_reason:
         raise ModelError(f"it ends by {done.exit_reason} and not by {recorded.exit_reason}: {done.detail}")

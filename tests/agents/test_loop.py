@@ -16,7 +16,7 @@ from harness.agents.loop import Agent
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.bundles import BundledTool
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation
+from harness.agents.tools.protocol import Observation, problem
 from harness.agents.tools.submit import Submit
 from harness.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
 from harness.models.scripted import ScriptedModel
@@ -238,6 +238,12 @@ def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
     done = run(agent(bad, SUBMIT), desk)
     assert done.messages[3].content == r"a\udc80 is no file"
     assert done.exit_reason is ExitReason.SUBMITTED
+
+
+def test_a_choice_among_numbers_is_told() -> None:
+    schema = {"type": "object", "properties": {"level": {"type": "integer", "enum": [1, 2]}}}
+    tool = BundledTool("zoom", "", schema, "zoom <level>", "bundle")
+    assert problem(tool, {"level": 3}) == "the argument 'level' must be one of 1, 2"
 
 
 class Broken:

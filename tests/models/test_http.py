@@ -342,3 +342,10 @@ def test_what_is_no_server_is_said() -> None:
         HttpModel("vllm:x", "http://127.0.0.1:9/v1")
     with serving() as served, pytest.raises(ModelError, match="does not serve huge; it serves tiny"):
         HttpModel("vllm:x", served.url, "huge", context_tokens=0)
+    for models in (["tiny", 3], {"id": "tiny"}, 7, [{"object": "model"}]):
+        with serving(models=models) as served, pytest.raises(ModelError, match="any model; it serves none"):
+            HttpModel("vllm:x", served.url)
+    with serving(models=["?", {"id": "tiny", "max_model_len": "long"}]) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert (model.identity, model.context_tokens) == ("tiny", 32_768)
+        model.close()

@@ -66,6 +66,14 @@ def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Pat
     assert len(solver.asked) == len(asked) + 2
 
 
+def test_a_verdict_that_is_gone_is_made_again(project: Path, bugs: Store) -> None:
+    (first,) = selfplay(project, bugs, Told()).play()
+    (bugs.root / "verdicts" / f"{first.artifact_id}.json").unlink()
+    (again,) = selfplay(project, bugs, Told(), attempts=3).play()
+    assert (again.artifact_id, len(again.rollouts)) == (first.artifact_id, 3)
+    assert bugs.verdict(first.artifact_id) is not None
+
+
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
     solver = Told(lambda _: ExitReason.MODEL, "gone")
     with pytest.raises(ModelError, match=r"no attempt at .* has a grade: no grade: model: as told"):
