@@ -34,6 +34,7 @@ from pytest_ssr.verdict import Verdict
 _WORDS = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
 _OWN_SERVERS = ("vllm:", "scripted:")
+_OF_AN_INJECTOR = ("strategy", "rejections")
 _POSITIVE = (
     *("steps", "rollout_limit", "command_limit", "rollout_tokens", "rollout_usd", "format_errors", "repeats"),
     *("output_chars", "max_tokens", "budget_usd", "budget_tokens", "budget_calls", "judge_votes"),
@@ -134,11 +135,8 @@ def play(arguments: argparse.Namespace) -> int:
     with _roles(arguments) as roles:
         by_model = is_model(arguments.injector)
         injectors = [] if by_model else load_injectors(arguments.injector)
-        model = (
-            roles.injector(arguments.injector, strategy=arguments.strategy, rejections=arguments.rejections)
-            if by_model
-            else None
-        )
+        given = {name: getattr(arguments, name) for name in _OF_AN_INJECTOR if getattr(arguments, name) is not None}
+        model = roles.injector(arguments.injector, **given) if by_model else None
         solver, judge = _solver(arguments, roles), _judge(arguments, roles)
         store = Store(arguments.store or (projects[0] if len(projects) == 1 else Path()) / ".ssr")
         terminal = Terminal(quiet=arguments.json)
@@ -240,9 +238,7 @@ def _require_counts(arguments: argparse.Namespace, *names: str) -> None:
 def _roles(arguments: argparse.Namespace) -> Roles:
     """Return what opens the models; raises SettingsError for options that make no sense or would do nothing."""
     _require_sense(arguments)
-    names = [n for n in (arguments.solver, getattr(arguments, "injector", ""), arguments.judge) if n and is_model(n)]
-    if arguments.url and not any(not n.startswith(_OWN_SERVERS) for n in names):
-        raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
+    _require_effect(arguments)
     limits = {
         "steps": arguments.steps,
         "wall_s": arguments.rollout_limit,
@@ -262,6 +258,21 @@ def _roles(arguments: argparse.Namespace) -> Roles:
         context_tokens=arguments.context,
         bundles=read_bundles(arguments.bundles),
     )
+
+
+def _require_effect(arguments: argparse.Namespace) -> None:
+    """Raise SettingsError, naming the option, for one that nobody here looks at."""
+    injector = getattr(arguments, "injector", "")
+    names = [n for n in (arguments.solver, injector, arguments.judge) if n and is_model(n)]
+    if arguments.url and all(n.startswith(_OWN_SERVERS) for n in names):
+        raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
+    if arguments.context and all(n.startswith("scripted:") for n in names):
+        raise SettingsError("--context is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL")
+    if injector and is_model(injector) and arguments.fixed_mixture:
+        raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
+    for name in _OF_AN_INJECTOR:
+        if injector and not is_model(injector) and getattr(arguments, name) is not None:
+            raise SettingsError(f"--{name} is for a model that injects, not for {injector}")
 
 
 def _require_sense(arguments: argparse.Namespace) -> None:

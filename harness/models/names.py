@@ -47,7 +47,8 @@ def open_model(
             kind = importlib.import_module("harness.models.http").HttpModel
             model = kind(name, rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
         else:
-            model = importlib.import_module("harness.models.vllm").VllmModel(rest)
+            kind = importlib.import_module("harness.models.vllm").VllmModel
+            model = kind(rest, context_tokens=context_tokens)
     elif "/" in name:
         _require("litellm", "litellm")
         kind = importlib.import_module("harness.models.litellm").LitellmModel
