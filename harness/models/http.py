@@ -19,6 +19,7 @@ from harness.messages import REASONING, Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
+from harness.models.userinfo import parted
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
@@ -62,6 +63,7 @@ class HttpModel:
         key_variable: the environment's variable that holds the key. token_ids: ask for tokens and log-probabilities.
         Raises SettingsError for what is no URL.
         """
+        url, auth = parted(url)
         if not url.startswith(("http://", "https://")):
             raise SettingsError(f"{url} is no URL of a model server; it begins with http:// or https://")
         self.name, self._url, self._model = name, url.rstrip("/"), model
@@ -69,7 +71,7 @@ class HttpModel:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._secret = key
         # A server on this machine is no proxy's business.
-        self._client = httpx.Client(timeout=timeout_s, headers=headers, trust_env=not is_loopback(url))
+        self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
         self._further = _VLLM_FIELDS if token_ids else {}
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()

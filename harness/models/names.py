@@ -10,6 +10,7 @@ from harness.models.caching import Caching
 from harness.models.protocol import Model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.models.userinfo import masked
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.store import Store
 
@@ -45,7 +46,7 @@ def open_model(
         _require("httpx", "vllm")
         if rest.startswith(("http://", "https://")):
             kind = importlib.import_module("harness.models.http").HttpModel
-            model = kind(name, rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
+            model = kind(masked(name), rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
         else:
             kind = importlib.import_module("harness.models.vllm").VllmModel
             model = kind(rest, context_tokens=context_tokens)

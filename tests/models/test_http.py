@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -333,6 +334,19 @@ def test_a_budget_is_kept_to() -> None:
         model.close()
     assert budget.spent.prompt_tokens > 0
     assert budget.unpriced == 1
+
+
+def test_a_password_is_for_the_server_alone() -> None:
+    with serving(message("one"), error(500, "no")) as served:
+        model = open_model("vllm:" + served.url.replace("http://", "http://me:s%40cret@"))
+        assert model.name == f"vllm:{served.url}"
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "one"
+        assert served.keys[-1] == "Basic " + base64.b64encode(b"me:s@cret").decode()
+        model.close()
+        with pytest.raises(ModelError) as raised:
+            HttpModel("vllm:x", "http://me:secret@127.0.0.1:9/v1")
+    assert "127.0.0.1:9" in str(raised.value)
+    assert "secret" not in str(raised.value)
 
 
 def test_what_is_no_server_is_said() -> None:
