@@ -153,7 +153,7 @@ def play(arguments: argparse.Namespace) -> int:
         )
         episodes = run.play()
     _tell_played(arguments, terminal, settings, run, episodes)
-    reached = {e.round for e in episodes if e.valid}
+    reached = {e.round for e in episodes if e.valid and e.counts}
     return DONE if len(reached) == settings.rounds else NO
 
 
@@ -218,7 +218,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
             )
 
     def episode(done: Episode) -> None:
-        if not done.valid:
+        if not done.valid or done.repeated:
             return
         solved, graded = rates(done.rollouts)
         reward = done.reward(alpha=settings.alpha, kind=settings.reward)

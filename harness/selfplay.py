@@ -166,7 +166,7 @@ class SelfPlay:
 
     def _learn(self, place: int, episodes: Sequence[Episode]) -> None:
         for episode in episodes:
-            if episode.order > 1:
+            if episode.order > 1 or not episode.counts:
                 continue
             solved, graded = rates(episode.rollouts)
             # An operator that pays in one project is likely to pay in another; a file's name says nothing there.
@@ -208,7 +208,11 @@ class SelfPlay:
     def _episodes(
         self, number: int, place: int, campaign: Campaign | ModelCampaign, count: int, most: int
     ) -> Iterator[Episode]:
-        """Make so many bugs and let the solver at each; what no test noticed is no episode."""
+        """Make so many bugs and let the solver at each; what no test noticed is no episode.
+
+        What a model makes again is one, for it was paid for; no solver is let at it.
+        """
+        by_model = isinstance(campaign, ModelCampaign)
         project = campaign.snapshot.project_name
 
         def tell(attempt: Attempt) -> None:
@@ -222,12 +226,13 @@ class SelfPlay:
             most=most,
             tell=tell,
             progress=lambda done: self._watch.status(_progress(number, project, done, count)),
-            only=lambda done: self._fresh(place, done),
+            only=list if by_model else lambda done: self._fresh(place, done),
         )
-        valid = [a for a in attempts if a.status is AttemptStatus.VALID]
+        fresh = {a.index for a in self._fresh(place, attempts)}
+        valid = [a for a in attempts if a.status is AttemptStatus.VALID and a.index in fresh]
         for attempt in attempts:
-            if attempt.status is AttemptStatus.REJECTED:
-                yield self._episode(number, campaign, attempt)
+            if attempt.status is AttemptStatus.REJECTED or attempt.index not in fresh:
+                yield self._episode(number, campaign, attempt, repeated=attempt.index not in fresh)
         for nth, attempt in enumerate(valid, 1):
             yield self._solved(number, campaign, attempt, f"bug {nth} of {len(valid)}")
 
@@ -278,6 +283,7 @@ class SelfPlay:
         rollouts: Sequence[Rollout] = (),
         *,
         refused: str = "",
+        repeated: bool = False,
     ) -> Episode:
         valid = attempt.status is AttemptStatus.VALID
         info = self.store.artifact(attempt.artifact_id).info if valid else {}
@@ -298,6 +304,7 @@ class SelfPlay:
             valid=valid,
             reason=": ".join(filter(None, (attempt.check, attempt.reason))),
             refused=refused,
+            repeated=repeated,
             change=_hash(attempt.diff),
             seconds=attempt.seconds,
             rollouts=tuple(rollouts),

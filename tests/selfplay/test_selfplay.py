@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from model_server import serving
-from play_parts import Told, selfplay
+from play_parts import Told, Writing, selfplay
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
@@ -52,6 +52,26 @@ def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> N
     episodes = selfplay(project, bugs, Told(), watch, rounds=2).play()
     assert told == ["0 op-add", "1 op-clamp"]
     assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
+
+
+def test_what_a_model_makes_again_is_paid_for_and_counts_as_a_bug_once(project: Path, proven: Proven) -> None:
+    solver = Told()
+    play = selfplay(project, proven.store, solver, model=Writing(proven.artifact), count=2, attempts=1)
+    episodes = play.play()
+    assert [(e.valid, e.repeated, len(e.rollouts), e.tokens) for e in episodes] == [
+        (True, True, 0, 220),
+        (True, False, 1, 220),
+    ]
+    assert episodes[0].reward(kind="validity") is None
+    (total,) = tables(episodes, alpha=0.8, kind="solve-rate")["all"]
+    assert (total["tried"], total["valid"], total["tokens"]) == (1, 1, 440 + 15)
+    bad = replace(proven.artifact, bug=proven.artifact.weaken)
+    episodes = selfplay(project, proven.store, solver, model=Writing(bad), count=2).play()
+    assert [(e.valid, e.repeated, e.reward(), e.tokens) for e in episodes] == [
+        (False, False, -1.0, 220),
+        (False, True, -1.0, 220),
+    ]
+    assert len(solver.asked) == 1
 
 
 def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Path, bugs: Store) -> None:
