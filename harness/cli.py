@@ -350,13 +350,13 @@ def _add_play(commands_of: Any) -> None:
     parser.add_argument(
         "--strategy",
         choices=STRATEGIES,
-        default=_environment("strategy", STRATEGIES[-1]),
+        default=_environment("strategy"),
         help=f"of a model that injects (default {STRATEGIES[-1]}: one of both by the seed)",
     )
     parser.add_argument(
         "--rejections",
         type=int,
-        default=_environment("rejections", "2"),
+        default=_environment("rejections"),
         metavar="N",
         help="times that a model may mend a rejected bug (default 2)",
     )

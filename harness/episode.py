@@ -80,6 +80,8 @@ class Episode:
     """Why it is not valid."""
     refused: str = ""
     """Why no solver was let at it though it is valid."""
+    repeated: bool = False
+    """A model has made a change again that was made before: what it used counts, and a bug counts no second time."""
     change: str = ""
     """A hash of the bug's diff; empty where there is none."""
     tokens: int = 0
@@ -91,13 +93,20 @@ class Episode:
     rollouts: tuple[Rollout, ...] = ()
 
     @property
+    def counts(self) -> bool:
+        """Whether it is a try at a bug of its own."""
+        return not (self.valid and self.repeated)
+
+    @property
     def rate(self) -> float | None:
         """Resolved over graded attempts."""
         return solve_rate([r.resolved for r in self.rollouts])
 
     def reward(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> float | None:
-        """Return the injector's reward; a second-order bug has none, for nobody injected it."""
-        return None if self.order > 1 else injector_reward(self.valid, self.rate, alpha=alpha, kind=kind)
+        """Return the injector's reward; none for a bug of second order, which nobody injected, and for one again."""
+        if self.order > 1 or not self.counts:
+            return None
+        return injector_reward(self.valid, self.rate, alpha=alpha, kind=kind)
 
     def to_json(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> dict[str, Any]:
         """Return plain data for JSON."""

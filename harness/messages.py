@@ -168,6 +168,8 @@ class Reply:
     """One for each of `token_ids`."""
     sampled: bool = True
     """False for what no model was asked for: a script's reply, or the recording of one."""
+    cached: bool = False
+    """True for a reply that was paid for before."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for records and the cache."""

@@ -2,7 +2,8 @@
 
 For each operator and each file the chances of being valid and of being solved have Beta posteriors. A draw samples
 from them (Thompson, 1933) and takes the arm whose expected reward is highest: by the paper's formula for as many
-attempts as are made, so that difficulty moves to the solve rate at which that peaks (0.257 for 8 attempts).
+attempts as are made, so that difficulty moves to the solve rate at which that peaks (0.257 for 8 attempts); by the
+reward for validity, to what is valid.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from random import Random
 
 from harness.rewards import ALPHA, expected_injector_reward
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
+from pytest_ssr.injectors.turns import in_turn
 
 _AHEAD = 400
 _GRID = 200
@@ -33,18 +35,18 @@ class Arm:
     """Attempts that resolved its bugs."""
     unsolved: int = 0
 
-    def value(self, chance: Random, attempts: int, alpha: float) -> float:
+    def value(self, chance: Random, table: Table) -> float:
         """Return a draw of its expected reward."""
         fit = chance.betavariate(1 + self.valid, 1 + self.invalid)
         # Attempts at one bug are alike: eight of them tell about as much as two bugs would.
-        weight = 2 / max(1, attempts)
+        weight = 2 / max(1, table.attempts)
         rate = chance.betavariate(0.5 + weight * self.solved, 0.5 + weight * self.unsolved)
-        return fit * _expected(round(rate * _GRID), attempts, alpha) + (1 - fit) * _NO_USE
+        return fit * _expected(round(rate * _GRID), table.attempts, table.alpha, table.reward) + (1 - fit) * _NO_USE
 
 
 @functools.cache
-def _expected(place: int, attempts: int, alpha: float) -> float:
-    return expected_injector_reward(place / _GRID, attempts, alpha=alpha)
+def _expected(place: int, attempts: int, alpha: float, reward: str) -> float:
+    return expected_injector_reward(place / _GRID, attempts, alpha=alpha, kind=reward)
 
 
 @dataclass(slots=True)
@@ -54,6 +56,8 @@ class Table:
     attempts: int
     """That are made at each bug."""
     alpha: float = ALPHA
+    reward: str = "solve-rate"
+    """Of the injector, by its kind."""
     operators: dict[str, Arm] = field(default_factory=dict)
     files: dict[str, Arm] = field(default_factory=dict)
 
@@ -71,7 +75,7 @@ class Table:
             kind: {name: [a.valid, a.invalid, a.solved, a.unsolved] for name, a in sorted(arms.items())}
             for kind, arms in (("operators", self.operators), ("files", self.files))
         }
-        text = json.dumps([plain, self.attempts, self.alpha])
+        text = json.dumps([plain, self.attempts, self.alpha, self.reward])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -83,9 +87,12 @@ class Mixture:
         self.name = f"mixture of {','.join(i.name for i in injectors)} {table.key()}"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield candidates, the arm of the highest draw first; those looked at ahead are kept by operator."""
+        """Yield candidates, the arm of the highest draw first; those looked at ahead are kept by operator.
+
+        Raises ProjectError where not one of the injectors can make any.
+        """
         chance = Random(f"mixture:{seed}:{self._table.key()}")
-        source = _in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
+        source = in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
         waiting: dict[str, deque[Candidate]] = {}
         held = 0
         while True:
@@ -106,19 +113,8 @@ class Mixture:
         for operator, queue in sorted(waiting.items()):
             if not queue:
                 continue
-            by_operator = table.operators.get(operator, Arm()).value(chance, table.attempts, table.alpha)
-            by_file = table.files.get(queue[0].path, Arm()).value(chance, table.attempts, table.alpha)
+            by_operator = table.operators.get(operator, Arm()).value(chance, table)
+            by_file = table.files.get(queue[0].path, Arm()).value(chance, table)
             if by_operator + by_file / 2 > value:
                 best, value = operator, by_operator + by_file / 2
         return waiting[best].popleft()
-
-
-def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
-    live = list(sources)
-    while live:
-        for source in list(live):
-            candidate = next(source, None)
-            if candidate is None:
-                live.remove(source)
-            else:
-                yield candidate

@@ -46,7 +46,8 @@ def tables(episodes: Sequence[Episode], *, alpha: float, kind: str) -> dict[str,
 
 
 def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> dict[str, Any]:
-    valid = [e for e in episodes if e.valid]
+    tries = [e for e in episodes if e.counts]
+    valid = [e for e in tries if e.valid]
     solved, attempts = graded(valid)
     rewards = [r for e in episodes if (r := e.reward(alpha=alpha, kind=kind)) is not None]
     rollouts = [r for e in valid for r in e.rollouts]
@@ -54,9 +55,9 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
     used: list[Rollout | Episode] = [*rollouts, *episodes]
     return {
         "name": name,
-        "tried": len(episodes),
+        "tried": len(tries),
         "valid": len(valid),
-        "validity": _share(len(valid), len(episodes)),
+        "validity": _share(len(valid), len(tries)),
         "refused": sum(bool(e.refused) for e in valid),
         "attempts": attempts,
         "solved": solved,

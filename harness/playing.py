@@ -20,22 +20,21 @@ from harness.rewards import interval
 from harness.roles import Roles, read_bundles, writes
 from harness.selfplay import EPISODES, PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solver
-from harness.solving import ROLLOUTS, Solving, rates
+from harness.solving import ROLLOUTS, Solving, proven, rates
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, read_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.errors import ArtifactError, SettingsError
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import load_injectors, open_workbench
 from pytest_ssr.report import shown
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store, resolve_artifact
-from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
 _WORDS = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
 _OWN_SERVERS = ("vllm:", "scripted:")
+_OF_AN_INJECTOR = ("strategy", "rejections")
 _POSITIVE = (
     *("steps", "rollout_limit", "command_limit", "rollout_tokens", "rollout_usd", "format_errors", "repeats"),
     *("output_chars", "max_tokens", "budget_usd", "budget_tokens", "budget_calls", "judge_votes"),
@@ -62,7 +61,7 @@ def solve(arguments: argparse.Namespace) -> int:
             # Whoever wrote an artifact that lies elsewhere may have been a model.
             model_written=writes(arguments.solver) or not _is_ours(artifact, directory, store),
         )
-        verdict = _proven(artifact, bench, store, terminal)
+        verdict = proven(artifact, bench, store, begin=lambda: terminal.status("proving the artifact first"))
         terminal.status(f"{solver.name}: measuring the task's tests")
         rollouts = Solving(
             bench.scoped(),
@@ -85,20 +84,6 @@ def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
         isinstance(injector, dict) and injector.get("model") is None and injector.get("strategy") != "higher-order"
     )
     return without_model and store.verdict(directory.name) is not None and directory.parent.parent == store.root
-
-
-def _proven(artifact: BugArtifact, bench: Workbench, store: Store, terminal: Terminal) -> Verdict:
-    """Return our own verdict on an artifact, made now unless it is there; raises ArtifactError when it is not valid."""
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
-    if verdict is None or not verdict.valid:
-        terminal.status("proving the artifact first")
-        verdict = Validation(artifact, bench.scoped()).verdict()
-        if not verdict.valid:
-            failed = verdict.rejection
-            why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
-            raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
-        store.put_verdict(verdict)
-    return verdict
 
 
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:
@@ -150,11 +135,8 @@ def play(arguments: argparse.Namespace) -> int:
     with _roles(arguments) as roles:
         by_model = is_model(arguments.injector)
         injectors = [] if by_model else load_injectors(arguments.injector)
-        model = (
-            roles.injector(arguments.injector, strategy=arguments.strategy, rejections=arguments.rejections)
-            if by_model
-            else None
-        )
+        given = {name: getattr(arguments, name) for name in _OF_AN_INJECTOR if getattr(arguments, name) is not None}
+        model = roles.injector(arguments.injector, **given) if by_model else None
         solver, judge = _solver(arguments, roles), _judge(arguments, roles)
         store = Store(arguments.store or (projects[0] if len(projects) == 1 else Path()) / ".ssr")
         terminal = Terminal(quiet=arguments.json)
@@ -171,7 +153,7 @@ def play(arguments: argparse.Namespace) -> int:
         )
         episodes = run.play()
     _tell_played(arguments, terminal, settings, run, episodes)
-    reached = {e.round for e in episodes if e.valid}
+    reached = {e.round for e in episodes if e.valid and e.counts}
     return DONE if len(reached) == settings.rounds else NO
 
 
@@ -236,7 +218,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
             )
 
     def episode(done: Episode) -> None:
-        if not done.valid:
+        if not done.valid or done.repeated:
             return
         solved, graded = rates(done.rollouts)
         reward = done.reward(alpha=settings.alpha, kind=settings.reward)
@@ -256,9 +238,7 @@ def _require_counts(arguments: argparse.Namespace, *names: str) -> None:
 def _roles(arguments: argparse.Namespace) -> Roles:
     """Return what opens the models; raises SettingsError for options that make no sense or would do nothing."""
     _require_sense(arguments)
-    names = [n for n in (arguments.solver, getattr(arguments, "injector", ""), arguments.judge) if n and is_model(n)]
-    if arguments.url and not any(not n.startswith(_OWN_SERVERS) for n in names):
-        raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
+    _require_effect(arguments)
     limits = {
         "steps": arguments.steps,
         "wall_s": arguments.rollout_limit,
@@ -278,6 +258,21 @@ def _roles(arguments: argparse.Namespace) -> Roles:
         context_tokens=arguments.context,
         bundles=read_bundles(arguments.bundles),
     )
+
+
+def _require_effect(arguments: argparse.Namespace) -> None:
+    """Raise SettingsError, naming the option, for one that nobody here looks at."""
+    injector = getattr(arguments, "injector", "")
+    names = [n for n in (arguments.solver, injector, arguments.judge) if n and is_model(n)]
+    if arguments.url and all(n.startswith(_OWN_SERVERS) for n in names):
+        raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
+    if arguments.context and all(n.startswith("scripted:") for n in names):
+        raise SettingsError("--context is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL")
+    if injector and is_model(injector) and arguments.fixed_mixture:
+        raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
+    for name in _OF_AN_INJECTOR:
+        if injector and not is_model(injector) and getattr(arguments, name) is not None:
+            raise SettingsError(f"--{name} is for a model that injects, not for {injector}")
 
 
 def _require_sense(arguments: argparse.Namespace) -> None:

@@ -51,7 +51,9 @@ def solver_reward(resolved: bool | None) -> float | None:
     return None if resolved is None else 1.0 if resolved else -1.0
 
 
-def expected_injector_reward(probability: float, attempts: int, *, alpha: float = ALPHA) -> float:
+def expected_injector_reward(
+    probability: float, attempts: int, *, alpha: float = ALPHA, kind: str = "solve-rate"
+) -> float:
     """Return the mean reward of a valid bug that one attempt solves with this probability, over `attempts` of them.
 
     Exact, by the binomial distribution of the number of solved attempts.
@@ -61,7 +63,7 @@ def expected_injector_reward(probability: float, attempts: int, *, alpha: float 
     total = 0.0
     for solved in range(attempts + 1):
         weight = math.comb(attempts, solved) * probability**solved * (1 - probability) ** (attempts - solved)
-        reward = injector_reward(True, solved / attempts, alpha=alpha)
+        reward = injector_reward(True, solved / attempts, alpha=alpha, kind=kind)
         assert reward is not None
         total += weight * reward
     return total

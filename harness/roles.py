@@ -13,7 +13,7 @@ from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.agents.tools.protocol import ToolBundle
-from harness.injectors.model import ModelInjector
+from harness.injectors.model import STRATEGIES, ModelInjector
 from harness.messages import Sampling
 from harness.models.names import is_model, is_started_late, open_model
 from harness.models.protocol import Model
@@ -72,12 +72,21 @@ class Roles:
             raise SettingsError(
                 f"there is no solver {name!r}; choose search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH"
             )
-        return ModelSolver(self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name))
+        return ModelSolver(
+            self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens
+        )
 
-    def injector(self, name: str, *, strategy: str, rejections: int) -> ModelInjector:
+    def injector(self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2) -> ModelInjector:
         """Return a model that injects; raises SettingsError for an unknown strategy."""
         return ModelInjector(
-            self._with_room(name), strategy, self.limits, self.sampling, rejections, _observing(name), self.bundles
+            self._with_room(name),
+            strategy,
+            self.limits,
+            self.sampling,
+            rejections,
+            _observing(name),
+            self.bundles,
+            self.context_tokens,
         )
 
     def _with_room(self, name: str) -> Model:

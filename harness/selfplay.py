@@ -20,7 +20,7 @@ from harness.injectors.model import ModelInjector
 from harness.mixture import Mixture, Table
 from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
-from harness.solving import PATCH, ROLLOUTS, Solving, rates
+from harness.solving import PATCH, ROLLOUTS, Solving, proven, rates
 from harness.spent import Spent
 from harness.trying import tried
 from harness.version import code_hash
@@ -113,7 +113,7 @@ class SelfPlay:
             )
             for project in projects
         ]
-        self._tables = [Table(settings.attempts, settings.alpha) for _ in projects]
+        self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
         self._seen: set[tuple[int, str]] = set()
         self.key = self._named()
 
@@ -123,7 +123,8 @@ class SelfPlay:
         return key_of(
             code_hash(),
             [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._benches],
-            self._model.key if self._model is not None else [i.name for i in self._injectors],
+            [i.name for i in self._injectors],
+            self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._benches]),
             getattr(self.solver, "key", self.solver.name),
             self._judge and (self._judge.key, self._judge.coefficient),
             settings.rule.key(),
@@ -165,7 +166,7 @@ class SelfPlay:
 
     def _learn(self, place: int, episodes: Sequence[Episode]) -> None:
         for episode in episodes:
-            if episode.order > 1:
+            if episode.order > 1 or not episode.counts:
                 continue
             solved, graded = rates(episode.rollouts)
             # An operator that pays in one project is likely to pay in another; a file's name says nothing there.
@@ -207,7 +208,11 @@ class SelfPlay:
     def _episodes(
         self, number: int, place: int, campaign: Campaign | ModelCampaign, count: int, most: int
     ) -> Iterator[Episode]:
-        """Make so many bugs and let the solver at each; what no test noticed is no episode."""
+        """Make so many bugs and let the solver at each; what no test noticed is no episode.
+
+        What a model makes again is one, for it was paid for; no solver is let at it.
+        """
+        by_model = isinstance(campaign, ModelCampaign)
         project = campaign.snapshot.project_name
 
         def tell(attempt: Attempt) -> None:
@@ -221,12 +226,13 @@ class SelfPlay:
             most=most,
             tell=tell,
             progress=lambda done: self._watch.status(_progress(number, project, done, count)),
-            only=lambda done: self._fresh(place, done),
+            only=list if by_model else lambda done: self._fresh(place, done),
         )
-        valid = [a for a in attempts if a.status is AttemptStatus.VALID]
+        fresh = {a.index for a in self._fresh(place, attempts)}
+        valid = [a for a in attempts if a.status is AttemptStatus.VALID and a.index in fresh]
         for attempt in attempts:
-            if attempt.status is AttemptStatus.REJECTED:
-                yield self._episode(number, campaign, attempt)
+            if attempt.status is AttemptStatus.REJECTED or attempt.index not in fresh:
+                yield self._episode(number, campaign, attempt, repeated=attempt.index not in fresh)
         for nth, attempt in enumerate(valid, 1):
             yield self._solved(number, campaign, attempt, f"bug {nth} of {len(valid)}")
 
@@ -243,12 +249,11 @@ class SelfPlay:
     def _solved(self, number: int, campaign: Campaign | ModelCampaign, attempt: Attempt, which: str) -> Episode:
         """Let the solver at a bug, several attempts at a time."""
         settings, draft = self.settings, self._episode(number, campaign, attempt)
-        verdict = self.store.verdict(attempt.artifact_id)
-        assert verdict is not None
+        artifact, bench = self.store.artifact(attempt.artifact_id), campaign.bench.scoped()
         solving = Solving(
-            campaign.bench.scoped(),
-            self.store.artifact(attempt.artifact_id),
-            verdict,
+            bench,
+            artifact,
+            proven(artifact, bench, self.store),
             self.solver,
             self.store,
             seed=settings.seed,
@@ -278,6 +283,7 @@ class SelfPlay:
         rollouts: Sequence[Rollout] = (),
         *,
         refused: str = "",
+        repeated: bool = False,
     ) -> Episode:
         valid = attempt.status is AttemptStatus.VALID
         info = self.store.artifact(attempt.artifact_id).info if valid else {}
@@ -298,6 +304,7 @@ class SelfPlay:
             valid=valid,
             reason=": ".join(filter(None, (attempt.check, attempt.reason))),
             refused=refused,
+            repeated=repeated,
             change=_hash(attempt.diff),
             seconds=attempt.seconds,
             rollouts=tuple(rollouts),

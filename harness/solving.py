@@ -26,6 +26,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.folders import discard, new_folder
 from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
+from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
 
 ROLLOUTS = "rollouts"
@@ -104,7 +105,7 @@ class Solving:
         if rollout is None or rollout.status == "aborted":
             rollout = self._made(attempt, key)
         elif rollout.resolved is None:
-            rollout = self._graded_again(rollout)
+            rollout = self._graded(rollout)
         judged = self._judged(rollout, ask=True)
         assert judged is not None
         return judged
@@ -134,13 +135,15 @@ class Solving:
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
         seconds = time.monotonic() - begin
-        return self._kept(self._graded(solution, key, attempt, seed, seconds, folder, earlier))
+        rollout = self._kept(self._ungraded(solution, key, attempt, seed, seconds, folder, earlier))
+        return self._graded(rollout) if rollout.patch_sha256 and rollout.status != "aborted" else rollout
 
     def _kept(self, rollout: Rollout) -> Rollout:
         self.store.put_record(f"{ROLLOUTS}/{rollout.id}", DONE, rollout.to_json())
         return rollout
 
-    def _graded_again(self, rollout: Rollout) -> Rollout:
+    def _graded(self, rollout: Rollout) -> Rollout:
+        """Grade what a rollout has handed in; it is in the store before, so that an interrupt costs the grade alone."""
         begin = time.monotonic()
         grade = self._grade(Patch.parse((self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()))
         return self._kept(
@@ -200,42 +203,42 @@ class Solving:
             discard(self._folder)
         self._task = self._folder = None
 
-    def _graded(
+    def _ungraded(
         self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, folder: Path, earlier: Spent
     ) -> Rollout:
+        """Return an attempt before its grade; one without a patch is unresolved."""
         done = solution.trajectory
         patch = solution.patch
         if patch is not None and done.exit_reason is not ExitReason.SUBMITTED and not self.grade_unsubmitted:
             patch = None
-        begin = time.monotonic()
+        if patch is not None and not patch.data.strip():
+            patch = None
+        resolved: bool | None = None
         if done.status == "aborted":
-            grade = Grade(self.verdict.artifact_id, None, f"no grade: {done.exit_reason}: {done.detail}")
-        elif patch is None or not patch.data.strip():
+            reason = f"no grade: {done.exit_reason}: {done.detail}"
+        elif patch is None:
             ended = f"{done.exit_reason}: {done.detail}" if done.detail else str(done.exit_reason)
-            grade = Grade(self.verdict.artifact_id, False, f"no patch: the attempt ended by {ended}")
+            resolved, reason = False, f"no patch: the attempt ended by {ended}"
         else:
+            reason = "no grade: it was cut off before there was one"
             (folder / PATCH).write_bytes(patch.data)
-            grade = self._grade(patch)
         spent = earlier + Spent.of(done)
         return Rollout(
             id=key,
             attempt=attempt,
             solver=self.solver.name,
             seed=seed,
-            resolved=grade.resolved,
-            reward=solver_reward(grade.resolved),
-            reason=grade.reason,
+            resolved=resolved,
+            reward=solver_reward(resolved),
+            reason=reason,
             exit_reason=str(done.exit_reason),
             status=done.status,
-            patch_sha256=hashlib.sha256(patch.data).hexdigest() if patch is not None and patch.data.strip() else "",
-            flags=grade.flags,
-            forged=grade.forged,
+            patch_sha256=hashlib.sha256(patch.data).hexdigest() if patch is not None else "",
             steps=len(done.steps),
             tokens=spent.tokens,
             cost_usd=spent.cost_usd,
             unpriced=spent.unpriced,
             seconds=round(seconds, 3),
-            grading_s=round(time.monotonic() - begin, 3),
         )
 
     def _grade(self, patch: Patch) -> Grade:
@@ -256,6 +259,25 @@ class Solving:
                 return grade
             self._grades[name] = grade
         return self._grades[name]
+
+
+def proven(
+    artifact: BugArtifact, bench: Workbench, store: Store, *, begin: Callable[[], None] = lambda: None
+) -> Verdict:
+    """Return our own verdict on an artifact, made now unless the store holds it.
+
+    begin: is called before it is made. Raises ArtifactError when the artifact is not valid.
+    """
+    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
+    if verdict is None or not verdict.valid:
+        begin()
+        verdict = Validation(artifact, bench.scoped()).verdict()
+        if not verdict.valid:
+            failed = verdict.rejection
+            why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
+            raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
+        store.put_verdict(verdict)
+    return verdict
 
 
 def rates(rollouts: Sequence[Rollout]) -> tuple[int, int]:

@@ -30,10 +30,13 @@ class Spent:
 
     @classmethod
     def of(cls, rollout: Trajectory) -> Spent:
-        """Count one rollout."""
-        usage = rollout.usage
-        unpriced = sum(c.cost_usd is None for c in rollout.calls if c.trainable)
-        return cls(usage.prompt_tokens + usage.completion_tokens, round(rollout.cost_usd, 6), unpriced)
+        """Count one rollout; what came from a cache was paid for before."""
+        paid = [c for c in rollout.calls if not c.cached]
+        return cls(
+            sum(c.usage.prompt_tokens + c.usage.completion_tokens for c in paid),
+            round(sum(c.cost_usd or 0.0 for c in paid), 6),
+            sum(c.cost_usd is None for c in paid if c.trainable),
+        )
 
     @classmethod
     def sum(cls, several: Iterable[Spent]) -> Spent:

@@ -79,6 +79,8 @@ class ModelCall:
     logprobs: tuple[float, ...] | None
     trainable: bool = True
     """False for a reply that was not sampled from a model but written in a script."""
+    cached: bool = False
+    """True for a reply that was paid for before."""
 
     @classmethod
     def of(cls, i: int, sent: Sequence[Sent], assistant_index: int, reply: Reply) -> ModelCall:
@@ -96,6 +98,7 @@ class ModelCall:
             reply.token_ids,
             reply.logprobs,
             reply.sampled,
+            reply.cached,
         )
 
 

@@ -24,6 +24,7 @@ from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, IMPORT, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector
+from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
 from pytest_ssr.settings import RuleSettings
@@ -225,7 +226,7 @@ class Campaign:
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
-        drawn = _without_repeats(_in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        drawn = _without_repeats(in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
         self._source = _cheap_first(drawn, self._is_dear)
 
     def candidate(self, index: int) -> Candidate | None:
@@ -323,23 +324,6 @@ def _require_reachable(settings: RuleSettings, baseline: Baseline, allowed: Coll
     ):
         if wanted > there:
             raise SettingsError(f"{name} is {wanted}, but {what}; nothing could be valid")
-
-
-def _in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
-    """Draw from each source in turn; raises the first ProjectError when not one source can start."""
-    live = list(sources)
-    refusals: list[ProjectError] = []
-    while live:
-        for source in list(live):
-            try:
-                yield next(source)
-            except StopIteration:
-                live.remove(source)
-            except ProjectError as error:
-                refusals.append(error)
-                live.remove(source)
-    if refusals and len(refusals) == len(sources):
-        raise refusals[0]
 
 
 def _cheap_first(candidates: Iterator[Candidate], is_dear: Callable[[Candidate], bool]) -> Iterator[Candidate]:

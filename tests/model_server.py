@@ -24,6 +24,8 @@ class Served:
     tokenizes: int = 200
     """The status that questions for a number of tokens are answered with."""
     max_model_len: int = 8192
+    models: Any = None
+    """What it says that it serves, where that is another thing than `tiny`."""
     url: str = ""
     closed: bool = False
     """Connections that are still open are answered no more."""
@@ -81,7 +83,8 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
         def do_GET(self) -> None:
             if self.path == "/v1/models":
                 data = [{"id": "tiny", "object": "model", "max_model_len": served.max_model_len}]
-                self._send(200, {}, json.dumps({"data": data}).encode())
+                told = data if served.models is None else served.models
+                self._send(200, {}, json.dumps({"data": told}).encode())
             elif self.path == "/health":
                 self._send(200, {}, b"")
             else:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.messages import Message, Usage
+from harness.injectors.model import ModelInjector
+from harness.messages import ASSISTANT, Message, Reply, ToolCall, Usage
+from harness.models.scripted import ScriptedModel
 from harness.selfplay import PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solution, SolverTask
 from harness.trajectory import ExitReason, Journal, ModelCall
+from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.store import Store
 
@@ -34,6 +38,25 @@ class Ordered:
             )
 
 
+class Writing(ScriptedModel):
+    """Hands in the same artifact, whatever it is asked; each of its two replies has tokens."""
+
+    def __init__(self, artifact: BugArtifact) -> None:
+        place = "/scratch/artifact"
+        files = enumerate(artifact.contents().items())
+        write = "\n".join(f"cat > {place}/{name} <<'END{n}'\n{data.decode()}END{n}" for n, (name, data) in files)
+        calls = ("bash", {"command": f"mkdir -p {place}\n{write}"}), ("submit", {})
+        said = (ToolCall.parse(name, name, json.dumps(arguments)) for name, arguments in calls)
+        super().__init__("writing", [Message(ASSISTANT, "", (call,)) for call in said])
+        self._artifact = artifact
+
+    def session(self, rollout: str) -> ScriptedModel:
+        return Writing(self._artifact)
+
+    def reply(self, messages: Any, *, tools: Any, sampling: Any) -> Reply:
+        return replace(super().reply(messages, tools=tools, sampling=sampling), usage=Usage(100, 10))
+
+
 @dataclass
 class Told:
     """A solver that does what a function says; counts how often it is asked."""
@@ -50,6 +73,17 @@ class Told:
         return Solution(None, journal.end(self.does(attempt), "as told"))
 
 
-def selfplay(project: Path, store: Store, solver: Any, watch: Watch | None = None, **settings: Any) -> SelfPlay:
+def selfplay(
+    project: Path,
+    store: Store,
+    solver: Any,
+    watch: Watch | None = None,
+    model: ScriptedModel | None = None,
+    **settings: Any,
+) -> SelfPlay:
+    """model: injects in the place of the bugs in order."""
     wanted = {"count": 1, "attempts": 2, "higher_order": 0, "adaptive": False, **settings}
-    return SelfPlay([project], store, solver, PlaySettings(**wanted), injectors=[Ordered()], watch=watch)
+    by_model = model and ModelInjector(model, "direct", rejections=0)
+    return SelfPlay(
+        [project], store, solver, PlaySettings(**wanted), injectors=[Ordered()], model=by_model, watch=watch
+    )

@@ -187,7 +187,9 @@ class _Rollout:
 
     def _act(self, action: ToolCall, number: int, *, native: bool) -> None:
         found = self._used(action)
-        text, gone = elided(found.text, self._agent.limits.output_chars)
+        # Names of files may hold halves of characters, and no request can.
+        whole = found.text.encode("utf-8", "backslashreplace").decode()
+        text, gone = elided(whole, self._agent.limits.output_chars)
         role = TOOL if native else self._agent.observe_as
         place = self._journal.message(Message(role, text, tool_call_id=action.id if role == TOOL else ""))
         known = action.name in self._tools and not action.fault

@@ -42,6 +42,7 @@ class ModelCampaign:
             bench.provider.name,
             bench.settings.key(),
             injector.key,
+            injector.history(bench.snapshot),
             seed,
         )
 

@@ -47,7 +47,7 @@ class Injected:
     """What came of one attempt at a bug."""
 
     artifact: BugArtifact | None
-    """The last one that was handed in and could be read."""
+    """The last one that was handed in; None where it cannot be read."""
     verdict: Verdict | None
     """About it."""
     strategy: str
@@ -79,6 +79,8 @@ class ModelInjector:
     observe_as: str = "tool"
     bundles: Sequence[ToolBundle] = ()
     """Tools besides `bash`, `editor` and `submit`."""
+    context_tokens: int = 0
+    """What its model's window was set to, which decides what is sent; 0: as its server says."""
 
     def __post_init__(self) -> None:
         """Refuse a strategy that there is not; raises SettingsError."""
@@ -94,10 +96,14 @@ class ModelInjector:
 
     @property
     def key(self) -> str:
-        """Everything that an attempt depends on."""
-        bundles = [hash_of(b.folder) for b in self.bundles]
-        model = identity_of(self.model)
-        return key_of(model, self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, bundles)
+        """Everything that an attempt depends on besides the project."""
+        model, bundles = identity_of(self.model), [hash_of(b.folder) for b in self.bundles]
+        working = (self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, self.context_tokens)
+        return key_of(model, *working, bundles)
+
+    def history(self, snapshot: Snapshot) -> str:
+        """Return the commit that a project's history ends with; empty where no attempt looks at it."""
+        return head_of(snapshot.origin) if "history" in self.strategy else ""
 
     def inject(self, bench: Workbench, *, seed: int, journal: Journal) -> Injected:
         """Make one attempt in a fresh sandbox; what the model does wrong is a verdict or a reason, never an error.
@@ -126,7 +132,7 @@ class ModelInjector:
         Raises ProjectError where nothing is left.
         """
         wanted = self.strategy.split("+")
-        if "history" not in wanted or has_history(snapshot.origin):
+        if "history" not in wanted or head_of(snapshot.origin):
             return wanted
         wanted.remove("history")
         if not wanted:
@@ -167,8 +173,9 @@ class _Session:
 
     def take(self, desk: Desk) -> Observation:
         """Read the five files and judge them."""
+        self.artifact = self.verdict = None
         try:
-            self.artifact, self.verdict = self._read(desk), None
+            self.artifact = self._read(desk)
             self.verdict = Validation(self.artifact, self._bench.scoped()).verdict()
             rejection = self.verdict.rejection
             self._why = self.verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")
@@ -225,15 +232,15 @@ def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
     return folder
 
 
-def has_history(project: Path) -> bool:
-    """Tell whether a project is a git repository of its own with a commit in it."""
+def head_of(project: Path) -> str:
+    """Return the last commit of a project that is a git repository of its own; empty where there is none."""
     command = [*_GIT, "-C", str(project), "rev-parse", "--verify", "-q", "HEAD"]
     if not (project / ".git").exists():
-        return False
+        return ""
     try:
-        return subprocess.run(command, env=_environment(), capture_output=True, check=False).returncode == 0
+        return subprocess.run(command, env=_environment(), capture_output=True, check=False).stdout.decode().strip()
     except OSError:
-        return False
+        return ""
 
 
 def _environment() -> dict[str, str]:

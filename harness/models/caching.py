@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.around import Around
@@ -34,7 +34,7 @@ class Caching(Around):
         data = self._store.record(folder, name)
         if data is not None:
             try:
-                return Reply.from_json(data)
+                return replace(Reply.from_json(data), cached=True)
             except (KeyError, TypeError):
                 pass
         reply = self._model.reply(messages, tools=tools, sampling=sampling)

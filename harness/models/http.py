@@ -19,6 +19,7 @@ from harness.messages import REASONING, Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
+from harness.models.userinfo import parted
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
@@ -27,6 +28,7 @@ _VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p"
 _REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
 _ECHOES = ("input", "ctx", "body")
 _TOKENIZE_TRIES = 3
+_CONTEXT = 32_768
 
 
 class UnknownPathError(ModelError):
@@ -61,6 +63,7 @@ class HttpModel:
         key_variable: the environment's variable that holds the key. token_ids: ask for tokens and log-probabilities.
         Raises SettingsError for what is no URL.
         """
+        url, auth = parted(url)
         if not url.startswith(("http://", "https://")):
             raise SettingsError(f"{url} is no URL of a model server; it begins with http:// or https://")
         self.name, self._url, self._model = name, url.rstrip("/"), model
@@ -68,7 +71,7 @@ class HttpModel:
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._secret = key
         # A server on this machine is no proxy's business.
-        self._client = httpx.Client(timeout=timeout_s, headers=headers, trust_env=not is_loopback(url))
+        self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
         self._further = _VLLM_FIELDS if token_ids else {}
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
@@ -89,13 +92,15 @@ class HttpModel:
 
     def _look(self) -> None:
         """Ask the server what it serves, and how much that takes."""
-        served = self._get("/models").get("data") or []
-        found = next((m for m in served if not self._model or m.get("id") == self._model), None)
+        told = self._get("/models").get("data")
+        served = [m for m in told if isinstance(m, dict) and m.get("id")] if isinstance(told, list) else []
+        found = next((m for m in served if not self._model or m["id"] == self._model), None)
         if found is None:
-            there = ", ".join(str(m.get("id")) for m in served) or "none"
+            there = ", ".join(str(m["id"]) for m in served) or "none"
             raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {there}")
         self._model = str(found["id"])
-        self.context_tokens = self.context_tokens or int(found.get("max_model_len") or 32_768)
+        length = found.get("max_model_len")
+        self.context_tokens = self.context_tokens or (length if isinstance(length, int) and length else _CONTEXT)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""

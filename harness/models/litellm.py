@@ -16,6 +16,7 @@ from harness.messages import Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
+from harness.models.userinfo import masked
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
 
@@ -95,10 +96,11 @@ class LitellmModel:
 
 def _as_ours(name: str, error: Exception) -> ModelError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    said = " ".join(str(error).split())[:500]
+    said = masked(str(error))
     for variable, value in os.environ.items():
         if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
             said = said.replace(value, f"[{variable}]")
+    said = " ".join(said.split())[:500]
     if "ContextWindowExceededError" in kinds or ("BadRequestError" in kinds and is_too_long(said)):
         return ContextError(f"{name}: {said}")
     return ModelError(f"{name}: {type(error).__name__}: {said}", retry=_may_be_mended(error), wait_s=_wait_s(error))

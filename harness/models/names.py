@@ -10,6 +10,7 @@ from harness.models.caching import Caching
 from harness.models.protocol import Model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.models.userinfo import masked
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.store import Store
 
@@ -45,9 +46,10 @@ def open_model(
         _require("httpx", "vllm")
         if rest.startswith(("http://", "https://")):
             kind = importlib.import_module("harness.models.http").HttpModel
-            model = kind(name, rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
+            model = kind(masked(name), rest, context_tokens=context_tokens, key_variable="SSR_VLLM_KEY")
         else:
-            model = importlib.import_module("harness.models.vllm").VllmModel(rest)
+            kind = importlib.import_module("harness.models.vllm").VllmModel
+            model = kind(rest, context_tokens=context_tokens)
     elif "/" in name:
         _require("litellm", "litellm")
         kind = importlib.import_module("harness.models.litellm").LitellmModel
@@ -57,10 +59,8 @@ def open_model(
             f"there is no model {name!r}; name one as PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), "
             "vllm:PATH, vllm:URL or scripted:FILE"
         )
-    model = Retrying(model)
-    if cache is not None:
-        model = Caching(model, cache)
-    return Spending(model, budget or Budget())
+    model = Spending(Retrying(model), budget or Budget())
+    return Caching(model, cache) if cache is not None else model
 
 
 def _require(package: str, extra: str) -> None:

@@ -58,6 +58,7 @@ class Recording:
             call.token_ids,
             call.logprobs,
             call.trainable,
+            call.cached,
         )
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:

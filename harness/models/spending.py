@@ -54,7 +54,9 @@ class Budget:
                 raise BudgetSpentError(f"the budget of {limit:g} {name} is spent; a larger one goes on from here")
 
     def take(self, reply: Reply) -> None:
-        """Count a reply."""
+        """Count a reply, unless it was paid for before."""
+        if reply.cached:
+            return
         with self._lock:
             self.made += 1
             self.spent = self.spent + reply.usage

@@ -36,9 +36,12 @@ _PARSER = "hermes"
 class VllmModel:
     """A model behind `vllm serve`, started when it is first asked."""
 
-    def __init__(self, path: str, *, arguments: Sequence[str] = (), ready_s: float = _READY_S) -> None:
-        """path: a model's directory, or its name on a hub. arguments: further ones for `vllm serve`.
+    def __init__(
+        self, path: str, *, context_tokens: int = 0, arguments: Sequence[str] = (), ready_s: float = _READY_S
+    ) -> None:
+        """path: a model's directory, or its name on a hub. context_tokens: 0: as the server says.
 
+        arguments: further ones for `vllm serve`.
         Raises SettingsError where there is no `vllm` to start.
         """
         self.name = f"vllm:{path}"
@@ -49,6 +52,7 @@ class VllmModel:
                 "program, or name a server that runs: vllm:http://HOST:PORT/v1"
             )
         self._program, self._path, self._ready_s = found, path, ready_s
+        self._context_tokens = context_tokens
         self._arguments = [*_ARGUMENTS, *arguments]
         if "--tool-call-parser" not in arguments:
             self._arguments += ["--tool-call-parser", _PARSER]
@@ -62,7 +66,7 @@ class VllmModel:
 
     @property
     def context_tokens(self) -> int:
-        """As the server says."""
+        """As it was set, else as the server says."""
         return self._server().context_tokens
 
     @functools.cached_property
@@ -138,7 +142,9 @@ class VllmModel:
                 raise ModelError(self._ended(self._process))
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False).status_code == 200:
-                    self._http = HttpModel(self.name, f"http://127.0.0.1:{port}/v1")
+                    self._http = HttpModel(
+                        self.name, f"http://127.0.0.1:{port}/v1", context_tokens=self._context_tokens
+                    )
                     return self._http
             time.sleep(0.2)
         self._end()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Mapping
 
+from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 
 _TEXT, _BYTES = "patch", "patch_base64"
@@ -20,5 +21,8 @@ def recorded(patch: Patch) -> dict[str, object]:
 def handed_in(result: Mapping[str, object]) -> Patch | None:
     """Return the patch of a rollout's result, None where it holds none; raises ArtifactError for one that is none."""
     if _BYTES in result:
-        return Patch.parse(base64.b64decode(str(result[_BYTES])))
+        try:
+            return Patch.parse(base64.b64decode(str(result[_BYTES])))
+        except ValueError as error:
+            raise ArtifactError(f"{_BYTES} cannot be read: {error}") from None
     return Patch.parse(str(result[_TEXT]).encode("utf-8", "surrogateescape")) if _TEXT in result else None

@@ -42,6 +42,8 @@ class ModelSolver:
     bundles: Sequence[ToolBundle] = ()
     """Tools besides `bash`, `editor` and `submit`."""
     observe_as: str = "tool"
+    context_tokens: int = 0
+    """What its model's window was set to, which decides what is sent; 0: as its server says."""
 
     @property
     def name(self) -> str:
@@ -52,7 +54,8 @@ class ModelSolver:
     def key(self) -> str:
         """Everything that an attempt depends on."""
         bundles = [hash_of(b.folder) for b in self.bundles]
-        return key_of(identity_of(self.model), self.limits, self.sampling, bundles, self.observe_as)
+        model = identity_of(self.model)
+        return key_of(model, self.limits, self.sampling, bundles, self.observe_as, self.context_tokens)
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         """Make one attempt in a fresh sandbox; raises SettingsError where none can be made with these settings."""

@@ -17,6 +17,7 @@ from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent, closing
 from harness.messages import Sampling
+from harness.models.identity import hash_of
 from harness.models.replay import Recording
 from harness.solvers.handing_in import handed_in
 from harness.solvers.protocol import Solution, SolverTask
@@ -24,6 +25,7 @@ from harness.trajectory import SCHEMA, ExitReason, Journal, Trajectory, read_tra
 from pytest_ssr.errors import ArtifactError, ModelError, SettingsError, StoreError
 from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
 from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.store import key_of
 
 NAME = "trajectory.jsonl"
 _FILTERS = ("model", "seed")
@@ -56,6 +58,8 @@ class ReplaySolver:
     """Only those of this model; empty: of any."""
     seed: int | None = None
     """Only those with this seed; None: where several attempts have the same number, the one with the seed asked for."""
+    key: str = field(default="", init=False, repr=False)
+    """A hash of the recordings; what replays of them have written beside them changes nothing."""
     _found: Sequence[_Recorded] = field(default=(), init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -68,6 +72,9 @@ class ReplaySolver:
             of = "".join(f" with {n} {getattr(self, n)}" for n in _FILTERS if getattr(self, n) not in ("", None))
             raise SettingsError(f"{self.path} holds no rollout of a solver{of} to be replayed")
         object.__setattr__(self, "_found", tuple(found))
+        first = {r.rollout for r in found if r.is_first}
+        meant = {(r.rollout, hash_of(r.path)) for r in found if r.is_first or r.rollout not in first}
+        object.__setattr__(self, "key", key_of("replay", sorted(meant)))
 
     @classmethod
     def named(cls, name: str) -> Self:
@@ -135,17 +142,20 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
             journal.step(step)
         return journal.end(recorded.exit_reason, recorded.detail, dict(recorded.result))
     recording = Recording(recorded, journal.trajectory)
-    told: dict[str, Any] = dict(recorded.provenance.get("limits", {}))
-    agent = Agent(
-        recording,
-        recording.tools(),
-        RolloutLimits(**{**told, "wall_s": 1e9}),
-        Sampling(**{**recorded.sampling, "seed": None}),
-        str(recorded.provenance.get("observe_as", "tool")),
-        recording,
-        leave=lambda _: dict(recorded.result),
-    )
-    system, task = recorded.messages[0].content, recorded.messages[1].content
+    try:
+        told: dict[str, Any] = dict(recorded.provenance.get("limits", {}))
+        agent = Agent(
+            recording,
+            recording.tools(),
+            RolloutLimits(**{**told, "wall_s": 1e9}),
+            Sampling(**{**recorded.sampling, "seed": None}),
+            str(recorded.provenance.get("observe_as", "tool")),
+            recording,
+            leave=lambda _: dict(recorded.result),
+        )
+        system, task = recorded.messages[0].content, recorded.messages[1].content
+    except (TypeError, ValueError, LookupError, SettingsError) as error:
+        raise ModelError(f"it was not recorded as rollouts are today: {type(error).__name__}: {error}") from None
     done = agent.run(system, task, Desk(FakeSandbox(FakeSandboxProvider(), "/", {}), Limits()), journal)
     if done.exit_reason is not recorded.exit_reason:
         raise ModelError(f"it ends by {done.exit_reason} and not by {recorded.exit_reason}: {done.detail}")

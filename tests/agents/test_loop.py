@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.tools.bash import Bash
+from harness.agents.tools.bundles import BundledTool
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation
+from harness.agents.tools.protocol import Observation, problem
 from harness.agents.tools.submit import Submit
 from harness.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
 from harness.models.scripted import ScriptedModel
@@ -153,8 +155,6 @@ class Priced(ScriptedModel):
     """Each reply has tokens and a price."""
 
     def reply(self, *arguments: Any, **named: Any) -> Reply:
-        from dataclasses import replace
-
         from harness.messages import Usage
 
         return replace(super().reply(*arguments, **named), usage=Usage(100, 10), cost_usd=0.3)
@@ -196,6 +196,26 @@ def test_a_long_output_is_shown_by_head_and_tail(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
+    ("action", "why"),
+    [
+        (bash("true\0"), "no NUL and no half of a character"),
+        (bash("true \udc80"), "no NUL and no half of a character"),
+        (bash(f"true {'x' * 200_000}"), "a command has at most 100000 bytes, and this one has 200005"),
+        (call("greet", whom="a\0"), "no NUL and no half of a character"),
+        (call("greet", whom="x" * 200_000), "a command has at most 100000 bytes"),
+        (call("editor", command="view", path="/etc/passwd"), "/etc/passwd"),
+    ],
+)
+def test_what_cannot_be_done_is_no_fault_of_the_sandbox(desk: Desk, action: Message, why: str) -> None:
+    schema = {"type": "object", "properties": {"whom": {"type": "string"}}}
+    greet = BundledTool("greet", "", schema, "greet <whom>", "bundle")
+    made = agent(bash(f"mkdir -p {desk.sandbox.scratch}/.ssr-alive/full"), action, SUBMIT)
+    done = run(replace(made, tools=[*made.tools, greet]), desk)
+    assert done.exit_reason is ExitReason.SUBMITTED, done.detail
+    assert why in done.messages[5].content
+
+
+@pytest.mark.parametrize(
     ("arguments", "why"),
     [
         ("{oops", "the arguments are no JSON"),
@@ -211,6 +231,19 @@ def test_a_malformed_call_is_answered(desk: Desk, arguments: str, why: str) -> N
     assert why in done.messages[3].content
     assert done.messages[3].tool_call_id == "c"
     assert done.exit_reason is ExitReason.SUBMITTED
+
+
+def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
+    bad = Message(ASSISTANT, "", (ToolCall.parse("c", "editor", r'{"command": "view", "path": "a\udc80"}'),))
+    done = run(agent(bad, SUBMIT), desk)
+    assert done.messages[3].content == r"a\udc80 is no file"
+    assert done.exit_reason is ExitReason.SUBMITTED
+
+
+def test_a_choice_among_numbers_is_told() -> None:
+    schema = {"type": "object", "properties": {"level": {"type": "integer", "enum": [1, 2]}}}
+    tool = BundledTool("zoom", "", schema, "zoom <level>", "bundle")
+    assert problem(tool, {"level": 3}) == "the argument 'level' must be one of 1, 2"
 
 
 class Broken:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -15,8 +17,11 @@ from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, T
 from harness.models.caching import Caching
 from harness.models.http import HttpModel
 from harness.models.loopback import is_loopback
+from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.spent import Spent
+from harness.trajectory import ModelCall, Trajectory
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 from pytest_ssr.store import Store
 
@@ -300,6 +305,25 @@ def test_the_same_question_is_asked_once(tmp_path: object) -> None:
     assert len(served.asked) == 2
 
 
+def test_a_reply_that_is_kept_is_paid_for_once(tmp_path: Path) -> None:
+    budget, sampling = Budget(calls=1), Sampling(seed=1)
+    with serving(message("one")) as served:
+        name = f"vllm:{served.url}"
+        model = open_model(name, budget=budget, cache=Store(tmp_path / "store"))
+        replies = [model.session("r").reply(ASKED, tools=TOOLS, sampling=sampling) for _ in range(3)]
+        model.close()
+    assert [r.cached for r in replies] == [False, True, True]
+    used = replies[0].usage
+    assert (budget.made, budget.spent, budget.unpriced) == (1, used, 1)
+    calls = [ModelCall.of(i, (0, 1), 2, reply) for i, reply in enumerate(replies)]
+    done = Trajectory("r", "t", "solver", 0, name, calls=calls)
+    assert Spent.of(done) == Spent(used.prompt_tokens + used.completion_tokens, 0.0, 1)
+    meter = Budget()
+    for reply in replies[1:]:
+        meter.take(reply)
+    assert meter.made == 0, "nor does a judge pay for them"
+
+
 def test_a_budget_is_kept_to() -> None:
     with serving(message("one"), message("two")) as served:
         budget = Budget(calls=1)
@@ -312,6 +336,19 @@ def test_a_budget_is_kept_to() -> None:
     assert budget.unpriced == 1
 
 
+def test_a_password_is_for_the_server_alone() -> None:
+    with serving(message("one"), error(500, "no")) as served:
+        model = open_model("vllm:" + served.url.replace("http://", "http://me:s%40cret@"))
+        assert model.name == f"vllm:{served.url}"
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "one"
+        assert served.keys[-1] == "Basic " + base64.b64encode(b"me:s@cret").decode()
+        model.close()
+        with pytest.raises(ModelError) as raised:
+            HttpModel("vllm:x", "http://me:secret@127.0.0.1:9/v1")
+    assert "127.0.0.1:9" in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
 def test_what_is_no_server_is_said() -> None:
     with pytest.raises(SettingsError, match="ftp://x is no URL"):
         HttpModel("vllm:x", "ftp://x")
@@ -319,3 +356,10 @@ def test_what_is_no_server_is_said() -> None:
         HttpModel("vllm:x", "http://127.0.0.1:9/v1")
     with serving() as served, pytest.raises(ModelError, match="does not serve huge; it serves tiny"):
         HttpModel("vllm:x", served.url, "huge", context_tokens=0)
+    for models in (["tiny", 3], {"id": "tiny"}, 7, [{"object": "model"}]):
+        with serving(models=models) as served, pytest.raises(ModelError, match="any model; it serves none"):
+            HttpModel("vllm:x", served.url)
+    with serving(models=["?", {"id": "tiny", "max_model_len": "long"}]) as served:
+        model = HttpModel("vllm:x", served.url)
+        assert (model.identity, model.context_tokens) == ("tiny", 32_768)
+        model.close()

@@ -151,6 +151,14 @@ def test_a_key_is_sent_and_neither_shown_nor_logged(
         assert KEY[3:30] not in text
 
 
+def test_what_is_cut_is_masked_before() -> None:
+    from harness.models.litellm import _as_ours
+
+    said = str(_as_ours("openai/tiny", ValueError(f"http://me:secret@host {'x' * 460} {KEY}")))
+    assert "sk-" not in said
+    assert "secret" not in said
+
+
 def test_a_server_on_this_machine_is_asked_past_all_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.messages import USER, Message, Sampling
+from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.vllm import VllmModel
 from pytest_ssr.errors import ModelError, SettingsError
@@ -66,6 +67,14 @@ def test_a_server_that_dies_is_started_again_and_ended_at_the_end(
     model.close()
     with pytest.raises(ModelError, match="vllm:some/model is closed"):
         model.reply(ASKED, tools=(), sampling=Sampling())
+
+
+def test_a_window_that_is_set_holds(program: Path) -> None:
+    model = open_model("vllm:some/model", context_tokens=4000)
+    try:
+        assert model.context_tokens == 4000
+    finally:
+        model.close()
 
 
 def test_a_connection_that_another_thread_closed_is_asked_again(program: Path) -> None:

@@ -6,7 +6,10 @@ from collections import Counter
 from collections.abc import Iterator
 from random import Random
 
+import pytest
+
 from harness.mixture import Mixture, Table
+from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 
 OPERATORS = {"easy": 0.95, "hard": 0.02, "right": 0.25, "invalid": 0.25}
@@ -28,9 +31,9 @@ def drawn(table: Table, count: int, seed: int = 0) -> list[str]:
     return [next(source).operator for _ in range(count)]
 
 
-def told(rounds: int, seed: int) -> tuple[Table, list[float]]:
+def told(rounds: int, seed: int, reward: str = "solve-rate") -> tuple[Table, list[float]]:
     """Play rounds against a solver that solves each operator's bugs with the same chance; returns the solve rates."""
-    chance, table, rates = Random(seed), Table(attempts=8), []
+    chance, table, rates = Random(seed), Table(8, reward=reward), []
     for number in range(rounds):
         solved = graded = 0
         for operator in drawn(table, 10, seed=number):
@@ -52,6 +55,14 @@ def test_difficulty_moves_to_where_the_reward_is_highest() -> None:
     assert 0.15 < sum(last) / len(last) < 0.4, last
 
 
+def test_where_validity_is_rewarded_difficulty_is_nothing() -> None:
+    for seed in range(4):
+        counts = Counter(drawn(told(6, seed, "validity")[0], 200, seed=99))
+        assert counts["invalid"] < 20, counts
+        assert min(counts[valid] for valid in ("easy", "hard", "right")) > 30, counts
+    assert Table(8).key() != Table(8, reward="validity").key()
+
+
 def test_without_a_past_all_are_drawn() -> None:
     assert set(drawn(Table(attempts=8), 40)) == set(OPERATORS)
 
@@ -70,3 +81,20 @@ def test_the_same_past_draws_the_same() -> None:
 def test_all_candidates_are_drawn_once() -> None:
     source = Mixture([Source()], Table(attempts=8)).candidates(None, seed=0)  # type: ignore[arg-type]
     assert Counter(c.operator for c in source) == dict.fromkeys(OPERATORS, 400)
+
+
+class Refusing:
+    """Can make nothing of this project."""
+
+    name = "refusing"
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        raise ProjectError("there is no git history")
+        yield
+
+
+def test_an_injector_that_can_make_nothing_is_left_out() -> None:
+    mixture = Mixture([Refusing(), Source()], Table(attempts=8))
+    assert len(list(mixture.candidates(None, seed=0))) == 400 * len(OPERATORS)  # type: ignore[arg-type]
+    with pytest.raises(ProjectError, match="there is no git history"):
+        list(Mixture([Refusing()], Table(attempts=8)).candidates(None, seed=0))  # type: ignore[arg-type]

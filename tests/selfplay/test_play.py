@@ -97,7 +97,8 @@ def test_play_killed_three_times_goes_on(
         wait_for(far_enough)
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-    finished = {p: p.read_bytes() for p in store.glob("rollouts/*/rollout.json")}
+    kept = {p: p.read_bytes() for p in store.glob("rollouts/*/rollout.json")}
+    finished = {p: data for p, data in kept.items() if json.loads(data)["resolved"] is not None}
     assert main(["play", str(project), "--store", str(store), "--json", *more]) == 0
     resumed = json.loads(capsys.readouterr().out)
     assert {p: p.read_bytes() for p in finished} == finished, "what was finished is not done again"
@@ -190,6 +191,14 @@ def running(odd: str) -> bool:
         (["--judge-votes", "0"], "--judge-votes must be more than 0, not 0"),
         (["--judge", "search"], "--judge is a model: PROVIDER/MODEL, vllm:PATH; not 'search'"),
         (["--url", "http://localhost"], "--url is for a model named PROVIDER/MODEL"),
+        (["--context", "9000"], "--context is for a model behind a server"),
+        (["--solver", "scripted:{script}", "--context", "9000"], "--context is for a model behind a server"),
+        (
+            ["--injector", "mutation", "--strategy", "direct"],
+            "--strategy is for a model that injects, not for mutation",
+        ),
+        (["--rejections", "2"], "--rejections is for a model that injects, not for"),
+        (["--injector", "scripted:{script}", "--fixed-mixture"], "--fixed-mixture is for operators, not for scripted:"),
         (["--bundles", "/nowhere"], "/nowhere/config.yaml describes no tools"),
         (["--solver", "oracle"], "there is no solver 'oracle'; choose search, replay:PATH, or a model"),
         (["--solver", "replay:/nowhere"], "/nowhere does not exist"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import threading
 import time
 from dataclasses import replace
@@ -10,7 +12,7 @@ from typing import Any
 
 import pytest
 from model_server import serving
-from play_parts import Told, selfplay
+from play_parts import Told, Writing, selfplay
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
@@ -52,6 +54,26 @@ def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> N
     assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
 
 
+def test_what_a_model_makes_again_is_paid_for_and_counts_as_a_bug_once(project: Path, proven: Proven) -> None:
+    solver = Told()
+    play = selfplay(project, proven.store, solver, model=Writing(proven.artifact), count=2, attempts=1)
+    episodes = play.play()
+    assert [(e.valid, e.repeated, len(e.rollouts), e.tokens) for e in episodes] == [
+        (True, True, 0, 220),
+        (True, False, 1, 220),
+    ]
+    assert episodes[0].reward(kind="validity") is None
+    (total,) = tables(episodes, alpha=0.8, kind="solve-rate")["all"]
+    assert (total["tried"], total["valid"], total["tokens"]) == (1, 1, 440 + 15)
+    bad = replace(proven.artifact, bug=proven.artifact.weaken)
+    episodes = selfplay(project, proven.store, solver, model=Writing(bad), count=2).play()
+    assert [(e.valid, e.repeated, e.reward(), e.tokens) for e in episodes] == [
+        (False, False, -1.0, 220),
+        (False, True, -1.0, 220),
+    ]
+    assert len(solver.asked) == 1
+
+
 def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Path, bugs: Store) -> None:
     solver = Told(lambda attempt: ExitReason.STEP_LIMIT if attempt else ExitReason.MODEL, "half")
     first = selfplay(project, bugs, solver).play()
@@ -62,6 +84,14 @@ def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Pat
     longer = selfplay(project, bugs, solver, rounds=2).play()
     assert longer[:1] == first
     assert len(solver.asked) == len(asked) + 2
+
+
+def test_a_verdict_that_is_gone_is_made_again(project: Path, bugs: Store) -> None:
+    (first,) = selfplay(project, bugs, Told()).play()
+    (bugs.root / "verdicts" / f"{first.artifact_id}.json").unlink()
+    (again,) = selfplay(project, bugs, Told(), attempts=3).play()
+    assert (again.artifact_id, len(again.rollouts)) == (first.artifact_id, 3)
+    assert bugs.verdict(first.artifact_id) is not None
 
 
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
@@ -121,7 +151,13 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     def solving() -> Rollout:
         return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
 
+    def interrupted(*_: object, **__: object) -> Grade:
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
+        patch.setattr("harness.solving.grade_patch", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            solving()
         patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
         assert solving().resolved is None
     assert solving().resolved is True
@@ -176,6 +212,10 @@ def test_results_are_kept_by_what_a_model_is_and_not_by_its_name(tmp_path: Path)
     one, other = (ScriptedModel("scripted:x", [Message(ASSISTANT, text)]) for text in "ab")
     assert ModelSolver(one).key != ModelSolver(other).key
     assert ModelInjector(one).key != ModelInjector(other).key
+    roles = Roles(context_tokens=9000, _models={"scripted:x": one})
+    smaller = roles.solver("scripted:x"), roles.injector("scripted:x", strategy="removal+history", rejections=2)
+    assert getattr(smaller[0], "key", "") != ModelSolver(one).key, "a smaller window sends other prompts"
+    assert smaller[1].key != ModelInjector(one).key
     with serving() as served:
         model = HttpModel("vllm:x", served.url)
         assert identity_of(model) == "vllm:x tiny"
@@ -187,6 +227,24 @@ def test_results_are_kept_by_what_a_model_is_and_not_by_its_name(tmp_path: Path)
     weights.write_bytes(b"".join([bytes(10 << 20), b"\1" * (10 << 20)]))
     assert hash_of(weights.parent) != before
     assert hash_of(tmp_path / "nowhere") == ""
+
+
+def test_a_new_commit_is_another_history(proven: Proven, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    bench = proven.bench.scoped()
+    bench.snapshot = replace(bench.snapshot, origin=copy)
+    model = ScriptedModel("scripted:x", [])
+
+    def keys() -> list[str]:
+        return [ModelCampaign(bench, proven.store, ModelInjector(model, s), seed=0).key for s in ("history", "direct")]
+
+    before = keys()
+    who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
+    subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "second"], cwd=copy, check=True)
+    after = keys()
+    assert before[0] != after[0]
+    assert before[1] == after[1], "who does not look at it is not concerned"
 
 
 def test_every_model_is_closed_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

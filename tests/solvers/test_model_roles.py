@@ -17,7 +17,7 @@ from proven import FILE, Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.injectors.campaign import ModelCampaign
-from harness.injectors.model import ModelInjector, has_history
+from harness.injectors.model import ModelInjector, head_of
 from harness.messages import Sampling
 from harness.models.http import HttpModel
 from harness.models.names import open_model
@@ -281,6 +281,13 @@ def test_a_rejected_bug_is_told_why_and_may_be_mended(proven: Proven, tmp_path: 
     assert found.reason.startswith("bug-scope")
     assert found.trajectory.result["rejected"].startswith("bug-scope")
 
+    def emptied(folder: str) -> list[dict[str, Any]]:
+        return [*script(folder)[1:3], message("", bash(f"rm -r {folder}")), message("", SUBMIT)]
+
+    found, _ = inject(proven, emptied, tmp_path, rejections=1)
+    assert (found.artifact, found.verdict) == (None, None), "nothing is told of the one before"
+    assert "test_script.sh" in found.reason
+
 
 def test_nothing_handed_in_is_no_bug(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio counted what was not valid as valid (section 2.6, 9)."""
@@ -322,7 +329,7 @@ def test_a_project_without_history_is_told_so_before_anything_is_asked(proven: P
     empty = tmp_path / "empty"
     empty.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=empty, check=True)
-    assert (has_history(empty), has_history(plain.project), has_history(proven.project)) == (False, False, True)
+    assert [bool(head_of(p)) for p in (empty, plain.project, proven.project)] == [False, False, True]
 
 
 def test_the_mixture_is_removal_where_there_is_no_history(proven: Proven, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from harness.solvers.handing_in import handed_in, recorded
 from harness.solvers.protocol import SolverTask
 from harness.solvers.replay import ReplaySolver, repeat
 from harness.trajectory import ExitReason, Journal, Step, Trajectory, read_trajectory
-from pytest_ssr.errors import ModelError, SandboxError, SettingsError
+from pytest_ssr.errors import ArtifactError, ModelError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.patch.make import make_patch
 from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
@@ -158,6 +158,10 @@ def test_a_recording_that_was_cut_off_gets_an_end_and_nothing_else(tmp_path: Pat
         ("no tool was called", "no tool was named", "message 7 is another than in the recording"),
         ('"kind": "format-error"', '"kind": "tool"', "step 2 is another than in the recording"),
         ('"exit_reason": "format"', '"exit_reason": "loop"', "it ends by format and not by loop"),
+        ('"repeats": 6', '"patience": 6', "was not recorded as rollouts are today: TypeError"),
+        ('"repeats": 6', '"repeats": 0', "was not recorded as rollouts are today: SettingsError: repeats must be more"),
+        ('"sampling": {', '"sampling": {"beams": 2, ', "was not recorded as rollouts are today: TypeError"),
+        ('"tools": [{"function"', '"tools": [{"program"', "was not recorded as rollouts are today: KeyError"),
     ],
 )
 def test_what_differs_is_said_at_its_place_and_has_no_grade(tmp_path: Path, old: str, new: str, says: str) -> None:
@@ -194,6 +198,15 @@ def test_it_does_not_read_what_it_writes(tmp_path: Path) -> None:
     assert solved(ReplaySolver(tmp_path), tmp_path / "x.jsonl")[0].exit_reason is ExitReason.SUBMITTED
 
 
+def test_its_results_are_kept_by_what_the_recordings_hold(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("the end"))
+    before = ReplaySolver(tmp_path).key
+    solved(ReplaySolver(tmp_path), tmp_path / "0-first-in-order" / "trajectory.jsonl")
+    assert ReplaySolver(tmp_path).key == before, "its own recording changes nothing"
+    path.write_text(path.read_text().replace('"latency_s": 0.0', '"latency_s": 1.0'))
+    assert ReplaySolver(tmp_path).key != before
+
+
 def test_it_takes_the_one_that_is_meant(tmp_path: Path) -> None:
     play(tmp_path, look("a"), look("the end"), model="openai/a")
     play(tmp_path, look("b"), look("the end"), model="openai/b")
@@ -226,6 +239,19 @@ def test_it_takes_the_one_that_is_meant(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match=says):
             ReplaySolver.named(f"replay:{tmp_path}{name}")
     assert ReplaySolver.named(f"replay:{tmp_path}?seed=8").name == f"replay:{tmp_path}?seed=8"
+
+
+def test_a_patch_that_cannot_be_read_is_none() -> None:
+    with pytest.raises(ArtifactError, match="patch_base64 cannot be read: "):
+        handed_in({"patch_base64": "x"})
+
+
+def test_a_recording_without_its_task_has_no_grade(tmp_path: Path) -> None:
+    path = play(tmp_path, look("a"), look("the end"))
+    header, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([header, *(line for line in rest if '"event": "message"' not in line)]))
+    done, _ = solved(ReplaySolver(path), tmp_path / "now" / "trajectory.jsonl")
+    assert "was not recorded as rollouts are today: IndexError" in done.detail
 
 
 def test_an_injector_s_rollout_is_repeated_by_the_same_piece(tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ from typing import Any
 from harness.agents.desk import Desk
 from harness.agents.tools.protocol import Observation
 
+_MOST_BYTES = 100_000
+"""A little less than Linux takes as one word of a command (`MAX_ARG_STRLEN`)."""
+
 
 class Bash:
     """Runs commands."""
@@ -24,16 +27,24 @@ class Bash:
     }
 
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Run it; output and errors are shown together with the exit status."""
-        command = arguments["command"]
-        if "\0" in command or (not command.isprintable() and any(0xD800 <= ord(c) < 0xE000 for c in command)):
-            return Observation("a command holds no NUL and no half of a character", 1)
-        done = desk.shell(command)
-        text = (done.stdout + done.stderr).decode("utf-8", "replace")
-        if done.limit is not None:
-            limit = f"{done.limit} ({desk.limits.wall_s:g} s)" if done.limit == "wall time" else str(done.limit)
-            ending = f"[ended: it passed the limit on {limit}]"
-        else:
-            ending = f"[exit status {done.exit_code}]"
-        separator = "" if not text or text.endswith("\n") else "\n"
-        return Observation(f"{text}{separator}{ending}", done.exit_code, str(done.limit or ""), done.seconds)
+        """Run it."""
+        return ran(arguments["command"], desk)
+
+
+def ran(command: str, desk: Desk) -> Observation:
+    """Run a command in the desk's shell; output and errors are shown together with the exit status."""
+    if "\0" in command or any(0xD800 <= ord(c) < 0xE000 for c in command):
+        return Observation("a command holds no NUL and no half of a character", 1)
+    if (size := len(command.encode())) > _MOST_BYTES:
+        return Observation(
+            f"a command has at most {_MOST_BYTES} bytes, and this one has {size}; write it to a file and run that", 1
+        )
+    done = desk.shell(command)
+    text = (done.stdout + done.stderr).decode("utf-8", "replace")
+    if done.limit is not None:
+        limit = f"{done.limit} ({desk.limits.wall_s:g} s)" if done.limit == "wall time" else str(done.limit)
+        ending = f"[ended: it passed the limit on {limit}]"
+    else:
+        ending = f"[exit status {done.exit_code}]"
+    separator = "" if not text or text.endswith("\n") else "\n"
+    return Observation(f"{text}{separator}{ending}", done.exit_code, str(done.limit or ""), done.seconds)

@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from harness.agents.desk import Desk
+from harness.agents.tools.bash import ran
 from harness.agents.tools.protocol import Observation
 from pytest_ssr.errors import SandboxError, SettingsError
 
@@ -38,10 +39,7 @@ class BundledTool:
     def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
         """Run the program with the arguments in its signature's order."""
         command = f"PATH={shlex.quote(f'{place(desk)}/{self.folder}/bin')}:$PATH {self._command(arguments)}"
-        done = desk.shell(command)
-        text = (done.stdout + done.stderr).decode("utf-8", "replace")
-        ending = f"[ended: it passed the limit on {done.limit}]" if done.limit else f"[exit status {done.exit_code}]"
-        return Observation(f"{text}{ending}", done.exit_code, str(done.limit or ""), done.seconds)
+        return ran(command, desk)
 
     def _command(self, arguments: Mapping[str, Any]) -> str:
         words = [self.name]

@@ -55,8 +55,8 @@ class Editor:
         except (ValueError, OSError) as error:
             return Observation(str(error), 1)
         except SandboxError as error:
-            # A path outside, a file that is too large: told from a sandbox that broke by a look at another file.
-            desk.sandbox.write(f"{desk.sandbox.scratch}/.ssr-alive", b"")
+            # A path outside, a file that is too large: told from a sandbox that broke by a command.
+            desk.sandbox.exec(["true"], limits=desk.limits)
             return Observation(str(error), 1)
         return Observation(text, 0)
 

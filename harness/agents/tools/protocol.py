@@ -97,5 +97,5 @@ def problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
         if wanted in kinds and (not isinstance(value, kinds[wanted]) or (wanted == "integer" and value is True)):
             return f"the argument {name!r} must be of type {wanted}"
         if "enum" in properties[name] and value not in properties[name]["enum"]:
-            return f"the argument {name!r} must be one of {', '.join(properties[name]['enum'])}"
+            return f"the argument {name!r} must be one of {', '.join(map(str, properties[name]['enum']))}"
     return ""
