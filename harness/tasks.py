@@ -6,19 +6,22 @@ interpreter's environment besides being developed in the project is the classic.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from harness.searching import SEARCH
 from harness.solvers.protocol import SolverTask
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.solver_tree import Leak, leaks, write_solver_tree
 
 _AROUND = 2
-_MOST_BYTES = 8 * 1024**2
+_MOST_BYTES, _MOST_S = 8 * 1024**2, 120.0
 
 
 def open_task(
@@ -35,7 +38,7 @@ def open_task(
         write_solver_tree(weakened, tree)
     found = leaks(artifact, bench.original, [tree])
     if audit and not found:
-        found = list(copies(artifact, bench))
+        found = copies(artifact, bench)
     if found:
         raise ProjectError(
             f"a solver could read the fix of {task_id} in {found[0].path}: {found[0].text!r}; install the project with "
@@ -54,27 +57,36 @@ def open_task(
     )
 
 
-def copies(artifact: BugArtifact, bench: Workbench) -> Iterator[Leak]:
-    """Search what the sandbox shows of the interpreter for copies of the files that the bug changes.
+def copies(artifact: BugArtifact, bench: Workbench) -> list[Leak]:
+    """Search what the sandbox shows besides the tree for copies of the files that the bug changes.
 
-    A line of a fix may stand anywhere by chance, `return self._value`; it counts together with its neighbours.
+    A line of a fix may stand anywhere by chance, `return self._value`; it counts together with its neighbours. A copy
+    has the file's name; one under another name would have to be made on purpose. `process` shows the whole machine, the
+    project included: there the interpreter's places are searched. Raises ProjectError where that cannot be done.
     """
     wanted = list(_passages(artifact, bench.original))
     if not wanted:
-        return
-    names = {Path(p).name.encode() for p in artifact.bug.paths}
-    hidden = bench.interpreter.hidden if bench.provider.name != "process" else ()
-    for place in bench.interpreter.readable:
-        for path in sorted(place.rglob("*.py")) if place.is_dir() else [place]:
-            # A copy has the file's name; one under another name would have to be made on purpose.
-            if path.name.encode() not in names or path.stat().st_size > _MOST_BYTES:
-                continue
-            if str(path) in hidden or str(path).startswith(tuple(h for h in hidden if h.endswith("/"))):
-                continue
-            held = _squeezed(path.read_bytes())
-            for passage in wanted:
-                if passage in held:
-                    yield Leak(str(path), passage.decode(errors="replace").split("\n")[_AROUND])
+        return []
+    process = bench.provider.name == "process"
+    with bench.open(bench.original) as sandbox:
+        asked = {
+            "roots": [str(p) for p in bench.interpreter.readable] if process else ["/"],
+            "left_out": [sandbox.root, "/proc", "/sys", "/dev"],
+            "names": sorted({Path(p).name for p in artifact.bug.paths}),
+            "passages": [w.decode("latin-1") for w in wanted],
+            "most_bytes": _MOST_BYTES,
+        }
+        place = f"{sandbox.scratch}/asked.json"
+        sandbox.write(place, json.dumps(asked).encode())
+        words = [str(bench.interpreter.executable), "-IS", "-c", SEARCH, place]
+        done = sandbox.exec(words, limits=Limits(wall_s=_MOST_S), cwd=sandbox.scratch)
+    try:
+        found = json.loads(done.stdout)
+    except ValueError:
+        why = done.limit or done.stderr.decode(errors="replace").strip()[-200:]
+        raise ProjectError(f"what the sandbox shows cannot be searched for copies of the fix: {why}") from None
+    lines = [w.decode(errors="replace").split("\n") for w in wanted]
+    return [Leak(path, lines[n][min(_AROUND, len(lines[n]) - 1)]) for path, n in found]
 
 
 def _passages(artifact: BugArtifact, original: CodebaseState) -> Iterator[bytes]:
