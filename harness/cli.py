@@ -119,7 +119,7 @@ def _add_running(parser: argparse.ArgumentParser) -> None:
         "--sandbox",
         default=_environment("sandbox", "auto"),
         metavar="NAME",
-        help="auto, bubblewrap, process (default auto)",
+        help=f"auto, {', '.join(SANDBOXES)}; apptainer, docker and gvisor take :IMAGE (default auto)",
     )
     parser.add_argument(
         "--python",

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.commands import DONE, NO, rule_settings
 from harness.terminal import Terminal
-from harness.trying import tried
+from harness.trying import GIVE_UP_AFTER, tried
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import SettingsError
@@ -17,8 +17,6 @@ from pytest_ssr.opening import open_campaign
 from pytest_ssr.report import attempt_line, missed, opening_lines, progress_line, rejections, shown, summary_lines
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store
-
-_GIVE_UP_AFTER = 60
 
 
 def inject(arguments: argparse.Namespace) -> int:
@@ -46,7 +44,7 @@ def inject(arguments: argparse.Namespace) -> int:
             campaign,
             arguments.count,
             jobs=arguments.jobs,
-            most=_GIVE_UP_AFTER * arguments.count,
+            most=GIVE_UP_AFTER * arguments.count,
             tell=lambda a: terminal.say(attempt_line(a), a.status.value),
             progress=lambda done: terminal.status(progress_line(done, arguments.count, terminal.elapsed_s)),
         )

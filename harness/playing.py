@@ -83,7 +83,11 @@ def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
     without_model = (
         isinstance(injector, dict) and injector.get("model") is None and injector.get("strategy") != "higher-order"
     )
-    return without_model and store.verdict(directory.name) is not None and directory.parent.parent == store.root
+    return (
+        without_model
+        and store.verdict(directory.name) is not None
+        and directory.resolve().parent.parent == store.root.resolve()
+    )
 
 
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:

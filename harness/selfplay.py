@@ -22,7 +22,7 @@ from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
 from harness.solving import PATCH, ROLLOUTS, Solving, proven, rates
 from harness.spent import Spent
-from harness.trying import tried
+from harness.trying import GIVE_UP_AFTER, tried
 from harness.version import code_hash
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
@@ -34,7 +34,6 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, key_of
 
 EPISODES = "episodes"
-_GIVE_UP_AFTER = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ class SelfPlay:
         injectors = self._injectors
         if settings.adaptive:
             injectors = [Mixture(injectors, self._tables[place])]
-        return self._without_model(number, place, injectors), _GIVE_UP_AFTER * settings.count
+        return self._without_model(number, place, injectors), GIVE_UP_AFTER * settings.count
 
     def _without_model(self, number: int, place: int, injectors: Sequence[Injector]) -> Campaign:
         return Campaign(self._benches[place].scoped(), self.store, injectors, seed=self.settings.seed + number)

@@ -24,21 +24,14 @@ _AROUND = 2
 _MOST_BYTES, _MOST_S = 8 * 1024**2, 120.0
 
 
-def open_task(
-    bench: Workbench, artifact: BugArtifact, folder: Path, *, statement: str = "", audit: bool = True
-) -> SolverTask:
-    """Write a task into a folder; raises ProjectError when the fix can be read from it, saying where.
-
-    audit: False where places outside of the tree have been searched for this artifact before.
-    """
+def open_task(bench: Workbench, artifact: BugArtifact, folder: Path, *, statement: str = "") -> SolverTask:
+    """Write a task into a folder; raises ProjectError when the fix can be read from it, saying where."""
     weakened = bench.original.apply(artifact.bug).apply(artifact.weaken)
     task_id = artifact.content_id(bench.snapshot.tree_hash)
     tree = folder / "tree"
     if not tree.exists():
         write_solver_tree(weakened, tree)
-    found = leaks(artifact, bench.original, [tree])
-    if audit and not found:
-        found = copies(artifact, bench)
+    found = leaks(artifact, bench.original, [tree]) or copies(artifact, bench)
     if found:
         raise ProjectError(
             f"a solver could read the fix of {task_id} in {found[0].path}: {found[0].text!r}; install the project with "

@@ -186,18 +186,6 @@ class Trajectory:
             "result": dict(self.result),
         }
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the whole record as plain data."""
-        return {
-            **self.header(),
-            "messages": [m.to_json() for m in self.messages],
-            "calls": [asdict(c) for c in self.calls],
-            "steps": [asdict(s) for s in self.steps],
-            **self.ending(),
-            "usage": asdict(self.usage),
-            "cost_usd": self.cost_usd,
-        }
-
 
 class Journal:
     """Writes a trajectory to a file while it grows; nothing is written where there is no path.

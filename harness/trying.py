@@ -10,6 +10,9 @@ from typing import Protocol
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.stopping import workers
 
+GIVE_UP_AFTER = 60
+"""Candidates without a model that are tried for each bug that is wanted."""
+
 
 class Attempts(Protocol):
     """What makes attempts by their numbers."""

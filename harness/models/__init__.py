@@ -1,1 +1,1 @@
-"""Models by the names that users know: `openai/...`, `hosted_vllm/...`, `vllm:PATH`, `scripted:FILE`, `replay:FILE`."""
+"""Models by the names that users know: `openai/...`, `hosted_vllm/...`, `vllm:PATH`, `scripted:FILE`."""

@@ -20,7 +20,7 @@ HOMES = ("scripted", "vllm")
 def is_model(name: str) -> bool:
     """Tell whether a name looks like a model's."""
     home, colon, _ = name.partition(":")
-    return "/" in name or (bool(colon) and home in HOMES)
+    return (bool(colon) and home in HOMES) or ("/" in name and home != "replay")
 
 
 def is_started_late(name: str) -> bool:

@@ -31,8 +31,6 @@ class Budget:
     made: int = 0
     unpriced: int = 0
     """Calls whose price is not known."""
-    seconds: float = 0.0
-    """Latencies of all calls."""
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
     def __post_init__(self) -> None:
@@ -62,7 +60,6 @@ class Budget:
             self.spent = self.spent + reply.usage
             self.spent_usd += reply.cost_usd or 0.0
             self.unpriced += reply.cost_usd is None
-            self.seconds += reply.latency_s
 
 
 class Spending(Around):

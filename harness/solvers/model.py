@@ -81,10 +81,6 @@ class ModelSolver:
         )
         return Solution(work.patch, done)
 
-    def close(self) -> None:
-        """Close the model."""
-        self.model.close()
-
 
 class _Work:
     """What an attempt makes of its tree."""

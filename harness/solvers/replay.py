@@ -21,13 +21,13 @@ from harness.models.identity import hash_of
 from harness.models.replay import Recording
 from harness.solvers.handing_in import handed_in
 from harness.solvers.protocol import Solution, SolverTask
+from harness.spent import NAME
 from harness.trajectory import SCHEMA, ExitReason, Journal, Trajectory, read_trajectory
 from pytest_ssr.errors import ArtifactError, ModelError, SettingsError, StoreError
 from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.store import key_of
 
-NAME = "trajectory.jsonl"
 _FILTERS = ("model", "seed")
 
 

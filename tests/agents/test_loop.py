@@ -73,7 +73,7 @@ def test_a_rollout_is_told_whole_and_read_back_the_same(desk: Desk, tmp_path: Pa
     ]
     assert [c.sent for c in done.calls] == [(0, 1), (0, 1, 2, 3)]
     assert read_trajectory(tmp_path / "a" / "trajectory.jsonl") == done
-    assert json.loads(json.dumps(done.to_json()))["schema"] == "ssr.rollout/1"
+    assert done.header()["schema"] == "ssr.rollout/1"
 
 
 def test_a_trajectory_that_was_cut_off_is_read_as_far_as_it_goes(desk: Desk, tmp_path: Path) -> None:

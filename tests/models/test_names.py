@@ -18,6 +18,7 @@ from pytest_ssr.errors import MissingExtraError, SettingsError
         ("vllm:http://127.0.0.1:8000/v1", True, False),
         ("scripted:a.json", True, False),
         ("search", False, False),
+        ("replay:a/b", False, False),
         ("mutation", False, False),
     ],
 )

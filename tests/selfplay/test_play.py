@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from plain import plain_python
 from proven import Proven
 
 from harness.cli import main
+from harness.playing import _is_ours
 from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.solver_tree import Leak
 from pytest_ssr.store import Store
@@ -253,13 +255,22 @@ def test_an_artifact_of_another_system_is_proven_first_and_never_without_isolati
     assert "say --sandbox process" in capsys.readouterr().err
 
 
+def test_an_artifact_of_the_store_is_ours_by_any_path(proven: Proven, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(proven.store.root.parent)
+    artifact = replace(proven.artifact, info={"injector": {"strategy": "mutation"}})
+    directory = proven.store.root / "artifacts" / proven.verdict.artifact_id
+    for path in (directory, directory.relative_to(Path.cwd())):
+        assert _is_ours(artifact, path, proven.store)
+    assert not _is_ours(artifact, Path(directory.name), proven.store)
+
+
 def test_a_task_that_is_refused_is_in_the_report_with_the_reason(
     project: Path,
     played: tuple[Path, dict[str, Any]],
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.tasks.copies", lambda *_: iter([Leak("/site/calc.py", "return a + b")]))
+    monkeypatch.setattr("harness.tasks.copies", lambda *_: [Leak("/site/calc.py", "return a + b")])
     words = ["play", str(project), "--store", str(played[0]), *PLAY, "--rounds", "1", "--seed", "0", "--count", "1"]
     words += ["--attempts", "3"]
     main([*words, "--json"])
