@@ -62,7 +62,8 @@ def NAME(kind, name, number, *values):
         except Exception:
             values = (None,)
     with open(os.environ["SSR_VALUES"], "a", encoding="utf-8") as file:
-        file.write(ascii((name, number, kind, [text(v) for v in values])) + "\\n")
+        case = os.environ.get("PYTEST_CURRENT_TEST", "")
+        file.write(ascii((name, case, number, kind, [text(v) for v in values])) + "\\n")
 """
 
 

@@ -35,6 +35,7 @@ _VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
 _NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)
 """Relative and absolute tolerance."""
 _MOST_LINE, _ROOM_S = 50_000, 10.0
+_NOTHING = ("", "", 0, "", ())
 _T = TypeVar("_T")
 
 
@@ -51,6 +52,8 @@ _UNREAD = _Unread()
 class _Key(NamedTuple):
     """One comparison of a test: a loop makes it several times."""
 
+    case: str
+    """The test's id without its name: its class and parameters."""
     number: int
     """Which assertion."""
     kind: str
@@ -191,12 +194,12 @@ class Values:
     def _showing(self, place: int, wrong: _Test) -> frozenset[_Key]:
         """Return the comparisons in which the bug shows; of a varied test those that are of something else, too."""
         known, plain = self._known[place], self._known.get(self._unvaried[place], {})
-        found, ended = set(), False
+        found, ended = set(), set[str]()
         for key, theirs in known.items():
             mine = wrong.get(key)
             # Behind the place where the buggy code ends a test, nothing is known of it.
-            shows = not ended if mine is None else not _is_right(mine, theirs, exactly=True)
-            ended = ended or mine is None
+            shows = key.case not in ended if mine is None else not _is_right(mine, theirs, exactly=True)
+            ended |= {key.case} if mine is None else set()
             varied = key.number == self._changed_in[place] or key not in plain or plain[key].computed != theirs.computed
             if shows and key.kind != END and (varied or not self._varied[place]):
                 found.add(key)
@@ -263,17 +266,17 @@ class Values:
         if lines is None:
             return None
         found: dict[str, dict[_Key, _Record]] = {}
-        rounds: Counter[tuple[str, int, str]] = Counter()
+        rounds: Counter[tuple[str, str, int, str]] = Counter()
         with recorded_warnings():
             for line in lines:
                 try:
-                    name, number, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else ("", 0, "", ())
-                    name, kind = str(name), str(kind)
+                    name, case, number, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else _NOTHING
+                    name, case, kind = str(name), str(case).replace(str(name), ""), str(kind)
                     record = _Record(kind, tuple(_plain(str(text)) for text in texts))
-                    key = _Key(int(number), kind, rounds[name, int(number), kind])
+                    key = _Key(case, int(number), kind, rounds[name, case, int(number), kind])
                 except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):
                     continue
-                rounds[name, key.number, kind] += 1
+                rounds[name, case, key.number, kind] += 1
                 found.setdefault(name, {})[key] = record
         return found
 
@@ -308,8 +311,8 @@ def _as_asked(mine: _Test, theirs: _Test) -> bool:
 
     A loop over what is computed may have other rounds, as long as each of them holds.
     """
-    ended = (END in {k.kind for k in test} for test in (mine, theirs))
-    if all(ended):
+    ended, ended_there = ({k.case for k in test if k.kind == END} for test in (mine, theirs))
+    if ended == ended_there == {k.case for k in theirs}:
         keys = [k for k in {**theirs, **mine} if k.kind != END]
         both = {k: k in mine and k in theirs for k in keys}
         return all(_agrees(mine, theirs, k) if both[k] else _holds(mine if k in mine else theirs, k) for k in keys)
