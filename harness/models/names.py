@@ -11,7 +11,7 @@ from harness.models.protocol import Model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
 from harness.models.userinfo import masked
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.store import Store
 
 HOMES = ("scripted", "vllm")
@@ -52,7 +52,13 @@ def open_model(
             model = kind(rest, context_tokens=context_tokens)
     elif "/" in name:
         _require("litellm", "litellm")
-        kind = importlib.import_module("harness.models.litellm").LitellmModel
+        try:
+            kind = importlib.import_module("harness.models.litellm").LitellmModel
+        except ImportError as problem:
+            raise ModelError(
+                f"litellm cannot be imported: {problem}; where LITELLM_LOCAL_MODEL_COST_MAP is set to False, it asks "
+                "the network for prices meanwhile and may fail for that: unset it, or try again"
+            ) from problem
         model = kind(name, url=url, context_tokens=context_tokens)
     else:
         raise SettingsError(
