@@ -34,7 +34,7 @@ def validate(arguments: argparse.Namespace) -> int:
     directories = find_artifacts(arguments.path)
     terminal = Terminal(quiet=arguments.json)
     results: list[dict[str, Any]] = []
-    with _bench(arguments) as bench:
+    with _bench(arguments, trusted=_trusted(arguments.store or arguments.repo / ".ssr", directories)) as bench:
         for number, directory in enumerate(directories, 1):
             terminal.status(f"{number} of {len(directories)}: {directory}")
             verdict = _verdict(directory, bench)
@@ -146,7 +146,8 @@ def grade(arguments: argparse.Namespace) -> int:
     store = Store(store_path) if store_path.is_dir() else None
     artifact = read_artifact(resolve_artifact(arguments.artifact, store))
     patch = _patch(arguments.patch)
-    with _bench(arguments) as bench:
+    # Who wrote the patch is not known.
+    with _bench(arguments, trusted=False) as bench:
         sets = _recorded(artifact, store, bench)
         if sets is None:
             verdict = Validation(artifact, bench).verdict()
@@ -251,7 +252,7 @@ def rule_settings(arguments: argparse.Namespace) -> RuleSettings:
 
 
 @contextlib.contextmanager
-def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
+def _bench(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Workbench]:
     """Open a workbench whose copy of the project lies in the store, or else in a folder that is removed after."""
     with contextlib.ExitStack() as stack:
         if arguments.store is None:
@@ -266,7 +267,16 @@ def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
             settings=rule_settings(arguments),
             sandbox=arguments.sandbox,
             python=arguments.python,
+            model_written=not trusted,
         )
+
+
+def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:
+    """Tell whether all of these were made and proven in this store, and without a model."""
+    if not store_path.is_dir():
+        return False
+    store = Store(store_path)
+    return all(store.trusts(d) for d in directories)
 
 
 def _existing(path: Path | None) -> Store:

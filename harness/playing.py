@@ -22,7 +22,7 @@ from harness.selfplay import EPISODES, PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solver
 from harness.solving import ROLLOUTS, Solving, proven, rates
 from harness.terminal import Terminal
-from pytest_ssr.artifact import BugArtifact, read_artifact
+from pytest_ssr.artifact import read_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import load_injectors, open_workbench
@@ -58,8 +58,7 @@ def solve(arguments: argparse.Namespace) -> int:
             settings=rule_settings(arguments),
             sandbox=arguments.sandbox,
             python=arguments.python,
-            # Whoever wrote an artifact that lies elsewhere may have been a model.
-            model_written=writes(arguments.solver) or not _is_ours(artifact, directory, store),
+            model_written=writes(arguments.solver) or not store.trusts(directory),
         )
         verdict = proven(artifact, bench, store, begin=lambda: terminal.status("proving the artifact first"))
         terminal.status(f"{solver.name}: measuring the task's tests")
@@ -74,20 +73,6 @@ def solve(arguments: argparse.Namespace) -> int:
             judge=judge,
         ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.say(*_attempt_line(r)))
     return _tell_solved(arguments, terminal, solver, store, verdict, rollouts)
-
-
-def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
-    """Tell whether an artifact was made here, and without a model."""
-    injector = artifact.info.get("injector")
-    # Failed repairs may be a model's.
-    without_model = (
-        isinstance(injector, dict) and injector.get("model") is None and injector.get("strategy") != "higher-order"
-    )
-    return (
-        without_model
-        and store.verdict(directory.name) is not None
-        and directory.resolve().parent.parent == store.root.resolve()
-    )
 
 
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def open_workbench(
     """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong.
 
     compiled: collect the tests once, so that no run has to compile the project again. model_written: what will run was
-    written by a model: `auto` takes no sandbox then that isolates nothing.
+    written by a model or by others: `auto` takes no sandbox then that isolates nothing.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)

@@ -115,6 +115,23 @@ class Store:
         """Read one artifact; raises ArtifactError when there is none or it is damaged."""
         return read_artifact(self.root / "artifacts" / artifact_id)
 
+    def trusts(self, directory: Path) -> bool:
+        """Tell whether what an artifact's folder holds was made and proven here, and without a model.
+
+        What others wrote may be a model's, and so may a failed repair. One that cannot be read runs nothing.
+        """
+        try:
+            injector = read_artifact(directory).info.get("injector")
+        except ArtifactError:
+            return True
+        return (
+            isinstance(injector, dict)
+            and injector.get("model") is None
+            and injector.get("strategy") != "higher-order"
+            and directory.resolve().parent == (self.root / "artifacts").resolve()
+            and self.verdict(directory.name) is not None
+        )
+
     def put_verdict(self, verdict: Verdict) -> None:
         """Write a verdict under its artifact's id."""
         self.put_record("verdicts", verdict.artifact_id, verdict.to_json())

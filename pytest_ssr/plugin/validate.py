@@ -103,7 +103,10 @@ class ValidatePlugin:
         with options.user_errors():
             self.store = options.open_store(self.config)
             arguments = options.opening_arguments(self.config)
-            self.bench = open_workbench(options.project_path(self.config), self.store, **arguments)
+            trusted = all(self.store.trusts(d) for d in self.directories)
+            self.bench = open_workbench(
+                options.project_path(self.config), self.store, **arguments, model_written=not trusted
+            )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

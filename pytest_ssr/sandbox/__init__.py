@@ -44,7 +44,7 @@ def choose(
     """Return the named sandbox, tried on the spot; `auto` takes the strongest that works.
 
     What killed runs left on this machine is removed first.
-    model_written: what will run was written by a model, so `auto` does not fall back to `process`.
+    model_written: what will run was written by a model or by others, so `auto` does not fall back to `process`.
     Raises SandboxUnavailableError, with what to install, when it does not work.
     """
     reap()
@@ -63,8 +63,8 @@ def choose(
         refused.append(f"{kind}: {found.detail}; {found.remedy}")
     if model_written:
         raise SandboxUnavailableError(
-            f"no sandbox that isolates works here ({' | '.join(refused)}), and model-written code is not run without "
-            "one; to run it all the same, say --sandbox process"
+            f"no sandbox that isolates works here ({' | '.join(refused)}), and what a model or others wrote is not run "
+            "without one; to run it all the same, say --sandbox process (--ssr-sandbox process under pytest)"
         )
     return load_provider("process", extra)
 

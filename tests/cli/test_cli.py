@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from plain import plain_python
 
+from harness.cli import main
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import SANDBOXES
 
@@ -107,6 +108,27 @@ def test_grades(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     cheat = ssr("grade", said["valid"][0], "--repo", project, "--patch", tmp_path / "cheat.diff", *SANDBOX)
     assert cheat.returncode == 1
     assert "flag: changed and restored: tests/test_calc.py" in cheat.stdout
+
+
+def test_what_others_wrote_is_not_run_without_isolation(
+    made: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project, said = made
+    own = project / ".ssr" / "artifacts" / said["valid"][0]
+    shutil.copytree(own, tmp_path / own.name)
+    (tmp_path / "empty.diff").write_bytes(b"")
+    monkeypatch.setattr("pytest_ssr.sandbox._STRENGTH", ())
+    common = ["--repo", str(project), "--python", str(plain_python())]
+    grading = [own.name, "--patch", str(tmp_path / "empty.diff")]
+    for words in (["validate", str(tmp_path)], ["grade", *grading]):
+        assert main([*words, *common]) == 3
+        assert "wrote is not run without one" in capsys.readouterr().err
+        assert main([*words, *common, "--sandbox", "process"]) == int(words[0] == "grade")
+    monkeypatch.chdir(project / ".ssr" / "artifacts")
+    assert main(["validate", own.name, *common]) == 0
 
 
 def test_doctor_names_every_sandbox() -> None:
