@@ -179,23 +179,26 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _joined_text(node: ast.AST) -> str:
-    """Return the text that a constant, or a sum of some, is."""
-    waiting, texts = [node], list[str]()
+def _joined_text(node: ast.AST) -> tuple[str, list[ast.AST]]:
+    """Return the text that a constant, or a sum of some, is, and what it is made of."""
+    waiting, texts, parts = [node], list[str](), list[ast.AST]()
     while waiting:
         part = waiting.pop()
+        parts.append(part)
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add):
             waiting += (part.right, part.left)
         elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
             texts.append(part.value)
         else:
-            return ""
-    return "".join(texts)
+            return "", []
+    return "".join(texts), parts
 
 
 def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int, str]]:
-    names_of = _aliases(tree)
+    names_of, inner = _aliases(tree), set[ast.AST]()
     for node in ast.walk(tree):
+        if node in inner:
+            continue
         if isinstance(node, ast.Import):
             names = [a.name for a in node.names if a.name.partition(".")[0] in _MODULES]
             yield from ((node.lineno, f"imports {name}") for name in names)
@@ -208,8 +211,11 @@ def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int
             dotted = f"{names_of.get(holder, holder)}.{node.attr}"
             if dotted in _DOTTED or node.attr in _ATTRIBUTES:
                 yield node.lineno, f"uses {dotted if dotted in _DOTTED else node.attr}"
-        elif isinstance(node, ast.Constant | ast.BinOp) and _REACHES.search(text := _joined_text(node)):
-            yield node.lineno, f"names {text!r:.60}"
+        elif isinstance(node, ast.Constant | ast.BinOp):
+            text, parts = _joined_text(node)
+            if _REACHES.search(text):
+                inner.update(parts)
+                yield node.lineno, f"names {text!r:.60}"
         elif isinstance(node, ast.Name) and node.id in _ATTRIBUTES:
             yield node.lineno, f"uses {node.id}"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:

@@ -72,6 +72,12 @@ def test_honest_code_is_not(snapshot: Snapshot, text: str) -> None:
     assert found(snapshot, text) == ()
 
 
+def test_a_name_in_a_sum_of_many_texts_is_read(snapshot: Snapshot) -> None:
+    many = " + ".join(["'x'"] * 900)
+    (flag,) = found(snapshot, f"{CODE}x = '_py' + 'test.' + {many}\n")
+    assert flag.startswith("suspicious: shop.py:8: names '_pytest.xxx")
+
+
 def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None:
     number = "0x" + "f" * 10_000
     before = CodebaseState(snapshot)

@@ -511,6 +511,20 @@ def test_an_expression_without_end_leaves_its_test_unasked(tmp_path: Path) -> No
     assert answer.untried == ("test_shop.py::test_deep",)
 
 
+def test_more_values_than_are_read_are_no_forgery(tmp_path: Path) -> None:
+    """The loop of a test has as many rounds as the code gives it."""
+    code = "def words(count=9):\n    return ['x' * 1900] * count\n"
+    tests = "def test_words():\n    assert words()\n    for word in words():\n        assert word == 'x' * 1900\n"
+    shop = opened(tmp_path, code, tests)
+    buggy = state(shop, code.replace("'x' * 1900", "'y' * 1900"))
+    asked = Values(shop, buggy, FILES, ["test_shop.py::test_words"], (), random.Random(1))
+    assert asked.answer(shop, shop.original).told == {"test_shop.py::test_words"}
+    answer = asked.answer(shop, state(shop, code.replace("count=9", "count=3000")))
+    assert (answer.forged, answer.unrepaired, answer.told) == ("", "", frozenset())
+    assert answer.untold == answer.untried == ("test_shop.py::test_words",)
+    assert asked.answer(shop, buggy).forged
+
+
 def opened(folder: Path, code: str, tests: str) -> Workbench:
     (folder / "project").mkdir(parents=True)
     (folder / "project" / "shop.py").write_text(code)
