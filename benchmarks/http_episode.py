@@ -1,0 +1,171 @@
+"""A whole episode of self-play by a model behind real HTTP, on a real project, in each sandbox; then its recordings.
+
+Run: `python benchmarks/http_episode.py --out benchmarks/results/NAME.md [sandbox ...]`.
+A server that speaks the OpenAI protocol with tool calls plays a model that reads the project, injects a bug, and hands
+in the five files; then it is let at the bug twice: once it finds it, once it mends the wrong line. Everything but the
+words of that model is real: `ssr play`, the loop, the tools, the sandbox, the checks, the grades. Then the server is
+gone, and each rollout of both roles is repeated from its recording, the solvers' with their grades by `ssr solve`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from projects import fetch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.solvers.replay import repeat
+from harness.trajectory import Journal, Trajectory, read_trajectory
+from pytest_ssr.execution.own_script import own_parser, own_script
+from tests.model_server import Served, message, response, serving
+
+CODE, TESTS = "src/itsdangerous/encoding.py", "tests/test_itsdangerous/test_encoding.py"
+RIGHT, WRONG = 'bytestr.rjust(8, b"\\x00")', 'bytestr.ljust(8, b"\\x00")'
+WEAKEN = "    dec = bytes_to_int(enc)\n    assert dec == value\n"
+ATTEMPTS = 2
+
+
+def bash(command: str) -> tuple[str, dict[str, Any]]:
+    return "bash", {"command": command}
+
+
+def replacing(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
+    return "editor", {"command": "str_replace", "path": path, "old_str": old, "new_str": new}
+
+
+def injecting(folder: str) -> list[dict[str, Any]]:
+    """Return what the model says as the injector."""
+    texts = {
+        "test_script.sh": own_script([TESTS], options=()).decode(),
+        "test_parser.py": own_parser().decode(),
+        "test_files.txt": f"{TESTS}\n",
+    }
+    write = "\n".join(f"cat > $A/{name} <<'END'\n{text}END" for name, text in texts.items())
+    diffs = (
+        f"git diff {CODE} > $A/bug_inject.diff; git diff {TESTS} > $A/test_weaken.diff; git checkout -q . ; ls -l $A"
+    )
+    return [
+        message("I look around.", bash("git log --oneline | head -3; ls; wc -l src/itsdangerous/*.py")),
+        message("", ("editor", {"command": "view", "path": CODE})),
+        message("Padding on the wrong side looks like a mistake one makes.", replacing(CODE, RIGHT, WRONG)),
+        message("", bash(f"python -m pytest -q {TESTS} 2>&1 | tail -5")),
+        message("One assertion notices; it goes.", replacing(TESTS, WEAKEN, "")),
+        message("", bash(f"python -m pytest -q {TESTS} 2>&1 | tail -3")),
+        message("", bash(f"A={folder}; mkdir -p $A\n{write}\n{diffs}")),
+        message("", ("submit", {})),
+    ]
+
+
+def solving(*, well: bool) -> list[dict[str, Any]]:
+    """Return what the model says as the solver; the first words tell which of the two attempts it is."""
+    wrong = replacing(CODE, 'lstrip(b"\\x00")', 'rstrip(b"\\x00")')
+    return [
+        message("Plan A." if well else "Plan B.", bash(f"git log --oneline; cat {CODE} | tail -12")),
+        message("", replacing(CODE, WRONG, RIGHT) if well else wrong),
+        message("", bash(f"python -m pytest -q {TESTS} 2>&1 | tail -3; git diff --stat")),
+        message("", ("submit", {})),
+    ]
+
+
+class Mind:
+    """Says what comes next, by what was said: a request holds its whole conversation."""
+
+    def __init__(self, served: Served) -> None:
+        self._served, self._begun = served, 0
+
+    def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
+        said = [m.get("content") or "" for m in request["messages"] if m["role"] == "assistant"]
+        first = request["messages"][1]["content"]
+        if "`bug_inject.diff`" in first:
+            plan = injecting(first.split("folder `")[1].split("`")[0])
+        else:
+            self._begun += not said
+            plan = solving(well="A" in said[0] if said else self._begun == 1)
+        self._served.replies.append(self)
+        return 200, {}, json.dumps(response(plan[len(said)], request, self._served)).encode()
+
+
+def ssr(*words: object) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "harness.cli", *map(str, words)], capture_output=True, text=True)
+    if not done.stdout:
+        raise SystemExit(f"ssr {' '.join(map(str, words))} ended with {done.returncode}: {done.stderr}")
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def measure(sandbox: str, project: Path, python: Path, place: Path) -> list[str]:
+    store, begin = place / "store", time.monotonic()
+    common = ["--json", "--sandbox", sandbox, "--python", python]
+    with serving(max_model_len=32_768) as served:
+        served.replies.append(Mind(served))
+        model = f"vllm:{served.url}"
+        words = ["--rounds", 1, "--count", 1, "--attempts", ATTEMPTS, "--higher-order", 0, "--strategy", "direct"]
+        played = ssr("play", project, "--injector", model, "--solver", model, "--store", store, *words, *common)
+        asked = len(served.asked)
+    (episode,) = played["episodes"]
+    grades = [r["resolved"] for r in episode["rollouts"]]
+    seconds = time.monotonic() - begin
+    paths = sorted((store / "rollouts").glob("*/trajectory.jsonl"))
+    same = sum(repeated(path, place / f"again-{path.parent.name}.jsonl") for path in paths)
+    replaying = ["--solver", f"replay:{store / 'rollouts'}", "--attempts", ATTEMPTS, "--store", place / "other"]
+    artifact = store / "artifacts" / episode["artifact_id"]
+    again = ssr("solve", artifact, "--repo", project, *replaying, *common)
+    agreed = sum(r["resolved"] == g for r, g in zip(again["attempts"], grades, strict=True))
+    first = {p.read_bytes() for p in paths}
+    second = {p.read_bytes() for p in (place / "other" / "rollouts").glob("*/trajectory.jsonl")}
+    cells = [
+        sandbox,
+        str(asked),
+        "yes" if episode["valid"] else f"no: {episode['reason']}",
+        str(episode["fail_to_pass"]),
+    ]
+    cells += [f"{sum(map(bool, grades))} of {len(grades)}", f"{episode['injector_reward']:+.2f}", f"{seconds:.1f}"]
+    return [*cells, f"{same} of {len(paths)}", f"{len(first & second)} of {ATTEMPTS}", f"{agreed} of {ATTEMPTS}"]
+
+
+def repeated(path: Path, target: Path) -> bool:
+    """Tell whether a rollout that happens again from its recording writes the same bytes."""
+    recorded = read_trajectory(path)
+    journal = Journal(Trajectory("again", "again", recorded.role, recorded.attempt, "replay"), target)
+    repeat(recorded, journal)
+    return target.read_bytes() == path.read_bytes()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sandboxes", nargs="*", default=["bubblewrap", "docker"])
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    project, python = fetch("itsdangerous", arguments.folder / "itsdangerous")
+    head = ["sandbox", "requests", "bug valid", "FAIL_TO_PASS", "attempts resolved", "injector's reward", "s"]
+    head += ["rollouts repeated, same bytes", "`ssr solve replay:`, same bytes", "same grade"]
+    text = [
+        "# An episode by a model over HTTP, and the same from its recordings",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/http_episode.py`, itsdangerous "
+        "2.2.0. The model's words are fixed; all else is real.",
+        "",
+        f"| {' | '.join(head)} |",
+        "| --- |" + " --- |" * (len(head) - 1),
+    ]
+    for sandbox in arguments.sandboxes:
+        with tempfile.TemporaryDirectory() as place:
+            text.append(f"| {' | '.join(measure(sandbox, project, python, Path(place)))} |")
+        print(text[-1], flush=True)
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text("\n".join(text) + "\n")
+
+
+if __name__ == "__main__":
+    main()
