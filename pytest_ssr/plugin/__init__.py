@@ -27,6 +27,8 @@ _OPTIONS = (
     ),
     ("seed", int, "the same tree and seed give the same artifacts (default 0)"),
     ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
+    ("solver", str, "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH (default search)"),
+    ("attempts", int, "attempts at each artifact (default 8)"),
     ("sandbox", str, "auto, bubblewrap, process, or what a plugin adds (default auto)"),
     ("store", str, "where results are kept (default .ssr in the project)"),
     (
@@ -52,6 +54,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="PATH",
         help="validate artifacts: seven items each",
     )
+    group.addoption(
+        "--ssr-solve",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="let a solver at artifacts: one item for each attempt",
+    )
     group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
     for name, kind, text in _OPTIONS:
         group.addoption(f"--ssr-{name}", default=None, metavar=kind.__name__.upper(), help=text)
@@ -68,8 +77,9 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Register what an option asks for."""
     config.addinivalue_line("markers", "ssr: a step of pytest-ssr's own")
-    if config.option.ssr_inject and config.option.ssr_validate:
-        raise pytest.UsageError("--ssr-inject and --ssr-validate are two jobs; give one of them")
+    jobs = [f"--ssr-{job}" for job in ("inject", "validate", "solve") if config.getoption(f"ssr_{job}")]
+    if len(jobs) > 1:
+        raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
 
@@ -78,6 +88,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_ssr.plugin.validate import ValidatePlugin
 
         config.pluginmanager.register(ValidatePlugin(config), "ssr-validate")
+    elif config.option.ssr_solve:
+        from pytest_ssr.plugin.solve import SolvePlugin
+
+        config.pluginmanager.register(SolvePlugin(config), "ssr-solve")
 
 
 @pytest.hookimpl(tryfirst=True)

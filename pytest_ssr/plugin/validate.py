@@ -18,6 +18,7 @@ from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.plugin import options
+from pytest_ssr.plugin.items import collected
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CheckResult
@@ -119,13 +120,7 @@ class ValidatePlugin:
             node = ArtifactNode.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
             node.plugin, node.directory = self, directory
             items.extend(node.collect())
-        session.items = items
-        self.config.hook.pytest_collection_modifyitems(session=session, config=self.config, items=items)
-        report = pytest.CollectReport("ssr-validate", "passed", None, list(items))
-        self.config.hook.pytest_collectreport(report=report)
-        session.testscollected = len(items)
-        self.config.hook.pytest_collection_finish(session=session)
-        return True
+        return collected(session, items, "ssr-validate")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -215,7 +215,7 @@ def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
         (["--ssr-inject", "--ssr-source", "nowhere"], "nowhere: no code file there that the tests import"),
         (["--ssr-inject", "--ssr-injector", "history"], "the history strategy needs git history"),
         (["--ssr-validate", "nowhere"], "nowhere does not exist; name an artifact's directory"),
-        (["--ssr-inject", "--ssr-validate", "."], "two jobs; give one of them"),
+        (["--ssr-inject", "--ssr-validate", "."], "--ssr-inject and --ssr-validate are 2 jobs; give one of them"),
     ],
 )
 def test_a_users_mistake_is_one_message(project: Path, arguments: list[str], message: str) -> None:

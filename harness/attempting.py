@@ -1,0 +1,86 @@
+"""Attempts as pytest's items make them: one at a time, in any order, in any worker, kept in the store.
+
+The entry point `pytest_ssr.attempts`; what it keeps is that of `ssr solve`, and the other way round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from harness.rewards import interval
+from harness.roles import Roles, writes
+from harness.solving import Solving, proven
+from pytest_ssr.artifact import read_artifact
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.store import Store
+
+
+class Made(NamedTuple):
+    """What came of an attempt."""
+
+    resolved: bool | None
+    reason: str
+    rollout: str
+
+
+class Attempting:
+    """One solver, and the artifacts it is let at; what an artifact's attempts share is kept until the next one's."""
+
+    def __init__(
+        self,
+        project: Path,
+        store: Store,
+        directories: Sequence[Path],
+        *,
+        solver: str,
+        seed: int,
+        opening: Mapping[str, Any],
+    ) -> None:
+        """opening: keyword arguments of `open_workbench`. Raises an SsrError that says what is wrong."""
+        self._store, self._seed, self._roles = store, seed, Roles()
+        self._solving: tuple[Path, Solving] | None = None
+        try:
+            self._solver = self._roles.solver(solver)
+            trusted = not writes(solver) and all(store.trusts(d) for d in directories)
+            self._bench = open_workbench(project, store, **opening, model_written=not trusted)
+        except BaseException:
+            self._roles.close()
+            raise
+
+    def made(self, directory: Path, number: int) -> Made:
+        """Make an attempt (counted from 0) at the artifact in a folder, unless the store holds it."""
+        solving = self._at(directory)
+        rollout = solving.known(number) or solving.attempt(number)
+        return Made(rollout.resolved, rollout.reason, rollout.id)
+
+    def _at(self, directory: Path) -> Solving:
+        if self._solving is not None and self._solving[0] == directory:
+            return self._solving[1]
+        self._leave()
+        artifact, bench = read_artifact(directory), self._bench.scoped()
+        verdict = proven(artifact, bench, self._store)
+        solving = Solving(bench, artifact, verdict, self._solver, self._store, seed=self._seed)
+        self._solving = (directory, solving)
+        return solving
+
+    def summary(self, grades: Sequence[bool | None]) -> str:
+        """Return the solve rate with its interval."""
+        known = [g for g in grades if g is not None]
+        low, high = interval(sum(known), len(known))
+        rate = f"{sum(known)} of {len(known)} attempts resolved"
+        shown = f"{rate}, {sum(known) / len(known):.0%} (95 % interval {low:.0%} to {high:.0%})" if known else rate
+        return shown + (f", {len(grades) - len(known)} without a grade" if len(known) < len(grades) else "")
+
+    def _leave(self) -> None:
+        if self._solving is not None:
+            self._solving[1].close()
+        self._solving = None
+
+    def close(self) -> None:
+        """End what has been started: warm processes, servers of models."""
+        try:
+            self._leave()
+        finally:
+            self._roles.close()

@@ -1,0 +1,80 @@
+"""`pytest --ssr-solve` as its users run it, in a process of its own: each attempt an item."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from plain import plain_python
+from proven import Proven
+
+from pytest_ssr.store import Store
+
+COMMENTS = [("bash", {"command": "echo '# better' >> calc.py"}), ("submit", {})]
+
+
+def solve(proven: Proven, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    artifact = proven.store.root / "artifacts" / proven.verdict.artifact_id
+    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}"]
+    command += ["--ssr-solve", str(artifact), "--ssr-store", str(store), *words]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
+    return subprocess.run(
+        command, cwd=proven.project, env=env, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def scripted(path: Path, calls: list[tuple[str, dict[str, str]]]) -> str:
+    said = [{"content": "", "tool_calls": [{"name": name, "arguments": given}]} for name, given in calls]
+    path.write_text(json.dumps(said))
+    return f"scripted:{path}"
+
+
+def test_attempts_are_shared_out_and_none_is_made_twice(proven: Proven, tmp_path: Path) -> None:
+    pytest.importorskip("xdist")
+    Store(tmp_path / "s").put_verdict(proven.verdict)
+    done = solve(proven, tmp_path / "s", "--ssr-attempts", "3", "-n", "2", "-v", "-W", "ignore")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    assert re.search(r"PASSED \S+/bug_inject.diff::attempt-3", done.stdout)
+    assert "3 of 3 attempts resolved, 100% (95 % interval 44% to 100%)" in done.stdout
+    assert {re.search(r"\[gw(\d)\]", line)[1] for line in done.stdout.splitlines() if "PASSED" in line} == {"0", "1"}
+    kept = {p: p.stat().st_mtime_ns for p in (tmp_path / "s" / "rollouts").rglob("rollout.json")}
+    assert len(kept) == 3
+    again = solve(proven, tmp_path / "s", "--ssr-attempts", "3")
+    assert "3 passed" in again.stdout
+    assert {p: p.stat().st_mtime_ns for p in kept} == kept
+
+
+def test_what_is_not_resolved_fails_and_what_has_no_grade_is_an_error(proven: Proven, tmp_path: Path) -> None:
+    words = ["--ssr-solver", scripted(tmp_path / "comments.json", COMMENTS), "--ssr-attempts", "1"]
+    done = solve(proven, tmp_path / "s", *words)
+    assert done.returncode == 1
+    assert "tests do not pass: tests/test_calc.py::test_add" in done.stdout, done.stdout
+    assert "0 of 1 attempts resolved" in done.stdout
+    replay = ["--ssr-solver", f"replay:{tmp_path / 's' / 'rollouts'}", "--ssr-attempts", "2"]
+    done = solve(proven, tmp_path / "t", *replay)
+    assert "1 failed, 1 error" in done.stdout
+    assert "holds no attempt 2 at" in done.stdout
+    assert "0 of 1 attempts resolved, 0% (95 % interval 0% to 79%), 1 without a grade" in done.stdout
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--ssr-solver", "oracle"], "there is no solver 'oracle'; choose search, replay:PATH, or a model"),
+        (["--ssr-attempts", "0"], "--ssr-attempts must be at least 1, not 0"),
+        (["--ssr-solve", "nowhere"], "nowhere does not exist; name an artifact's directory"),
+        (["--ssr-inject"], "--ssr-inject and --ssr-solve are 2 jobs; give one of them"),
+    ],
+)
+def test_mistakes_are_one_message(proven: Proven, tmp_path: Path, words: list[str], says: str) -> None:
+    done = solve(proven, tmp_path / "s", *words)
+    assert done.returncode == 4
+    assert says in done.stderr
+    assert "Traceback" not in done.stderr
