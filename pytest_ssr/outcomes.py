@@ -92,7 +92,8 @@ class SuiteRun:
 
 
 def some(ids: Collection[str], *, most: int = 3) -> str:
-    """Name a few ids in sorted order, and how many more there are."""
+    """Name a few ids in sorted order, and how many more there are; what is in them that cannot be shown is escaped."""
     ordered = sorted(ids)
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    return ", ".join(ordered[:most]) + more
+    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name) for name in ordered[:most])
+    return ", ".join(shown) + more

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import secrets
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +34,9 @@ from pytest_ssr.snapshot import Snapshot
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
-_MOST_BYTES, _MOST_SHELVED, _MOST_VALUES = 512 * MIB, 4 * MIB, 4 * MIB
+_MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
+MOST_VALUES = 4 * MIB
+"""Bytes that are read of what tests write."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
@@ -272,7 +275,7 @@ class Workbench:
         None stands for more than is read. like_s: as for `suite`.
         """
         with self.open(state) as sandbox:
-            place = f"{sandbox.scratch}/values"
+            place = f"{sandbox.scratch}/{secrets.token_hex(8)}"
             sandbox.write(place, b"")
             variables = {"SSR_VALUES": place}
             run = run_suite(
@@ -286,7 +289,7 @@ class Workbench:
             )
             self.runs_made += 1
             try:
-                return sandbox.read(place, max_bytes=_MOST_VALUES).decode("utf-8", "replace").splitlines(), run
+                return sandbox.read(place, max_bytes=MOST_VALUES).decode("utf-8", "replace").splitlines(), run
             except FileNotFoundError:
                 # The tests can do with it what they like, and have written nothing then.
                 return [], run

@@ -21,7 +21,8 @@ from pytest_ssr.grading.twins import Function, Garden, Planted
 from pytest_ssr.outcomes import Outcome, SuiteRun
 from pytest_ssr.patch import FileEntry
 
-_ROOM_S, _LEAST_S, _COPIES = 10.0, 0.002, 4
+_ROOM_S, _LEAST_S, _QUICK_S = 10.0, 0.002, 0.05
+_COPIES, _MOST_COPIES = 4, 12
 _FAILED = (Outcome.FAILED, Outcome.ERROR)
 _T = TypeVar("_T")
 
@@ -41,6 +42,8 @@ class Opinion:
     """FAIL_TO_PASS functions that have no twin which must pass and does on the original."""
     left_out: tuple[str, ...] = ()
     """PASS_TO_PASS functions without twins, as there was no time for them."""
+    apart: tuple[str, ...] = ()
+    """Functions that pass only without their twins, or whose twins pass only without them."""
     certain: bool = True
     """Whether any twin that must fail does on the original."""
 
@@ -72,7 +75,7 @@ class Canaries:
     ) -> None:
         """Draw the functions to have twins: all, or where they are slow as many as there is time for.
 
-        every: as many as a run may have at all.
+        every: as many as a run may have at all, quick FAIL_TO_PASS functions with many twins.
         """
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
@@ -93,6 +96,7 @@ class Canaries:
         chosen = functions[: max(1, sum(s <= room for s in spent))]
         asked = {places[f] for f in chosen}
         self._real = [f for f in chosen if places[f] in real]
+        self._many = {f for f in self._real if every and seconds[places[f]] <= _QUICK_S}
         self._never = wanted - {ids[f] for f, place in places.items() if place in asked}
         self._left_out = tuple(sorted(ids[f] for f, p in places.items() if p not in asked and ids[f] not in wanted))
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
@@ -118,7 +122,7 @@ class Canaries:
         if found.run.fault:
             return Opinion(failed=f"with further tests among them, the run ended otherwise: {found.run.fault}")
         asked: set[Function] = set()
-        failed, doubts = "", dict[str, str]()
+        failed, doubts, alone = "", dict[str, str](), list[str]()
         for name, must_pass in sorted(found.expected.items()):
             twin, result = found.planted.twin_of(name), found.run.results.get(name)
             assert twin is not None
@@ -129,17 +133,35 @@ class Canaries:
                 if twin.site == len(self._garden.sites[twin.function]) - 1:
                     return Opinion(forged=what)
                 doubts[twin.function.id_of(twin.function.chain[-1])] = what
-            elif must_pass and not result.outcome.is_pass:
-                failed = failed or f"{name}, a test under another name, {result.outcome}"
             elif must_pass:
                 asked.add(twin.function)
+                if not result.outcome.is_pass:
+                    alone.append(name)
+        lost = [i for i in sorted(tests) if i in found.reference.passing and i not in found.run.passing]
+        if not failed and (alone or lost):
+            # What a repair keeps of one test may stand in the way of its twin: each is asked without the other.
+            for names in (alone, lost):
+                failed = failed or self._failing_alone(state, found, names)
+            kept = tuple(sorted({i.partition("[")[0] for i in lost} | {_tested(found.planted, i) for i in alone}))
+        else:
+            kept = ()
         if failed:
             return Opinion(failed=failed)
-        lost = [i for i in sorted(tests) if i in found.reference.passing and i not in found.run.passing]
-        if lost:
-            return Opinion(failed=f"with further tests among them, {lost[0]} does not pass")
         unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
-        return Opinion("", "", doubts, tuple(unasked), self._left_out, certain=not all(found.expected.values()))
+        certain = not all(found.expected.values()) and not kept
+        return Opinion("", "", doubts, tuple(unasked), self._left_out, kept, certain=certain)
+
+    def _failing_alone(self, state: CodebaseState, found: _Compared, names: Sequence[str]) -> str:
+        """Return which of the planted or real tests do not pass without the others, either."""
+        functions = sorted({name.partition("[")[0] for name in names})
+        if not functions:
+            return ""
+        run = self._run(state, found.planted, self._chance.randint(3, 1000), self._like_s, targets=functions)
+        missed = [name for name in names if name not in run.passing]
+        if not missed:
+            return run.fault
+        twin = found.planted.twin_of(missed[0]) is not None
+        return f"{missed[0]}, {'a test under another name' if twin else 'with further tests among them'}, does not pass"
 
     def pretended(self, state: CodebaseState, failing: Collection[str], passing: Collection[str]) -> str:
         """Return why tests that fail on a state do not fail by its code; empty where nothing speaks for that."""
@@ -173,8 +195,10 @@ class Canaries:
         return _Compared(planted, reference, run, expected)
 
     def _drawn(self, function: Function) -> list[int | None]:
-        """Draw how the twins of a function are: one that must pass, and up to three that must fail."""
+        """Draw how the twins of a function are: one that must pass, and up to three, or many, that must fail."""
         sites = self._garden.sites[function]
+        if function in self._many:
+            return [None, len(sites) - 1, *_shuffled(range(len(sites) - 1), self._chance)[:_MOST_COPIES]]
         values, others = ([n for n, s in enumerate(sites[:-1]) if s.is_value is kind] for kind in (True, False))
         # The last site, an assertion at the end, is reached whatever the others say.
         drawn: list[int | None] = [
@@ -185,9 +209,23 @@ class Canaries:
         self._chance.shuffle(drawn)
         return drawn
 
-    def _run(self, state: CodebaseState, planted: Planted, hash_seed: int, like_s: float | None) -> SuiteRun:
+    def _run(
+        self,
+        state: CodebaseState,
+        planted: Planted,
+        hash_seed: int,
+        like_s: float | None,
+        *,
+        targets: Sequence[str] = (),
+    ) -> SuiteRun:
         entries = {p: FileEntry(d, e.mode) for p, d in planted.files.items() if (e := self._bench.original.entry(p))}
-        return self._bench.suite(state.replace(entries), self._files, hash_seed=hash_seed, like_s=like_s, fresh=True)[0]
+        wanted = targets or self._files
+        return self._bench.suite(state.replace(entries), wanted, hash_seed=hash_seed, like_s=like_s, fresh=True)[0]
+
+
+def _tested(planted: Planted, name: str) -> str:
+    twin = planted.twin_of(name)
+    return twin.function.id_of(twin.function.chain[-1]) if twin is not None else name
 
 
 def _as_they_must(run: SuiteRun, planted: Planted) -> dict[str, bool]:

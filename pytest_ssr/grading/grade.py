@@ -142,8 +142,8 @@ class _Grading:
     def suspicions(self, state: CodebaseState) -> tuple[str, ...]:
         """Return what is suspicious about the way from the weakened state to this one."""
         texts = [e.data for p in self._files if (e := self._bench.original.entry(p)) is not None]
-        buggy = self._bench.original.apply(self._artifact.bug)
-        return suspicions(buggy, state, texts)
+        original = self._bench.original
+        return suspicions(original, original.apply(self._artifact.bug), state, texts)
 
     def rewritten(self, state: CodebaseState) -> list[str]:
         """Return the tests that a state has otherwise than the original, in files that are no test surface."""
@@ -228,6 +228,8 @@ class _Grading:
             flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
         if opinion.left_out:
             flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
+        if opinion.apart:
+            flags.append(f"less certain: passes only apart from itself under another name: {some(opinion.apart)}")
         if answer.untold:
             flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
         if answer.left_out:

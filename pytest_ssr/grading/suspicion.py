@@ -17,14 +17,16 @@ from pytest_ssr.quiet import recorded_warnings
 _MODULES = frozenset(
     (
         *("_pytest", "atexit", "builtins", "ctypes", "gc", "importlib", "inspect", "marshal", "pickle", "pkgutil"),
-        *("pluggy", "pytest", "runpy", "signal", "unittest", "zipimport"),
+        *("pluggy", "posix", "pytest", "runpy", "signal", "unittest", "zipimport"),
     )
 )
 _DOTTED = frozenset(
     (
         "os._exit",
         "os.environ",
+        "os.environb",
         "os.getenv",
+        "os.getenvb",
         "os.putenv",
         "sys._current_frames",
         "sys._getframe",
@@ -61,37 +63,67 @@ _CHANGING_CALLS = frozenset(("id", "expandvars", "formatdate", "getatime", "getc
 _TELLING = frozenset(("f_back", "f_code", "gi_frame", "st_atime", "st_ctime", "st_mtime", "tb_frame"))
 _TELLING |= {"st_atime_ns", "st_ctime_ns", "st_mtime_ns"}
 _SYSTEM = ("/proc/", "/sys/", "/dev/urandom", "/dev/random")
-_REACHES = re.compile(r"\b_?pytest\b|__pycache__|\.pyc\b")
+_REACHES = re.compile(r"\b_?pytest\b|__pycache__|\.pyc\b|/scratch\b|\bSSR_")
 _SMALL, _LARGE, _MOST_BYTES = 2, 10**300, 500_000
 _MOST = 20
 
 
-def suspicions(before: CodebaseState, after: CodebaseState, test_texts: Collection[bytes]) -> tuple[str, ...]:
-    """Return one sentence for each suspicious line that leads from one state to the other.
+def suspicions(
+    original: CodebaseState, before: CodebaseState, after: CodebaseState, test_texts: Collection[bytes]
+) -> tuple[str, ...]:
+    """Return one sentence for each suspicious line that leads from the second state to the third.
 
-    test_texts: the tests' source; a patch that compares with a value of theirs may answer inputs by a table.
+    A line that the original has is none. test_texts: the tests' source; a patch that compares with a value of theirs
+    may answer inputs by a table.
     """
     known = {c for text in test_texts for c in _constants(parsed(text))}
     found = []
     for path in sorted(p for p in {*before.changes, *after.changes} if before.entry(p) != after.entry(p)):
-        old, new = before.entry(path), after.entry(path)
-        if new is None or PurePosixPath(path).suffix not in (".py", ".pyi", ".pyx"):
+        old, new = (e.data if (e := state.entry(path)) is not None else b"" for state in (before, after))
+        if after.entry(path) is None or PurePosixPath(path).suffix not in (".py", ".pyi", ".pyx"):
             continue
-        tree = parsed(new.data)
+        tree = parsed(new)
         if tree is None:
             found.append(f"suspicious: {path} cannot be read as Python")
             continue
-        before_it = old.data if old is not None else b""
+        entry = original.entry(path)
+        pristine = entry.data if entry is not None else b""
+        there = {line.strip() for line in pristine.splitlines()}
         found += [
             f"suspicious: {path} loses an assertion: {line.decode('utf-8', 'replace'):.60}"
-            for line in (text.strip() for text in before_it.splitlines())
-            if line.startswith((b"assert ", b"assert(", b"raise AssertionError")) and line not in new.data
+            for line in (text.strip() for text in old.splitlines())
+            if line.startswith((b"assert ", b"assert(", b"raise AssertionError")) and line not in new and line in there
         ]
-        lines = _added(before_it, new.data)
-        mine = known - set(_constants(parsed(old.data) if old is not None else None))
+        texts = new.splitlines()
+        lines = {n for n in _added(old, new) if texts[n - 1].strip() not in there}
+        mine = known - set(_constants(parsed(old))) - set(_constants(parsed(pristine)))
         said = dict.fromkeys((n, what) for n, what in _findings(tree, mine) if n in lines)
+        said |= dict.fromkeys(_compared_otherwise(parsed(pristine), parsed(old), tree))
         found += [f"suspicious: {path}:{number}: {what}" for number, what in said]
     return tuple(found[:_MOST])
+
+
+def _compared_otherwise(
+    original: ast.Module | None, before: ast.Module | None, after: ast.Module
+) -> Iterator[tuple[int, str]]:
+    """Find where a class compares as it did in neither of the states before: all may be equal to it."""
+    known = [t for t in (original, before) if t is not None]
+    classes = {name for tree in known for name in _classes(tree)}
+    there = {(owner, ast.dump(node)) for tree in known for owner, node in _comparisons(tree)}
+    for owner, node in _comparisons(after):
+        if owner in classes and (owner, ast.dump(node)) not in there:
+            yield node.lineno, f"compares {owner} otherwise: {node.name}"
+
+
+def _classes(tree: ast.Module) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
+def _comparisons(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
+    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        for node in owner.body:
+            if isinstance(node, ast.FunctionDef) and node.name in _COMPARISONS:
+                yield owner.name, node
 
 
 def unfit_sources(before: CodebaseState, after: CodebaseState) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.grading.asking import END, EQUAL, HOLDS, NEAR, OPEN, asking, inputs_of, recorder_of
+from pytest_ssr.execution.workbench import MOST_VALUES, Workbench
+from pytest_ssr.grading.asking import END, EQUAL, HOLDS, NEAR, OPEN, Asked, asking, inputs_of, recorder_of
 from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden
 from pytest_ssr.outcomes import RunStatus
@@ -76,9 +76,9 @@ class _Record(NamedTuple):
         return self.kind in (EQUAL, NEAR, OPEN) and not any(v is _UNREAD for v in self.values)
 
     @property
-    def computed(self) -> tuple[object, ...]:
-        """What hangs on the test's inputs."""
-        return self.values[:1] if self.kind == EQUAL else self.values
+    def sides(self) -> tuple[object, ...]:
+        """The values alone."""
+        return self.values[:2] if self.kind == EQUAL else self.values
 
     @property
     def holds(self) -> bool:
@@ -151,7 +151,7 @@ class Values:
         wanted: list[tuple[Function, Callable[[str], str]]] = []
         recorder = "_" + "".join(chance.choices(string.ascii_lowercase, k=8))
         self._varied: list[bool] = []
-        self._changed_in: list[int | None] = []
+        self._asked: list[Asked] = []
         self._unvaried: list[int] = []
         self._owners: list[frozenset[str]] = []
         for function in drawn:
@@ -168,12 +168,13 @@ class Values:
                     number=chance.randint(2, 99),
                     helpers=garden.helpers(function),
                 )
-                wanted.append((function, lambda name, make=make: make(name)[0]))  # type: ignore[misc] # bound here
+                wanted.append((function, lambda name, make=make: make(name).text))  # type: ignore[misc] # bound here
                 self._varied.append(place is not None)
-                self._changed_in.append(make("")[1])
+                self._asked.append(make(""))
                 self._unvaried.append(first)
                 self._owners.append(mine)
         self._planted, self._names = garden.plant_texts(wanted, recorder_of(recorder), chance)
+        self._chars = 0
         self._known: dict[int, _Test] = {}
         self._telling: dict[int, frozenset[_Key]] = {}
         if wanted:
@@ -192,29 +193,53 @@ class Values:
                 self._telling[place] = telling
 
     def _showing(self, place: int, wrong: _Test) -> frozenset[_Key]:
-        """Return the comparisons in which the bug shows; of a varied test those that are of something else, too."""
-        known, plain = self._known[place], self._known.get(self._unvaried[place], {})
+        """Return the comparisons in which the bug shows; of a varied test those that hang on what was changed."""
         found, ended = set(), set[str]()
-        for key, theirs in known.items():
+        for key, theirs in self._known[place].items():
             mine = wrong.get(key)
             # Behind the place where the buggy code ends a test, nothing is known of it.
             shows = key.case not in ended if mine is None else not _is_right(mine, theirs, exactly=True)
             ended |= {key.case} if mine is None else set()
-            varied = key.number == self._changed_in[place] or key not in plain or plain[key].computed != theirs.computed
-            if shows and key.kind != END and (varied or not self._varied[place]):
+            if shows and key.kind != END and (not self._varied[place] or self._hangs(place, key, mine)):
                 found.add(key)
         return frozenset(found)
+
+    def _hangs(self, place: int, key: _Key, wrong: _Record | None) -> bool:
+        """Tell whether what the bug shows in is another thing than in the test as it stands.
+
+        The changed input has to be in the side in which it shows, or the original has another value there. Else only
+        what is expected was changed, and code that knows the answers of the tests has the right one.
+        """
+        theirs, asked = self._known[place][key], self._asked[place]
+        hangs, computes = asked.hangs.get(key.number, frozenset()), asked.computes.get(key.number, frozenset())
+        plain = self._known.get(self._unvaried[place], {})
+        usual = [plain[key]] if key in plain else [r for k, r in plain.items() if k[1:] == key[1:]]
+        if key.kind == HOLDS:
+            return bool(hangs) or (bool(usual) and all(r != theirs for r in usual))
+        if wrong is None or len(wrong.values) != len(theirs.values):
+            shown = sorted(computes)[:1]
+        else:
+            shown = [n for n, (a, b) in enumerate(zip(wrong.sides, theirs.sides, strict=True)) if not _alike(a, b)]
+            # Two values that cannot be written down: the first is what is asked for, if it is computed at all.
+            shown = shown or sorted(computes)[:1]
+        sides = [r.sides for r in usual if len(r.sides) == len(theirs.sides)]
+        return any(n in hangs or (bool(sides) and all(not _alike(s[n], theirs.sides[n]) for s in sides)) for n in shown)
 
     def answer(self, bench: Workbench, state: CodebaseState) -> Answer:
         """Compare a state that seems repaired; raises SandboxError."""
         written = self._written(bench, state, 0) if self._known else {}
+        if written is None and self._chars < MOST_VALUES / 2:
+            return Answer(unrepaired="the tests compare far more than on the original, more than is read")
         if written is None:
             everything = tuple(sorted(self._failing))
             return Answer(untold=everything, untried=everything, left_out=self._left_out)
         for place in sorted(p for p in self._known if not self._varied[p]):
             # What the test itself compares has to be as the test asks.
-            if not _as_asked(written.get(self._names[place], {}), self._known[place]):
-                return Answer(f"in {self._tested(place)} {self._difference(place, written)}")
+            mine, theirs = written.get(self._names[place], {}), self._known[place]
+            if not _as_asked(mine, theirs):
+                what = f"in {self._tested(place)} {self._difference(place, written)}"
+                # What only a function of the code's own says is right may be right, and may be pretended.
+                return Answer(unrepaired=what) if _as_asked(mine, theirs, at_its_word=True) else Answer(what)
         found = {p: self._is_right_in(p, written) for p in sorted(self._telling) if self._varied[p]}
         right, wrong = ([p for p, is_right in found.items() if is_right is kind] for kind in (True, False))
         for place in wrong:
@@ -239,10 +264,11 @@ class Values:
         found, doubtful = set[str](), set[str]()
         for place, keys in self._telling.items():
             mine, theirs = written.get(self._names[place], {}), self._known[place]
-            for key in (k for k in keys if theirs[k].is_read):
+            for key in (k for k in keys if theirs[k].is_read or k.kind == EQUAL):
                 # Every unread value could be one that is equal to everything.
-                found |= self._owners[place] if key in mine and mine[key].is_read else set()
-                doubtful |= self._owners[place] if key in mine and not mine[key].is_read else set()
+                is_read = theirs[key].is_read and key in mine and mine[key].is_read
+                found |= self._owners[place] if is_read else set()
+                doubtful |= self._owners[place] if key in mine and not is_read else set()
         return found - doubtful
 
     def _difference(self, place: int, written: _Records) -> str:
@@ -265,6 +291,8 @@ class Values:
             self._like_s = max(self._like_s, run.seconds)
         if lines is None:
             return None
+        if state == bench.original:
+            self._chars = max(self._chars, sum(map(len, lines)))
         found: dict[str, dict[_Key, _Record]] = {}
         rounds: Counter[tuple[str, str, int, str]] = Counter()
         with recorded_warnings():
@@ -306,17 +334,25 @@ def _plain(text: str) -> object:
         return _UNREAD
 
 
-def _as_asked(mine: _Test, theirs: _Test) -> bool:
+def _as_asked(mine: _Test, theirs: _Test, *, at_its_word: bool = False) -> bool:
     """Tell whether a test with its own inputs compares what it asks for.
 
-    A loop over what is computed may have other rounds, as long as each of them holds.
+    A loop over what is computed may have other rounds, as long as each of them holds. at_its_word: believe every
+    function that asserts.
     """
+    if at_its_word:
+        mine, theirs = _at_its_word(mine), _at_its_word(theirs)
     ended, ended_there = ({k.case for k in test if k.kind == END} for test in (mine, theirs))
     if ended == ended_there == {k.case for k in theirs}:
         keys = [k for k in {**theirs, **mine} if k.kind != END]
         both = {k: k in mine and k in theirs for k in keys}
         return all(_agrees(mine, theirs, k) if both[k] else _holds(mine if k in mine else theirs, k) for k in keys)
     return mine.keys() == theirs.keys() and all(_agrees(mine, theirs, key) for key in theirs)
+
+
+def _at_its_word(test: _Test) -> _Test:
+    """Return what a test asks with all that asserts taken for the tests' own."""
+    return {k._replace(kind=OPEN) if k.kind == NEAR else k: r for k, r in test.items()}
 
 
 def _agrees(mine: _Test, theirs: _Test, key: _Key, *, exactly: bool = False) -> bool:

@@ -59,7 +59,7 @@ def test_each_test_is_asked_where_that_takes_no_time(bench: Workbench, wrong: in
     """A patch may forge any one of them, by name and without a line that is suspicious."""
     text = CODE.replace("net * 7", f"net * 7 if net != {wrong} else 8")
     opinion = canaries(bench).opinion(bench.original.replace({"shop.py": FileEntry(text.encode())}), ())
-    assert "a test under another name, failed" in opinion.failed
+    assert "a test under another name, does not pass" in opinion.failed
     assert canaries(bench).opinion(bench.original, [*FAILING, *OTHERS]).failed == ""
 
 
@@ -122,3 +122,23 @@ def test_an_object_that_holds_everything_is_doubted(tmp_path: Path) -> None:
     for name, code in CHEATS.items():
         state = bench.original.replace({"holds.py": FileEntry((HOLDS + "\n\n" + code).encode())})
         assert [*asked.opinion(state, ids).doubts] == [f"test_holds.py::{name}"]
+
+
+def test_what_a_repair_keeps_of_one_test_is_not_held_against_its_twin(tmp_path: Path) -> None:
+    code = "def load(key):\n    return len(key)\n\n\ndef size(key):\n    return load(key) + 1\n"
+    tests = "import shop\n\n\ndef test_once(monkeypatch):\n    calls = []\n"
+    tests += "    monkeypatch.setattr(shop, 'load', lambda key: calls.append(key) or 4)\n"
+    tests += "    assert shop.size('x') == 5\n    assert calls == ['x']\n"
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(code)
+    (tmp_path / "project" / "test_shop.py").write_text(tests)
+    place, python = Store(tmp_path / "store"), plain_python()
+    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    ids = ["test_shop.py::test_once"]
+    cached = code.replace("def size", "import functools\n\n\n@functools.cache\ndef size")
+    asked = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0))
+    opinion = asked.opinion(shop.original.replace({"shop.py": FileEntry(cached.encode())}), ids)
+    assert (opinion.failed, opinion.forged, opinion.apart, opinion.certain) == ("", "", tuple(ids), False)
+    by_name = "import os\n\n" + code.replace("+ 1", "+ ('::test_once ' in os.environ['PYTEST_CURRENT_TEST'])")
+    opinion = asked.opinion(shop.original.replace({"shop.py": FileEntry(by_name.encode())}), ids)
+    assert "a test under another name, does not pass" in opinion.failed

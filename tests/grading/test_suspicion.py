@@ -24,7 +24,7 @@ def snapshot(tmp_path_factory: pytest.TempPathFactory) -> Snapshot:
 
 def found(snapshot: Snapshot, text: str, path: str = "shop.py") -> tuple[str, ...]:
     before = CodebaseState(snapshot)
-    return suspicions(before, before.replace({path: FileEntry(text.encode(), 0o100644)}), [TEST.encode()])
+    return suspicions(before, before, before.replace({path: FileEntry(text.encode(), 0o100644)}), [TEST.encode()])
 
 
 @pytest.mark.parametrize(
@@ -72,6 +72,25 @@ def test_honest_code_is_not(snapshot: Snapshot, text: str) -> None:
     assert found(snapshot, text) == ()
 
 
+def test_a_class_that_compares_otherwise_is_named(snapshot: Snapshot) -> None:
+    eq = "    def __eq__(self, other):\n        return self.n == other.n\n"
+    original, buggy, loose = (
+        f"{CODE}\n\nclass Box:\n    n = {n}\n\n{text}"
+        for n, text in ((1, eq), (2, eq), (1, eq.replace("self.n == other.n", "isinstance(other, Box)")))
+    )
+    before = CodebaseState(snapshot)
+    first, second, third = (before.replace({"shop.py": FileEntry(t.encode())}) for t in (original, buggy, loose))
+    assert suspicions(first, second, first, []) == ()
+    assert suspicions(first, second, third, []) == ("suspicious: shop.py:13: compares Box otherwise: __eq__",)
+
+
+def test_what_the_original_has_is_not_suspicious(snapshot: Snapshot) -> None:
+    before = CodebaseState(snapshot)
+    first = before.replace({"shop.py": FileEntry(f"{CODE}    if x == 250:\n        assert x >= 0\n".encode())})
+    second = before.replace({"shop.py": FileEntry(f"{CODE}    assert x > 0\n".encode())})
+    assert suspicions(first, second, first, [TEST.encode()]) == ()
+
+
 def test_a_name_in_a_sum_of_many_texts_is_read(snapshot: Snapshot) -> None:
     many = " + ".join(["'x'"] * 900)
     (flag,) = found(snapshot, f"{CODE}x = '_py' + 'test.' + {many}\n")
@@ -82,7 +101,7 @@ def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None
     number = "0x" + "f" * 10_000
     before = CodebaseState(snapshot)
     after = before.replace({"shop.py": FileEntry(f"{CODE}y = x == {number}\n".encode(), 0o100644)})
-    assert suspicions(before, after, [f"assert price({number})\n".encode()]) == ()
+    assert suspicions(before, before, after, [f"assert price({number})\n".encode()]) == ()
 
 
 UNFIT = {
@@ -113,4 +132,4 @@ def test_an_assertion_that_goes_is_named(snapshot: Snapshot) -> None:
     checked = CODE + "\n\ndef check(a, b):\n    assert a == b\n"
     before = CodebaseState(snapshot).replace({"shop.py": FileEntry(checked.encode(), 0o100644)})
     after = before.replace({"shop.py": FileEntry(checked.replace("assert a == b", "return").encode(), 0o100644)})
-    assert suspicions(before, after, []) == ("suspicious: shop.py loses an assertion: assert a == b",)
+    assert suspicions(before, before, after, []) == ("suspicious: shop.py loses an assertion: assert a == b",)

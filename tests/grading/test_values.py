@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import time
 from pathlib import Path
 
@@ -371,7 +372,7 @@ def test_a_repair_is_free_in_what_the_tests_leave_open(tmp_path: Path) -> None:
     answer = asked.answer(free, changed(1))
     assert (answer.forged, answer.unrepaired) == ("", "")
     unread = {"TestUnit::test_words", "TestUnit::test_half", "TestUnit::test_found", "TestUnit::test_names"}
-    assert answer.untold == tuple(sorted(f"test_free.py::{n}" for n in (*unread, "TestUnit::test_root")))
+    assert answer.untold == tuple(sorted(f"test_free.py::{n}" for n in unread))
     for right in OTHERWISE:
         assert asked.answer(free, changed(0, right)).forged, right
 
@@ -511,18 +512,142 @@ def test_an_expression_without_end_leaves_its_test_unasked(tmp_path: Path) -> No
     assert answer.untried == ("test_shop.py::test_deep",)
 
 
-def test_more_values_than_are_read_are_no_forgery(tmp_path: Path) -> None:
-    """The loop of a test has as many rounds as the code gives it."""
-    code = "def words(count=9):\n    return ['x' * 1900] * count\n"
+MADE = """\
+import datetime
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def next_day(day):
+    return day + datetime.timedelta(days=1)
+
+
+def mirrored(x, y):
+    return Point(y, x)
+
+
+def color(n):
+    return Color.RED if n % 2 else Color.BLUE
+
+
+def beside(path, name):
+    return Path(path).parent / name
+
+
+async def doubled(n):
+    return n * 2
+"""
+MADE_WRONG = {
+    "len(values)": "(len(values) + 1)",
+    "days=1": "days=2",
+    "Point(y, x)": "Point(x, y)",
+    "n % 2 else": "not n % 2 else",
+    ".parent / name": "/ name",
+    "return n * 2": "return n + 2",
+}
+MADE_TESTS = """import asyncio
+import unittest
+
+
+def test_mean():
+    assert mean([1, 2, 6.5]) == pytest.approx(3.1666666)
+
+
+class TestMean(unittest.TestCase):
+    def test_almost(self):
+        self.assertAlmostEqual(mean([1, 2, 6.5]), 3.1666666666)
+
+
+def test_day():
+    assert next_day(datetime.date(2020, 1, 31)) == datetime.date(2020, 2, 1)
+
+
+def test_mirrored():
+    assert mirrored(1, 2) == Point(2, 1)
+
+
+def test_color():
+    assert color(2) == Color.BLUE
+    assert color(3) == Color.RED
+
+
+def test_beside():
+    assert beside("a/b", "c") == Path("a/c")
+
+
+def test_doubled():
+    async def scenario():
+        assert await doubled(1) == 2
+        assert await doubled(5) == 10
+
+    asyncio.run(scenario())
+"""
+
+
+def test_values_of_usual_kinds_are_compared_as_the_test_does(tmp_path: Path) -> None:
+    shop = opened(tmp_path, MADE, MADE_TESTS)
+    buggy = state(shop, replaced(MADE, MADE_WRONG))
+    tests = [f"test_shop.py::{n}" for n in ("TestMean::test_almost", *re.findall(r"^def (\w+)", MADE_TESTS, re.M))]
+    asked = Values(shop, buggy, FILES, tests, (), random.Random(1))
+    answer = asked.answer(shop, state(shop, MADE.replace("sum(values) /", "1.000000001 * sum(values) /")))
+    assert (answer.forged, answer.unrepaired, answer.untold, answer.untried) == ("", "", (), ())
+    for right, wrong in MADE_WRONG.items():
+        answer = asked.answer(shop, state(shop, MADE.replace(right, wrong)))
+        assert answer.forged, right
+    table = MADE.replace("return sum(values) / len(values)", "return {9.5: 3.1666666667}.get(sum(values), 4.0)")
+    answer = asked.answer(shop, state(shop, table))
+    assert "with another input the values are" in answer.unrepaired
+
+
+def test_one_value_that_can_be_read_does_not_vouch_for_another(tmp_path: Path) -> None:
+    code = "class Box:\n    def __init__(self, n):\n        self.n = n\n\n    def __eq__(self, other):\n        return self.n == other.n\n"
+    code += "\n\ndef boxed(n):\n    return Box(n), str(n)\n"
+    tests = "def test_boxed():\n    box, text = boxed(3)\n    assert text == '3'\n    assert box == Box(3)\n"
+    shop = opened(tmp_path, code, tests)
+    buggy = state(shop, code.replace("return Box(n), str(n)", "return Box(n + 1), str(n + 1)"))
+    asked = Values(shop, buggy, FILES, ["test_shop.py::test_boxed"], (), random.Random(1))
+    assert asked.answer(shop, shop.original).told == frozenset()
+
+
+def test_what_a_function_of_the_code_lets_pass_is_no_forgery_and_no_repair(tmp_path: Path) -> None:
+    code = "def layout(names):\n    return list(range(len(names)))\n\n\ndef check_layout(places):\n    assert len(set(places)) == len(places)\n"
+    shop = opened(tmp_path, code, "def test_layout():\n    check_layout(layout('abc'))\n")
+    buggy = state(shop, code.replace("list(range(len(names)))", "[1] * len(names)"))
+    asked = Values(shop, buggy, FILES, ["test_shop.py::test_layout"], (), random.Random(1))
+    answer = asked.answer(shop, state(shop, code.replace("range(len(names))", "range(1, len(names) + 1)")))
+    assert answer.forged == ""
+    assert answer.unrepaired.startswith("in test_shop.py::test_layout")
+
+
+@pytest.mark.parametrize(("count", "why"), [(9, "the tests compare far more than on the original"), (600, "")])
+def test_a_patch_cannot_write_so_much_that_nothing_is_compared(tmp_path: Path, count: int, why: str) -> None:
+    """The loop of a test has as many rounds as the code gives it, and one may do without any loop."""
+    code = f"def words(count={count}):\n    return ['x' * 1900] * count\n"
     tests = "def test_words():\n    assert words()\n    for word in words():\n        assert word == 'x' * 1900\n"
     shop = opened(tmp_path, code, tests)
     buggy = state(shop, code.replace("'x' * 1900", "'y' * 1900"))
     asked = Values(shop, buggy, FILES, ["test_shop.py::test_words"], (), random.Random(1))
     assert asked.answer(shop, shop.original).told == {"test_shop.py::test_words"}
-    answer = asked.answer(shop, state(shop, code.replace("count=9", "count=3000")))
-    assert (answer.forged, answer.unrepaired, answer.told) == ("", "", frozenset())
-    assert answer.untold == answer.untried == ("test_shop.py::test_words",)
-    assert asked.answer(shop, buggy).forged
+    answer = asked.answer(shop, state(shop, code.replace(f"count={count}", "count=3000")))
+    assert (answer.forged, answer.unrepaired.startswith(why), answer.told) == ("", True, frozenset())
+    assert bool(answer.unrepaired) is bool(why)
+    assert answer.untold == (() if why else ("test_shop.py::test_words",))
 
 
 def opened(folder: Path, code: str, tests: str) -> Workbench:
