@@ -25,6 +25,7 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 DONE, NO, BROKEN = 0, 1, 3
 
@@ -177,7 +178,7 @@ def _recorded(
     artifact: BugArtifact, store: Store | None, bench: Workbench
 ) -> tuple[Sequence[str], Sequence[str]] | None:
     """The ids of our own verdict on exactly this artifact and tree; what an artifact claims of itself is not used."""
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash)) if store else None
+    verdict = Verdicts(store, bench).get(artifact.content_id(bench.snapshot.tree_hash)) if store else None
     return (verdict.fail_to_pass, verdict.pass_to_pass) if verdict is not None and verdict.valid else None
 
 

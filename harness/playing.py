@@ -30,6 +30,7 @@ from pytest_ssr.report import shown
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import was_judged
 
 _WORDS = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
@@ -85,7 +86,7 @@ def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:
     )
     return (
         without_model
-        and store.verdict(directory.name) is not None
+        and was_judged(store, directory.resolve().name)
         and directory.resolve().parent.parent == store.root.resolve()
     )
 

@@ -28,6 +28,7 @@ from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 ROLLOUTS = "rollouts"
 TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
@@ -266,9 +267,11 @@ def proven(
 ) -> Verdict:
     """Return our own verdict on an artifact, made now unless the store holds it.
 
+    One of another environment, by another rule or of another version of ours is none.
     begin: is called before it is made. Raises ArtifactError when the artifact is not valid.
     """
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
+    kept = Verdicts(store, bench)
+    verdict = kept.get(artifact.content_id(bench.snapshot.tree_hash))
     if verdict is None or not verdict.valid:
         begin()
         verdict = Validation(artifact, bench.scoped()).verdict()
@@ -276,7 +279,7 @@ def proven(
             failed = verdict.rejection
             why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
             raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
-        store.put_verdict(verdict)
+        kept.put(verdict)
     return verdict
 
 

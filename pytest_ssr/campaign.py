@@ -32,6 +32,7 @@ from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation, step_names
 from pytest_ssr.verdict import CheckResult, Verdict
+from pytest_ssr.verdicts import Verdicts
 
 # A change that acts at import or is reached by many tests takes about thirty times as long to try as another: of both
 # kinds as many are tried as take the same time.
@@ -156,7 +157,7 @@ class Trial:
             self.artifact.weaken,
             info,
         )
-        campaign.store.put_verdict(verdict)
+        campaign.verdicts.put(verdict)
         campaign.store.put_artifact(verdict.artifact_id, artifact)
         self._end(AttemptStatus.VALID, "", "", verdict)
 
@@ -200,6 +201,7 @@ class Campaign:
         self.store = store
         self.seed = seed
         self.extra_checks = tuple(extra_checks)
+        self.verdicts = Verdicts(store, bench, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
         self.baseline, bench.warm, alone = baseline_of(bench, store, self.tests)

@@ -21,6 +21,7 @@ from pytest_ssr.plugin import options
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CheckResult
+from pytest_ssr.verdicts import Verdicts
 
 
 class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
@@ -62,7 +63,8 @@ class CheckItem(pytest.Item):
         self._judge(validation.result(self.name))
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
-            node.plugin.store.put_verdict(verdict)
+            extra = [name for name, _ in options.extra_checks(self.config)]
+            Verdicts(node.plugin.store, node.plugin.bench, extra_checks=extra).put(verdict)
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,12 +31,16 @@ from harness.selfplay import Watch
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from harness.solving import Solving
+from harness.solving import proven as prove
 from harness.trajectory import ExitReason, Journal, read_trajectory
 from pytest_ssr.errors import ModelError
+from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.verdicts import Verdicts, was_judged
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -88,10 +93,61 @@ def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Pat
 
 def test_a_verdict_that_is_gone_is_made_again(project: Path, bugs: Store) -> None:
     (first,) = selfplay(project, bugs, Told()).play()
-    (bugs.root / "verdicts" / f"{first.artifact_id}.json").unlink()
+    shutil.rmtree(bugs.root / "verdicts" / first.artifact_id)
     (again,) = selfplay(project, bugs, Told(), attempts=3).play()
     assert (again.artifact_id, len(again.rollouts)) == (first.artifact_id, 3)
-    assert bugs.verdict(first.artifact_id) is not None
+    assert was_judged(bugs, first.artifact_id)
+
+
+def by_another_rule(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.settings = RuleSettings(min_passing_tests=2)
+
+
+def in_another_environment(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.interpreter = replace(bench.interpreter, environment_hash="other")
+
+
+def in_another_sandbox(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.provider = load_provider("process")
+
+
+def by_another_version(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pytest_ssr.verdicts.code_hash", lambda: "other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [by_another_rule, in_another_environment, in_another_sandbox, by_another_version],
+    ids=lambda c: c.__name__,
+)
+def test_a_verdict_holds_where_and_how_it_was_made(
+    proven: Proven,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Workbench, pytest.MonkeyPatch], None],
+) -> None:
+    store, bench, artifact_id = Store(tmp_path / "s"), proven.bench.scoped(), proven.verdict.artifact_id
+    Verdicts(store, bench).put(proven.verdict)
+    change(bench, monkeypatch)
+    assert Verdicts(store, bench).get(artifact_id) is None
+    other = replace(proven.verdict, certified="selected")
+    Verdicts(store, bench).put(other)
+    assert Verdicts(store, bench).get(artifact_id) == other
+    monkeypatch.undo()
+    assert Verdicts(store, proven.bench).get(artifact_id) == proven.verdict, "it is kept beside the other"
+    assert Verdicts(store, proven.bench, extra_checks=["sober"]).get(artifact_id) is None
+
+
+def test_a_verdict_of_an_earlier_version_is_made_again_and_says_whose_the_artifact_is(
+    proven: Proven, tmp_path: Path
+) -> None:
+    store, made = Store(tmp_path / "s"), list[str]()
+    assert not was_judged(store, proven.verdict.artifact_id)
+    store.put_record("verdicts", proven.verdict.artifact_id, replace(proven.verdict, fail_to_pass=()).to_json())
+    assert was_judged(store, proven.verdict.artifact_id)
+    for _ in range(2):
+        verdict = prove(proven.artifact, proven.bench, store, begin=lambda: made.append("again"))
+        assert (verdict.fail_to_pass, made) == (proven.verdict.fail_to_pass, ["again"])
 
 
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
