@@ -11,7 +11,7 @@ from typing import Any
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.commands import BROKEN, DONE, NO, rule_settings
-from harness.episode import Episode, Rollout
+from harness.episode import Episode, Rollout, missing
 from harness.messages import Sampling
 from harness.models.names import is_model
 from harness.models.spending import Budget
@@ -132,7 +132,7 @@ def _tell_solved(
 
 
 def play(arguments: argparse.Namespace) -> int:
-    """Play rounds of self-play; 0 when every round had a valid bug, else 1."""
+    """Play rounds of self-play; 0 when every round had a valid bug, else 1; 3 when attempts have no grade."""
     projects: list[Path] = arguments.source
     for project in projects:
         require_directory(project)
@@ -158,6 +158,8 @@ def play(arguments: argparse.Namespace) -> int:
         )
         episodes = run.play()
     _tell_played(arguments, terminal, settings, run, episodes)
+    if missing(episodes):
+        return BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
     return DONE if len(reached) == settings.rounds else NO
 

@@ -27,7 +27,7 @@ from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.play_report import lines, tables
 from harness.roles import Roles
-from harness.selfplay import Watch
+from harness.selfplay import Watch, read_round
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from harness.solving import Solving
@@ -80,15 +80,32 @@ def test_what_a_model_makes_again_is_paid_for_and_counts_as_a_bug_once(project: 
 
 
 def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Path, bugs: Store) -> None:
-    solver = Told(lambda attempt: ExitReason.STEP_LIMIT if attempt else ExitReason.MODEL, "half")
+    solver = Told(name="final")
     first = selfplay(project, bugs, solver).play()
-    assert [r.resolved for r in first[0].rollouts] == [None, False]
+    assert [r.resolved for r in first[0].rollouts] == [False, False]
     asked = list(solver.asked)
     assert selfplay(project, bugs, solver).play() == first
-    assert solver.asked == asked, "not even the attempt without a grade is made again"
+    assert solver.asked == asked
     longer = selfplay(project, bugs, solver, rounds=2).play()
     assert longer[:1] == first
     assert len(solver.asked) == len(asked) + 2
+
+
+def test_a_round_in_which_a_grade_is_missing_is_not_finished_nor_is_what_follows(project: Path, bugs: Store) -> None:
+    solver = Told(
+        lambda attempt: ExitReason.STEP_LIMIT if attempt or len(solver.asked) > 2 else ExitReason.INFRA, "ill"
+    )
+
+    def played() -> tuple[list[list[bool | None]], list[bool]]:
+        play = selfplay(project, bugs, solver, rounds=2)
+        episodes = play.play()
+        kept = [read_round(bugs, play.key, number, 0) is not None for number in range(2)]
+        return [[r.resolved for r in e.rollouts] for e in episodes], kept
+
+    assert played() == ([[None, False], [False, False]], [False, False])
+    asked = len(solver.asked)
+    assert played() == ([[False, False], [False, False]], [True, True])
+    assert solver.asked[asked:] == solver.asked[:1], "the one that had no grade, and nothing else"
 
 
 def test_a_verdict_that_is_gone_is_made_again(project: Path, bugs: Store) -> None:
@@ -368,3 +385,10 @@ def test_the_report_counts_what_both_roles_used() -> None:
     assert "280 tokens, 1.5000 USD, and 6 calls without a known price" in text
     assert "not valid by: bug-scope 1" in text
     assert "attempts without a grade, by faults of the machine or of a model's server: 1" in text
+    assert "the same command makes what is missing" in text
+    heading, row = text.splitlines()[:2]
+    assert row[: heading.index("no grade") + 8].endswith(" 1")
+    whole = tables(episodes[1:], alpha=0.8, kind="solve-rate")
+    assert "not finished" not in "\n".join(
+        line for _, line in lines(whole, episodes[1:], attempts=2, alpha=0.8, kind="x")
+    )
