@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from model_server import Served, cut_off, error, garbage, message, response, serving, slow, tokens
+from model_server import Served, cut_off, dribbling, error, garbage, message, response, serving, slow, tokens
 
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.models.caching import Caching
@@ -240,6 +240,17 @@ def test_what_a_retry_may_mend_is_asked_again(bad: object, says: str) -> None:
         with pytest.raises(ModelError, match=says) as raised:
             Retrying(model, tries=2, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
         assert "asked 2 times" in str(raised.value)
+        model.close()
+
+
+@pytest.mark.parametrize("in_headers", [False, True])
+def test_an_answer_that_comes_byte_by_byte_is_in_time_as_a_whole_or_not_at_all(in_headers: bool) -> None:
+    with serving(dribbling(in_headers=in_headers), message("at last")) as served:
+        model = HttpModel("vllm:x", served.url, timeout_s=0.4)
+        with pytest.raises(ModelError, match=r"/chat/completions does not answer in time, 0\.4 s") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert raised.value.retry
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "at last"
         model.close()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import error, garbage, message, serving, tokens
+from model_server import dribbling, error, garbage, message, serving, tokens
 
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.models.names import open_model
@@ -140,6 +140,17 @@ def test_a_request_is_repeated_by_us_or_by_nobody(name: str, bad: object, retrie
     assert len(waits) == retried
     if "slow down" in str(raised.value):
         assert waits == [17.0]
+
+
+@pytest.mark.parametrize("in_headers", [False, True])
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+def test_an_answer_that_comes_byte_by_byte_is_in_time_as_a_whole_or_not_at_all(name: str, in_headers: bool) -> None:
+    with serving(dribbling(in_headers=in_headers), message("at last")) as served:
+        model = model_of(name, served.url, timeout_s=2.0)
+        with pytest.raises(ModelError, match=f"{name} does not answer in time, 2 s") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert raised.value.retry
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "at last"
 
 
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
