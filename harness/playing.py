@@ -273,8 +273,8 @@ def _require_effect(arguments: argparse.Namespace) -> None:
     names = [n for n in (arguments.solver, injector, arguments.judge) if n and is_model(n)]
     if arguments.url and all(n.startswith(_OWN_SERVERS) for n in names):
         raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
-    if arguments.context and all(n.startswith("scripted:") for n in names):
-        raise SettingsError("--context is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL")
+    if arguments.context and not names:
+        raise SettingsError("--context is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE")
     if injector and is_model(injector) and arguments.fixed_mixture:
         raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
     for name in _OF_AN_INJECTOR:

@@ -33,7 +33,7 @@ def open_model(
 ) -> Model:
     """Return a model that retries, keeps to a budget, and keeps replies where a store for them is given.
 
-    url: of a server of one's own, for litellm's names. context_tokens: 0: as the server or litellm says.
+    url: of a server of one's own, for litellm's names. context_tokens: 0: as the server, litellm or a script says.
     Raises SettingsError for a name that nobody knows, MissingExtraError where a package is not installed.
     """
     home, _, rest = name.partition(":")
@@ -41,7 +41,7 @@ def open_model(
     if home == "scripted" and rest:
         from harness.models.scripted import ScriptedModel
 
-        return Spending(ScriptedModel.from_file(Path(rest)), budget or Budget())
+        return Spending(ScriptedModel.from_file(Path(rest), context_tokens=context_tokens), budget or Budget())
     if home == "vllm" and rest:
         _require("httpx", "vllm")
         if rest.startswith(("http://", "https://")):

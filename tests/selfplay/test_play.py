@@ -193,8 +193,12 @@ def running(odd: str) -> bool:
         (["--judge-votes", "0"], "--judge-votes must be more than 0, not 0"),
         (["--judge", "search"], "--judge is a model: PROVIDER/MODEL, vllm:PATH; not 'search'"),
         (["--url", "http://localhost"], "--url is for a model named PROVIDER/MODEL"),
-        (["--context", "9000"], "--context is for a model behind a server"),
-        (["--solver", "scripted:{script}", "--context", "9000"], "--context is for a model behind a server"),
+        (["--context", "9000"], "--context is for a model: PROVIDER/MODEL"),
+        (["--solver", "scripted:{script}", "--context", "4096"], "takes 4096 tokens for prompt and reply together"),
+        (
+            ["--injector", "scripted:{script}", "--solver", "scripted:{script}", "--context", "4096"],
+            "takes 4096 tokens for prompt and reply together",
+        ),
         (
             ["--injector", "mutation", "--strategy", "direct"],
             "--strategy is for a model that injects, not for mutation",
