@@ -28,7 +28,7 @@ from harness.version import code_hash
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
-from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
 from pytest_ssr.settings import RuleSettings
@@ -123,7 +123,7 @@ class SelfPlay:
         return key_of(
             code_hash(),
             [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._benches],
-            [i.name for i in self._injectors],
+            [identities(self._injectors, b.snapshot) for b in self._benches],
             self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._benches]),
             getattr(self.solver, "key", self.solver.name),
             self._judge and (self._judge.key, self._judge.coefficient),

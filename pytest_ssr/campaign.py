@@ -23,7 +23,7 @@ from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, IMPORT, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.injectors.protocol import Candidate, Injector
+from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
@@ -218,7 +218,7 @@ class Campaign:
             bench.interpreter.environment_hash,
             bench.provider.name,
             bench.settings.key(),
-            [i.name for i in injectors],
+            identities(injectors, snapshot),
             seed,
             sorted(sources),
             self.tests,

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from model_server import serving
-from play_parts import Told, Writing, selfplay
+from play_parts import Ordered, Told, Writing, selfplay
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
@@ -21,21 +21,25 @@ from harness.episode import Episode, Rollout
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
 from harness.messages import ASSISTANT, Message, Reply, Usage
+from harness.mixture import Mixture, Table
 from harness.models.http import HttpModel
 from harness.models.identity import hash_of, identity_of
 from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.play_report import lines, tables
 from harness.roles import Roles
-from harness.selfplay import Watch, read_round
+from harness.selfplay import PlaySettings, SelfPlay, Watch, read_round
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from harness.solving import Solving
 from harness.solving import proven as prove
 from harness.trajectory import ExitReason, Journal, read_trajectory
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import ModelError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade
+from pytest_ssr.injectors.combination import CombinationInjector
+from pytest_ssr.injectors.history import HistoryInjector
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
@@ -312,12 +316,22 @@ def test_a_new_commit_is_another_history(proven: Proven, tmp_path: Path) -> None
     def keys() -> list[str]:
         return [ModelCampaign(bench, proven.store, ModelInjector(model, s), seed=0).key for s in ("history", "direct")]
 
-    before = keys()
+    def without_model() -> list[str]:
+        found = []
+        for injector in (Mixture([HistoryInjector()], Table(2)), CombinationInjector([HistoryInjector()]), Ordered()):
+            campaign = Campaign(bench, proven.store, [injector], seed=0)
+            campaign.close()
+            play = SelfPlay([copy], proven.store, Told(), PlaySettings(), injectors=[injector])
+            found += [campaign.key, play.key]
+        return found
+
+    before, others_before = keys(), without_model()
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "second"], cwd=copy, check=True)
-    after = keys()
+    after, others = keys(), without_model()
     assert before[0] != after[0]
     assert before[1] == after[1], "who does not look at it is not concerned"
+    assert [old != new for old, new in zip(others_before, others, strict=True)] == [True] * 4 + [False] * 2
 
 
 def test_every_model_is_closed_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
