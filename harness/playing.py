@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from harness.agents.process_reward import ProcessReward
 from harness.commands import BROKEN, DONE, NO, rule_settings
 from harness.episode import Episode, Rollout, missing
 from harness.messages import Sampling
-from harness.models.names import is_model
+from harness.models.names import is_model, is_started_late
 from harness.models.spending import Budget
 from harness.play_report import lines, tables
 from harness.rewards import interval
@@ -38,7 +39,16 @@ _OWN_SERVERS = ("vllm:", "scripted:")
 _OF_AN_INJECTOR = ("strategy", "rejections")
 _POSITIVE = (
     *("steps", "rollout_limit", "command_limit", "rollout_tokens", "rollout_usd", "format_errors", "repeats"),
-    *("output_chars", "max_tokens", "budget_usd", "budget_tokens", "budget_calls", "judge_votes"),
+    *(
+        "model_timeout",
+        "vllm_ready",
+        "output_chars",
+        "max_tokens",
+        "budget_usd",
+        "budget_tokens",
+        "budget_calls",
+        "judge_votes",
+    ),
 )
 
 
@@ -256,6 +266,7 @@ def _roles(arguments: argparse.Namespace) -> Roles:
         "repeats": arguments.repeats,
         "output_chars": arguments.output_chars,
     }
+    waits = {"timeout_s": arguments.model_timeout, "ready_s": arguments.vllm_ready}
     return Roles(
         limits=RolloutLimits(**{k: v for k, v in limits.items() if v is not None}),
         sampling=Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens),
@@ -263,8 +274,18 @@ def _roles(arguments: argparse.Namespace) -> Roles:
         cache=Store(arguments.cache) if arguments.cache is not None else None,
         url=arguments.url,
         context_tokens=arguments.context,
+        vllm_arguments=_words(arguments.vllm_args),
         bundles=read_bundles(arguments.bundles),
+        **{k: v for k, v in waits.items() if v is not None},
     )
+
+
+def _words(text: str) -> list[str]:
+    """Return words as a shell reads them; raises SettingsError for what it cannot read."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise SettingsError(f"--vllm-args {text!r} cannot be read: {error}") from None
 
 
 def _require_effect(arguments: argparse.Namespace) -> None:
@@ -273,6 +294,11 @@ def _require_effect(arguments: argparse.Namespace) -> None:
     names = [n for n in (arguments.solver, injector, arguments.judge) if n and is_model(n)]
     if arguments.url and all(n.startswith(_OWN_SERVERS) for n in names):
         raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
+    if arguments.model_timeout is not None and all(n.startswith("scripted:") for n in names):
+        raise SettingsError("--model-timeout is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL")
+    for name, value in (("args", arguments.vllm_args), ("ready", arguments.vllm_ready)):
+        if value and not any(is_started_late(n) for n in names):
+            raise SettingsError(f"--vllm-{name} is for a model whose server is started here: vllm:PATH")
     if arguments.context and not names:
         raise SettingsError("--context is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE")
     if injector and is_model(injector) and arguments.fixed_mixture:

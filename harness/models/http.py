@@ -20,7 +20,7 @@ from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
 from harness.models.userinfo import parted
-from harness.models.waiting import within
+from harness.models.waiting import TIMEOUT_S, within
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
@@ -55,14 +55,13 @@ class HttpModel:
         model: str = "",
         *,
         context_tokens: int = 0,
-        timeout_s: float = 600.0,
+        timeout_s: float = TIMEOUT_S,
         key_variable: str = "",
-        token_ids: bool = True,
     ) -> None:
         """model: as the server knows it; empty: the first that it serves. context_tokens: 0: as the server says.
 
         timeout_s: seconds until an answer is there whole.
-        key_variable: the environment's variable that holds the key. token_ids: ask for tokens and log-probabilities.
+        key_variable: the environment's variable that holds the key.
         Raises SettingsError for what is no URL.
         """
         url, auth = parted(url)
@@ -74,10 +73,9 @@ class HttpModel:
         self._secret, self._timeout_s = key, timeout_s
         # A server on this machine is no proxy's business.
         self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
-        self._further = _VLLM_FIELDS if token_ids else {}
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
-        self._tokenize_tries = _TOKENIZE_TRIES if token_ids else 0
+        self._tokenize_tries = _TOKENIZE_TRIES
         self._lock = threading.Lock()
         self.context_tokens = context_tokens
         if not model or not context_tokens:
@@ -107,7 +105,7 @@ class HttpModel:
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
         while True:
-            body = _without(request_of(self._model, messages, tools, sampling) | self._further, self._refused)
+            body = _without(request_of(self._model, messages, tools, sampling) | _VLLM_FIELDS, self._refused)
             begin = time.monotonic()
             try:
                 data = self._post("/chat/completions", body)

@@ -9,6 +9,10 @@ from typing import TypeVar
 
 from pytest_ssr.errors import ModelError
 
+TIMEOUT_S = 600.0
+"""Until an answer is there whole, unless told otherwise."""
+READY_S = 900.0
+"""Until a server that is started here is ready, unless told otherwise."""
 _T = TypeVar("_T")
 
 

@@ -20,8 +20,10 @@ from plain import plain_python
 from proven import Proven
 
 from harness.cli import main
+from harness.models.scripted import ScriptedModel
 from harness.playing import _is_ours
 from pytest_ssr.artifact import read_artifact, write_artifact
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.solver_tree import Leak
 from pytest_ssr.store import Store
 
@@ -194,6 +196,12 @@ def running(odd: str) -> bool:
         (["--judge", "search"], "--judge is a model: PROVIDER/MODEL, vllm:PATH; not 'search'"),
         (["--url", "http://localhost"], "--url is for a model named PROVIDER/MODEL"),
         (["--context", "9000"], "--context is for a model: PROVIDER/MODEL"),
+        (["--solver", "scripted:{script}", "--model-timeout", "9"], "--model-timeout is for a model behind a server"),
+        (["--model-timeout", "0"], "--model-timeout must be more than 0, not 0"),
+        (["--vllm-ready", "-1"], "--vllm-ready must be more than 0, not -1"),
+        (["--vllm-ready", "9"], "--vllm-ready is for a model whose server is started here: vllm:PATH"),
+        (["--solver", "vllm:http://localhost/v1", "--vllm-args=-q"], "--vllm-args is for a model whose server is"),
+        (["--solver", "vllm:/model", "--vllm-args='a"], '--vllm-args "\'a" cannot be read: No closing quotation'),
         (["--solver", "scripted:{script}", "--context", "4096"], "takes 4096 tokens for prompt and reply together"),
         (
             ["--injector", "scripted:{script}", "--solver", "scripted:{script}", "--context", "4096"],
@@ -225,6 +233,26 @@ def test_mistakes_are_one_line_before_anything_is_done(
     assert says in err
     assert err.count("\n") == 1
     assert not (tmp_path / "s" / "trees").exists()
+
+
+def test_how_a_server_is_started_and_asked_can_be_said(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    def open_model(name: str, **told: Any) -> ScriptedModel:
+        asked[name] = {k: told[k] for k in ("timeout_s", "ready_s", "vllm_arguments")}
+        if name == "a/judge":
+            raise SettingsError("enough")
+        return ScriptedModel(name, [])
+
+    monkeypatch.setattr("harness.roles.open_model", open_model)
+    words = ["solve", "x", "--repo", str(project), "--solver", "vllm:/a/model", "--judge", "a/judge"]
+    words += ["--model-timeout", "7.5", "--vllm-ready", "60", "--vllm-args=--seed 3 --name 'a b'"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == "ssr: enough\n"
+    told = {"timeout_s": 7.5, "ready_s": 60.0, "vllm_arguments": ["--seed", "3", "--name", "a b"]}
+    assert asked == {"vllm:/a/model": told, "a/judge": told}
 
 
 @pytest.mark.parametrize("role", ["--solver", "--injector"])
