@@ -20,6 +20,7 @@ from harness.models.loopback import is_loopback
 from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.models.wire import request_of
 from harness.spent import Spent
 from harness.trajectory import ModelCall, Trajectory
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
@@ -50,6 +51,26 @@ def test_a_reply_keeps_its_tokens_and_what_was_sent_is_the_protocol() -> None:
     assert reply.token_ids is not None
     assert reply.logprobs is not None
     assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens
+
+
+@pytest.mark.parametrize("name", ["anthropic/x", "bedrock/eu.anthropic.claude-sonnet-4-5", "vertex_ai/claude-opus-4-1"])
+@pytest.mark.parametrize(
+    ("sampling", "sent"),
+    [
+        (Sampling(), {"temperature": 1.0}),
+        (Sampling(0.3), {"temperature": 0.3}),
+        (Sampling(0.3, 1.0), {"temperature": 0.3}),
+        (Sampling(top_p=0.8), {"top_p": 0.8}),
+        (Sampling(0.3, 0.8), {"temperature": 0.3, "top_p": 0.8}),
+    ],
+)
+def test_of_temperature_and_top_p_anthropic_is_sent_what_was_set(
+    name: str, sampling: Sampling, sent: dict[str, float]
+) -> None:
+    body = request_of(name, ASKED, (), sampling)
+    assert {k: body[k] for k in ("temperature", "top_p") if k in body} == sent
+    other = request_of("openai/gpt", ASKED, (), sampling)
+    assert (other["temperature"], other["top_p"]) == (sampling.temperature, sampling.top_p)
 
 
 def test_the_server_says_how_much_it_takes_and_counts() -> None:

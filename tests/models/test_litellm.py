@@ -48,8 +48,8 @@ def model_of(name: str, url: str, **settings: Any) -> Any:
     return LitellmModel(name, url=url, **settings)
 
 
-def said_of(name: str, url: str, past: list[Message] = ASKED) -> Message:
-    return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, 0.9, 100, seed=5)).message  # type: ignore[no-any-return]
+def said_of(name: str, url: str, past: list[Message] = ASKED, top_p: float = 0.9) -> Message:
+    return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, top_p, 100, seed=5)).message  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(("local", "asks"), [("", False), ("False", True)])
@@ -214,12 +214,13 @@ def test_thinking_blocks_go_back_with_their_signature() -> None:
     use = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}
     with serving(anthropic(thinking, use), anthropic({"type": "text", "text": "done"})) as served:
         url = served.url.removesuffix("/v1")
-        first = said_of("anthropic/claude-sonnet-4-5", url)
+        first = said_of("anthropic/claude-sonnet-4-5", url, top_p=0.95)
         assert first.reasoning == "I look first."
         assert first.tool_calls[0].arguments == {"command": "ls"}
         again = Message.from_json(json.loads(json.dumps(first.to_json())))
         said_of("anthropic/claude-sonnet-4-5", url, [*ASKED, again, Message(TOOL, "a.py", tool_call_id="t1")])
     turn = next(m for m in served.asked[1]["messages"] if m["role"] == "assistant")
+    assert {k: served.asked[0].get(k) for k in ("temperature", "top_p")} == {"temperature": 0.7, "top_p": None}
     assert turn["content"][0] == thinking
     assert turn["content"][-1] == use
     assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty text"
