@@ -318,6 +318,12 @@ def _add_solve(commands_of: Any) -> None:
     )
     parser.add_argument("artifact", metavar="ARTIFACT", help="a directory, or an id (or its beginning) in the store")
     parser.add_argument("--repo", type=Path, default=Path(), metavar="REPO", help="default: here")
+    parser.add_argument(
+        "--statement",
+        type=Path,
+        metavar="FILE",
+        help="tell a model what is to be done in the words of this file (default: by the tests that were weakened)",
+    )
     _add_solver(parser)
     _add_models(parser)
     _add_store(parser, "default: REPO/.ssr")

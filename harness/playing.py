@@ -56,6 +56,7 @@ def solve(arguments: argparse.Namespace) -> int:
     """Make attempts at one artifact; 0 when one of them resolved it, 1 when none did, 3 when none has a grade."""
     _require_counts(arguments, "attempts", "jobs")
     require_directory(arguments.repo)
+    statement = _statement(arguments)
     with _roles(arguments) as roles:
         solver, judge = _solver(arguments, roles), _judge(arguments, roles)
         store = Store(arguments.store or arguments.repo / ".ssr")
@@ -82,9 +83,26 @@ def solve(arguments: argparse.Namespace) -> int:
             store,
             seed=arguments.seed,
             grade_unsubmitted=arguments.grade_unsubmitted,
+            statement=statement,
             judge=judge,
         ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.say(*_attempt_line(r)))
     return _tell_solved(arguments, terminal, solver, store, verdict, rollouts)
+
+
+def _statement(arguments: argparse.Namespace) -> str:
+    """Return what is to be done in words, empty where no file was named; raises SettingsError for a file of none."""
+    path: Path | None = arguments.statement
+    if path is None:
+        return ""
+    if not is_model(arguments.solver):
+        raise SettingsError(f"--statement is for a model, not for {arguments.solver}")
+    try:
+        text = path.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"--statement {path} cannot be read: {error}") from None
+    if not text:
+        raise SettingsError(f"--statement {path} says nothing")
+    return text
 
 
 def _is_ours(artifact: BugArtifact, directory: Path, store: Store) -> bool:

@@ -46,6 +46,8 @@ class Solving:
     seed: int = 0
     grade_unsubmitted: bool = False
     """Also grade what a rollout has changed that came to no end of its own."""
+    statement: str = ""
+    """What is to be done, in words, in the place of the specification."""
     judge: ProcessReward | None = None
     """Scores the steps of each rollout that has a grade; its scores join the reward."""
     _task: SolverTask | None = None
@@ -87,6 +89,7 @@ class Solving:
             getattr(self.solver, "key", self.solver.name),
             self.seed,
             self.grade_unsubmitted,
+            self.statement,
             attempt,
         )
 
@@ -192,7 +195,7 @@ class Solving:
         """Return what the solver is given; its tree is written once, before attempts run side by side."""
         if self._task is None:
             self._folder = new_folder()
-            self._task = open_task(self.bench, self.artifact, self._folder)
+            self._task = open_task(self.bench, self.artifact, self._folder, statement=self.statement)
         return self._task
 
     def close(self) -> None:

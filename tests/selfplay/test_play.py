@@ -22,6 +22,7 @@ from proven import Proven
 from harness.cli import main
 from harness.models.scripted import ScriptedModel
 from harness.playing import _is_ours
+from harness.trajectory import read_trajectory
 from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.solver_tree import Leak
@@ -285,6 +286,36 @@ def test_an_artifact_of_another_system_is_proven_first_and_never_without_isolati
     monkeypatch.setattr("pytest_ssr.sandbox._STRENGTH", ())
     assert main([*words, "--store", str(tmp_path / "t")]) == 3
     assert "say --sandbox process" in capsys.readouterr().err
+
+
+def test_a_statement_in_words_takes_the_place_of_the_tests(
+    proven: Proven, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]
+    words += ["--attempts", "1", "--json", *PYTHON]
+    issue, script = tmp_path / "issue.md", tmp_path / "script.json"
+    script.write_text(json.dumps([calling(*FIX), calling(*SUBMIT)]))
+    issue.write_text("`add(1, 2)` is -1 since yesterday.\n")
+    model = ["--solver", f"scripted:{script}"]
+    ids, tasks = [], []
+    for more in ([], ["--statement", str(issue)]):
+        assert main([*words, *model, *more]) == 0
+        (attempt,) = json.loads(capsys.readouterr().out)["attempts"]
+        ids.append(attempt["id"])
+        told = read_trajectory(proven.store.root / "rollouts" / attempt["id"] / "trajectory.jsonl")
+        tasks.append(told.messages[1].content)
+    assert ids[0] != ids[1], "what was made without it is another attempt"
+    assert ["def test_add" in t for t in tasks] == [True, False]
+    assert ["`add(1, 2)` is -1 since yesterday." in t for t in tasks] == [False, True]
+    for text, solver, says in (
+        ("x", [], "--statement is for a model, not for search"),
+        ("x", ["--solver", "replay:."], "--statement is for a model, not for replay:."),
+        (" \n", model, "issue.md says nothing"),
+        ("\udcff", model, "issue.md cannot be read: 'utf-8' codec"),
+    ):
+        issue.write_text(text, errors="surrogateescape")
+        assert main([*words, *solver, "--statement", str(issue)]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_an_artifact_of_the_store_is_ours_by_any_path(proven: Proven, monkeypatch: pytest.MonkeyPatch) -> None:
