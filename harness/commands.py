@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.options import running
 from harness.promises import tried
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
@@ -21,7 +22,6 @@ from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import probe_all, reap
 from pytest_ssr.sandbox.folders import discard, new_folder
-from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
@@ -240,17 +240,6 @@ def _doctor_of(name: str, *, as_json: bool) -> int:
     return DONE if all(p.kept for p in found) else NO
 
 
-def rule_settings(arguments: argparse.Namespace) -> RuleSettings:
-    """Return the thresholds and limits that were given."""
-    return RuleSettings(
-        min_passing_tests=arguments.min_passing_tests,
-        min_changed_files=arguments.min_changed_files,
-        min_failing_tests=arguments.min_failing_tests,
-        per_hunk=getattr(arguments, "per_hunk", False),
-        time_limit_s=arguments.time_limit,
-    )
-
-
 @contextlib.contextmanager
 def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
     """Open a workbench whose copy of the project lies in the store, or else in a folder that is removed after."""
@@ -261,13 +250,7 @@ def _bench(arguments: argparse.Namespace) -> Iterator[Workbench]:
             folder = scratch / "store"
         else:
             folder = arguments.store
-        yield open_workbench(
-            arguments.repo,
-            Store(folder),
-            settings=rule_settings(arguments),
-            sandbox=arguments.sandbox,
-            python=arguments.python,
-        )
+        yield open_workbench(arguments.repo, Store(folder), **running(arguments))
 
 
 def _existing(path: Path | None) -> Store:
