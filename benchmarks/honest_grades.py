@@ -32,6 +32,7 @@ from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 
 class Otherwise(ast.NodeTransformer):
@@ -96,7 +97,7 @@ def measure(name: str, folder: Path, count: int, repeats: int, jobs: int) -> lis
 
     def grades_of(artifact_id: str) -> list[tuple[str, Grade, float]]:
         artifact = read_artifact(place / "artifacts" / artifact_id)
-        verdict = store.verdict(artifact_id)
+        verdict = Verdicts(store, bench).get(artifact_id)
         assert verdict is not None
         tries = [("nothing", Patch.parse(b"")), ("the reverse", artifact.bug.reverse())] * repeats
         other = in_other_words(bench, artifact)

@@ -15,6 +15,7 @@ from harness.solving import Solving, proven
 from pytest_ssr.artifact import read_artifact
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.store import Store
+from pytest_ssr.verdicts import trusts
 
 
 class Made(NamedTuple):
@@ -43,7 +44,7 @@ class Attempting:
         self._solving: tuple[Path, Solving] | None = None
         try:
             self._solver = self._roles.solver(solver)
-            trusted = not writes(solver) and all(store.trusts(d) for d in directories)
+            trusted = not writes(solver) and all(trusts(store, d) for d in directories)
             self._bench = open_workbench(project, store, **opening, model_written=not trusted)
         except BaseException:
             self._roles.close()

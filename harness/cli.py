@@ -265,6 +265,8 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         ("top-p", float, "0.95", "of sampling (default 0.95)"),
         ("max-tokens", int, "4096", "of one reply (default 4096)"),
         ("context", int, "0", "tokens of a prompt and its reply (default: as the server says)"),
+        ("model-timeout", float, None, "seconds until an answer is there whole (default 600)"),
+        ("vllm-ready", float, None, "seconds until a server that is started for vllm:PATH is ready (default 900)"),
         ("budget-usd", float, None, "money of the whole run (default: no limit)"),
         ("budget-tokens", int, None, "tokens of the whole run (default: no limit)"),
         ("budget-calls", int, None, "requests of the whole run (default: no limit)"),
@@ -279,6 +281,12 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         default=_environment("url", ""),
         metavar="URL",
         help="where the server of a model PROVIDER/MODEL listens (default: its provider's)",
+    )
+    parser.add_argument(
+        "--vllm-args",
+        default=_environment("vllm_args", ""),
+        metavar="WORDS",
+        help="further arguments of `vllm serve` for vllm:PATH: --vllm-args='--tensor-parallel-size 2'",
     )
     parser.add_argument(
         "--cache",
@@ -310,6 +318,12 @@ def _add_solve(commands_of: Any) -> None:
     )
     parser.add_argument("artifact", metavar="ARTIFACT", help="a directory, or an id (or its beginning) in the store")
     parser.add_argument("--repo", type=Path, default=Path(), metavar="REPO", help="default: here")
+    parser.add_argument(
+        "--statement",
+        type=Path,
+        metavar="FILE",
+        help="tell a model what is to be done in the words of this file (default: by the tests that were weakened)",
+    )
     _add_solver(parser)
     _add_models(parser)
     _add_store(parser, "default: REPO/.ssr")

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.options import running
 from harness.promises import tried
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
@@ -21,10 +22,10 @@ from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import probe_all, reap
 from pytest_ssr.sandbox.folders import discard, new_folder
-from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts, trusts
 
 DONE, NO, BROKEN = 0, 1, 3
 
@@ -178,7 +179,7 @@ def _recorded(
     artifact: BugArtifact, store: Store | None, bench: Workbench
 ) -> tuple[Sequence[str], Sequence[str]] | None:
     """The ids of our own verdict on exactly this artifact and tree; what an artifact claims of itself is not used."""
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash)) if store else None
+    verdict = Verdicts(store, bench).get(artifact.content_id(bench.snapshot.tree_hash)) if store else None
     return (verdict.fail_to_pass, verdict.pass_to_pass) if verdict is not None and verdict.valid else None
 
 
@@ -240,17 +241,6 @@ def _doctor_of(name: str, *, as_json: bool) -> int:
     return DONE if all(p.kept for p in found) else NO
 
 
-def rule_settings(arguments: argparse.Namespace) -> RuleSettings:
-    """Return the thresholds and limits that were given."""
-    return RuleSettings(
-        min_passing_tests=arguments.min_passing_tests,
-        min_changed_files=arguments.min_changed_files,
-        min_failing_tests=arguments.min_failing_tests,
-        per_hunk=getattr(arguments, "per_hunk", False),
-        time_limit_s=arguments.time_limit,
-    )
-
-
 @contextlib.contextmanager
 def _bench(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Workbench]:
     """Open a workbench whose copy of the project lies in the store, or else in a folder that is removed after."""
@@ -261,14 +251,7 @@ def _bench(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Workbenc
             folder = scratch / "store"
         else:
             folder = arguments.store
-        yield open_workbench(
-            arguments.repo,
-            Store(folder),
-            settings=rule_settings(arguments),
-            sandbox=arguments.sandbox,
-            python=arguments.python,
-            model_written=not trusted,
-        )
+        yield open_workbench(arguments.repo, Store(folder), **running(arguments), model_written=not trusted)
 
 
 def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:
@@ -276,7 +259,7 @@ def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:
     if not store_path.is_dir():
         return False
     store = Store(store_path)
-    return all(store.trusts(d) for d in directories)
+    return all(trusts(store, d) for d in directories)
 
 
 def _existing(path: Path | None) -> Store:

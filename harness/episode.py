@@ -127,6 +127,11 @@ class Episode:
         return cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
 
 
+def missing(episodes: Sequence[Episode]) -> int:
+    """Return how many attempts of some episodes have no grade."""
+    return sum(r.resolved is None for e in episodes for r in e.rollouts)
+
+
 def graded(episodes: Sequence[Episode]) -> tuple[int, int]:
     """Return resolved and graded attempts of some episodes."""
     outcomes = [r.resolved for e in episodes for r in e.rollouts if r.resolved is not None]

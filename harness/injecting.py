@@ -7,33 +7,29 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from harness.commands import DONE, NO, rule_settings
+from harness.commands import DONE, NO
+from harness.options import open_store, require_counts, running
 from harness.terminal import Terminal
 from harness.trying import GIVE_UP_AFTER, tried
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
-from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.report import attempt_line, missed, opening_lines, progress_line, rejections, shown, summary_lines
 from pytest_ssr.snapshot import require_directory
-from pytest_ssr.store import Store
 
 
 def inject(arguments: argparse.Namespace) -> int:
     """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
-    if arguments.count < 1 or arguments.jobs < 1:
-        raise SettingsError(f"--count and --jobs must be at least 1, not {arguments.count} and {arguments.jobs}")
+    require_counts(arguments, "count", "jobs")
     require_directory(arguments.repo)
     terminal = Terminal(quiet=arguments.json)
     terminal.status("copying the project and measuring its tests (three runs)")
     campaign = open_campaign(
         arguments.repo,
-        Store(arguments.store or arguments.repo / ".ssr"),
-        settings=rule_settings(arguments),
+        open_store(arguments, arguments.repo),
+        **running(arguments),
         injectors=arguments.injector,
         seed=arguments.seed,
-        sandbox=arguments.sandbox,
-        python=arguments.python,
         sources=arguments.source,
         tests=arguments.tests,
     )

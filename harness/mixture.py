@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from harness.rewards import ALPHA, expected_injector_reward
-from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
+from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
 from pytest_ssr.injectors.turns import in_turn
 
 _AHEAD = 400
@@ -85,6 +85,10 @@ class Mixture:
     def __init__(self, injectors: Sequence[Injector], table: Table) -> None:
         self._injectors, self._table = tuple(injectors), table
         self.name = f"mixture of {','.join(i.name for i in injectors)} {table.key()}"
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return that of the others."""
+        return " ".join(identities(self._injectors, tree))
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield candidates, the arm of the highest draw first; those looked at ahead are kept by operator.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from harness.episode import Episode, Rollout, graded
+from harness.episode import Episode, Rollout, graded, missing
 from harness.rewards import best_solve_rate, interval
 from pytest_ssr.report import duration
 
@@ -64,7 +64,7 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
         "solve_rate": _share(solved, attempts),
         "injector_reward": fmean(rewards) if rewards else None,
         "solver_reward": fmean(solver) if solver else None,
-        "ungraded": sum(r.resolved is None for r in rollouts),
+        "ungraded": missing(valid),
         "tokens": sum(u.tokens for u in used),
         "cost_usd": round(sum(u.cost_usd for u in used), 6),
         "unpriced_calls": sum(u.unpriced for u in used),
@@ -88,7 +88,7 @@ def lines(
     for way in WAYS:
         if found[way]:
             head = f"{'by ' + way:24} {'valid':>9} {'(95 %)':>14}  {'solve rate (95 %)':>21}"
-            yield "heading", f"{head} {'injector':>9} {'solver':>7} {'time':>7}"
+            yield "heading", f"{head} {'no grade':>8} {'injector':>9} {'solver':>7} {'time':>7}"
         for row in found[way]:
             yield "", line(row)
     (total,) = found["all"]
@@ -101,6 +101,7 @@ def lines(
             yield "bad", f"not given to the solver: {episode.refused}"
     if total["ungraded"]:
         yield "bad", f"attempts without a grade, by faults of the machine or of a model's server: {total['ungraded']}"
+        yield "bad", "their rounds are not finished: the same command makes what is missing, and nothing else again"
     if total["tokens"]:
         unpriced = f", and {total['unpriced_calls']} calls without a known price" if total["unpriced_calls"] else ""
         yield "", f"{total['tokens']} tokens, {total['cost_usd']:.4f} USD{unpriced}"
@@ -116,6 +117,7 @@ def line(row: dict[str, Any]) -> str:
         f"{row['name'][:24]:24} {row['valid']:>3} of {row['tried']:<3}"
         f"{'-' if validity is None else '{low:.2f} to {high:.2f}'.format(**validity):>14}  "
         f"{'-' if rate is None else '{rate:.2f} ({low:.2f} to {high:.2f})'.format(**rate):>21} "
+        f"{row['ungraded'] or '-':>8} "
         f"{_signed(row['injector_reward']):>9} {_signed(row['solver_reward']):>7} "
         f"{duration(row['injecting_s'] + row['solving_s']):>7}"
     )

@@ -4,50 +4,51 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-from harness.agents.limits import RolloutLimits
-from harness.agents.process_reward import ProcessReward
-from harness.commands import BROKEN, DONE, NO, rule_settings
-from harness.episode import Episode, Rollout
-from harness.messages import Sampling
+from harness.commands import BROKEN, DONE, NO
+from harness.episode import Episode, Rollout, missing
 from harness.models.names import is_model
-from harness.models.spending import Budget
+from harness.options import (
+    OF_AN_INJECTOR,
+    chosen_judge,
+    chosen_solver,
+    open_roles,
+    open_store,
+    require_counts,
+    rule_settings,
+    running,
+    statement_of,
+)
 from harness.play_report import lines, tables
 from harness.rewards import interval
-from harness.roles import Roles, read_bundles, writes
+from harness.roles import writes
 from harness.selfplay import EPISODES, PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solver
 from harness.solving import ROLLOUTS, Solving, proven, rates
 from harness.terminal import Terminal
 from pytest_ssr.artifact import read_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.errors import SettingsError
 from pytest_ssr.opening import load_injectors, open_workbench
 from pytest_ssr.report import shown
 from pytest_ssr.snapshot import require_directory
 from pytest_ssr.store import Store, resolve_artifact
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import trusts
 
 _WORDS = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
-_OWN_SERVERS = ("vllm:", "scripted:")
-_OF_AN_INJECTOR = ("strategy", "rejections")
-_POSITIVE = (
-    *("steps", "rollout_limit", "command_limit", "rollout_tokens", "rollout_usd", "format_errors", "repeats"),
-    *("output_chars", "max_tokens", "budget_usd", "budget_tokens", "budget_calls", "judge_votes"),
-)
 
 
 def solve(arguments: argparse.Namespace) -> int:
     """Make attempts at one artifact; 0 when one of them resolved it, 1 when none did, 3 when none has a grade."""
-    _require_counts(arguments, "attempts", "jobs")
+    require_counts(arguments, "attempts", "jobs")
     require_directory(arguments.repo)
-    with _roles(arguments) as roles:
-        solver, judge = _solver(arguments, roles), _judge(arguments, roles)
-        store = Store(arguments.store or arguments.repo / ".ssr")
+    statement = statement_of(arguments)
+    with open_roles(arguments) as roles:
+        solver, judge = chosen_solver(arguments, roles), chosen_judge(arguments, roles)
+        store = open_store(arguments, arguments.repo)
         directory = resolve_artifact(arguments.artifact, store)
         artifact = read_artifact(directory)
         terminal = Terminal(quiet=arguments.json)
@@ -55,10 +56,8 @@ def solve(arguments: argparse.Namespace) -> int:
         bench = open_workbench(
             arguments.repo,
             store,
-            settings=rule_settings(arguments),
-            sandbox=arguments.sandbox,
-            python=arguments.python,
-            model_written=writes(arguments.solver) or not store.trusts(directory),
+            **running(arguments),
+            model_written=writes(arguments.solver) or not trusts(store, directory),
         )
         verdict = proven(artifact, bench, store, begin=lambda: terminal.status("proving the artifact first"))
         terminal.status(f"{solver.name}: measuring the task's tests")
@@ -70,6 +69,7 @@ def solve(arguments: argparse.Namespace) -> int:
             store,
             seed=arguments.seed,
             grade_unsubmitted=arguments.grade_unsubmitted,
+            statement=statement,
             judge=judge,
         ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.say(*_attempt_line(r)))
     return _tell_solved(arguments, terminal, solver, store, verdict, rollouts)
@@ -116,18 +116,18 @@ def _tell_solved(
 
 
 def play(arguments: argparse.Namespace) -> int:
-    """Play rounds of self-play; 0 when every round had a valid bug, else 1."""
+    """Play rounds of self-play; 0 when every round had a valid bug, else 1; 3 when attempts have no grade."""
     projects: list[Path] = arguments.source
     for project in projects:
         require_directory(project)
     settings = _play_settings(arguments)
-    with _roles(arguments) as roles:
+    with open_roles(arguments) as roles:
         by_model = is_model(arguments.injector)
         injectors = [] if by_model else load_injectors(arguments.injector)
-        given = {name: getattr(arguments, name) for name in _OF_AN_INJECTOR if getattr(arguments, name) is not None}
+        given = {name: getattr(arguments, name) for name in OF_AN_INJECTOR if getattr(arguments, name) is not None}
         model = roles.injector(arguments.injector, **given) if by_model else None
-        solver, judge = _solver(arguments, roles), _judge(arguments, roles)
-        store = Store(arguments.store or (projects[0] if len(projects) == 1 else Path()) / ".ssr")
+        solver, judge = chosen_solver(arguments, roles), chosen_judge(arguments, roles)
+        store = open_store(arguments, projects[0] if len(projects) == 1 else Path())
         terminal = Terminal(quiet=arguments.json)
         terminal.status("copying the projects and measuring their tests")
         run = SelfPlay(
@@ -142,6 +142,8 @@ def play(arguments: argparse.Namespace) -> int:
         )
         episodes = run.play()
     _tell_played(arguments, terminal, settings, run, episodes)
+    if missing(episodes):
+        return BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
     return DONE if len(reached) == settings.rounds else NO
 
@@ -216,75 +218,3 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
         terminal.say(f"round {done.round}  {done.project}  {done.artifact_id}  {said}", "bad" if done.refused else "")
 
     return Watch(terminal.status, attempt, rollout, episode)
-
-
-def _require_counts(arguments: argparse.Namespace, *names: str) -> None:
-    for name in names:
-        if getattr(arguments, name) < 1:
-            raise SettingsError(f"--{name} must be at least 1, not {getattr(arguments, name)}")
-
-
-def _roles(arguments: argparse.Namespace) -> Roles:
-    """Return what opens the models; raises SettingsError for options that make no sense or would do nothing."""
-    _require_sense(arguments)
-    _require_effect(arguments)
-    limits = {
-        "steps": arguments.steps,
-        "wall_s": arguments.rollout_limit,
-        "command_s": arguments.command_limit,
-        "tokens": arguments.rollout_tokens,
-        "usd": arguments.rollout_usd,
-        "format_errors": arguments.format_errors,
-        "repeats": arguments.repeats,
-        "output_chars": arguments.output_chars,
-    }
-    return Roles(
-        limits=RolloutLimits(**{k: v for k, v in limits.items() if v is not None}),
-        sampling=Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens),
-        budget=Budget(usd=arguments.budget_usd, tokens=arguments.budget_tokens, calls=arguments.budget_calls),
-        cache=Store(arguments.cache) if arguments.cache is not None else None,
-        url=arguments.url,
-        context_tokens=arguments.context,
-        bundles=read_bundles(arguments.bundles),
-    )
-
-
-def _require_effect(arguments: argparse.Namespace) -> None:
-    """Raise SettingsError, naming the option, for one that nobody here looks at."""
-    injector = getattr(arguments, "injector", "")
-    names = [n for n in (arguments.solver, injector, arguments.judge) if n and is_model(n)]
-    if arguments.url and all(n.startswith(_OWN_SERVERS) for n in names):
-        raise SettingsError("--url is for a model named PROVIDER/MODEL; a server of vLLM is named vllm:URL")
-    if arguments.context and all(n.startswith("scripted:") for n in names):
-        raise SettingsError("--context is for a model behind a server: PROVIDER/MODEL, vllm:PATH, vllm:URL")
-    if injector and is_model(injector) and arguments.fixed_mixture:
-        raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
-    for name in _OF_AN_INJECTOR:
-        if injector and not is_model(injector) and getattr(arguments, name) is not None:
-            raise SettingsError(f"--{name} is for a model that injects, not for {injector}")
-
-
-def _require_sense(arguments: argparse.Namespace) -> None:
-    """Raise SettingsError, naming the option, for a value that makes no sense."""
-    for name in ("tries", "context", "temperature"):
-        if not getattr(arguments, name) >= 0:
-            raise SettingsError(f"--{name} must be at least 0, not {getattr(arguments, name):g}")
-    if not 0 < arguments.top_p <= 1:
-        raise SettingsError(f"--top-p lies in (0, 1], not {arguments.top_p:g}")
-    if not math.isfinite(arguments.judge_coefficient):
-        raise SettingsError(f"--judge-coefficient is a number, not {arguments.judge_coefficient}")
-    for name, value in vars(arguments).items():
-        if name in _POSITIVE and value is not None and not value > 0:
-            raise SettingsError(f"--{name.replace('_', '-')} must be more than 0, not {value:g}")
-
-
-def _solver(arguments: argparse.Namespace, roles: Roles) -> Solver:
-    return roles.solver(arguments.solver, tries=arguments.tries, wall_s=arguments.rollout_limit)
-
-
-def _judge(arguments: argparse.Namespace, roles: Roles) -> ProcessReward | None:
-    if not arguments.judge:
-        return None
-    if not is_model(arguments.judge):
-        raise SettingsError(f"--judge is a model: PROVIDER/MODEL, vllm:PATH; not {arguments.judge!r}")
-    return roles.judge(arguments.judge, votes=arguments.judge_votes, coefficient=arguments.judge_coefficient)

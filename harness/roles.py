@@ -19,6 +19,7 @@ from harness.models.names import is_model, is_started_late, open_model
 from harness.models.protocol import Model
 from harness.models.spending import Budget
 from harness.models.stoppable import Stoppable
+from harness.models.waiting import READY_S, TIMEOUT_S
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solver
 from harness.solvers.replay import ReplaySolver
@@ -43,6 +44,12 @@ class Roles:
     """Where the server of a model named PROVIDER/MODEL listens, if not at its provider."""
     context_tokens: int = 0
     """Of a prompt and its reply; 0: as the server says."""
+    timeout_s: float = TIMEOUT_S
+    """Until an answer is there whole."""
+    ready_s: float = READY_S
+    """Until a server that is started here is ready."""
+    vllm_arguments: Sequence[str] = ()
+    """Further ones for `vllm serve`."""
     bundles: Sequence[ToolBundle] = ()
     """Further tools of both roles."""
     _models: dict[str, Model] = field(default_factory=dict)
@@ -51,7 +58,14 @@ class Roles:
         """Return the model of a name; raises SettingsError or MissingExtraError where there is none."""
         if name not in self._models:
             found = open_model(
-                name, budget=self.budget, cache=self.cache, url=self.url, context_tokens=self.context_tokens
+                name,
+                budget=self.budget,
+                cache=self.cache,
+                url=self.url,
+                context_tokens=self.context_tokens,
+                timeout_s=self.timeout_s,
+                ready_s=self.ready_s,
+                vllm_arguments=self.vllm_arguments,
             )
             self._models[name] = Stoppable(found)
         return self._models[name]

@@ -1,8 +1,9 @@
 """Rounds of self-play: bugs injected and proven, solved several times each, graded, rewarded; then the next round.
 
 A round that is finished is kept as a whole under a name made of all that it depends on, and is read from there ever
-after. What is finished of a round that is not, attempts and grades, is in the store as well: a run that is cut off and
-started again with the same words goes on where it was.
+after. One in which attempts have no grade is not finished, nor is what follows it: grades decide what is drawn later.
+What is finished of such a round, attempts and grades, is in the store as well: a run that is cut off and started again
+with the same words goes on where it was.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.agents.process_reward import ProcessReward
-from harness.episode import Episode, Rollout
+from harness.episode import Episode, Rollout, missing
 from harness.higher_order import Failed, HigherOrderInjector
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
@@ -27,7 +28,7 @@ from harness.version import code_hash
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
-from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
 from pytest_ssr.settings import RuleSettings
@@ -122,7 +123,7 @@ class SelfPlay:
         return key_of(
             code_hash(),
             [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._benches],
-            [i.name for i in self._injectors],
+            [identities(self._injectors, b.snapshot) for b in self._benches],
             self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._benches]),
             getattr(self.solver, "key", self.solver.name),
             self._judge and (self._judge.key, self._judge.coefficient),
@@ -144,20 +145,25 @@ class SelfPlay:
         """
         rounds: list[Episode] = []
         for number in range(self.settings.rounds):
-            found = [self._round(number, place) for place in range(len(self._benches))]
+            final = not missing(rounds)
+            found = [self._round(number, place, final=final) for place in range(len(self._benches))]
             for place, episodes in enumerate(found):
                 self._learn(place, episodes)
                 rounds += episodes
         return rounds
 
-    def _round(self, number: int, place: int) -> list[Episode]:
-        """Return the episodes of one project in one round, from the store where it is finished."""
+    def _round(self, number: int, place: int, *, final: bool) -> list[Episode]:
+        """Return the episodes of one project in one round, from the store where it is finished.
+
+        final: it may be kept as finished; no round before it lacks a grade.
+        """
         episodes = read_round(self.store, self.key, number, place)
         if episodes is None:
             episodes = list(self._played(number, place))
-            settings = self.settings
-            told = [e.to_json(alpha=settings.alpha, kind=settings.reward) for e in episodes]
-            self.store.put_record(f"{EPISODES}/{self.key}", _name(number, place), {"episodes": told})
+            if final and not missing(episodes):
+                settings = self.settings
+                told = [e.to_json(alpha=settings.alpha, kind=settings.reward) for e in episodes]
+                self.store.put_record(f"{EPISODES}/{self.key}", _name(number, place), {"episodes": told})
         self._seen |= {(place, e.change) for e in episodes}
         for episode in episodes:
             self._watch.episode(episode)

@@ -28,6 +28,7 @@ from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 ROLLOUTS = "rollouts"
 TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
@@ -45,6 +46,8 @@ class Solving:
     seed: int = 0
     grade_unsubmitted: bool = False
     """Also grade what a rollout has changed that came to no end of its own."""
+    statement: str = ""
+    """What is to be done, in words, in the place of the specification."""
     judge: ProcessReward | None = None
     """Scores the steps of each rollout that has a grade; its scores join the reward."""
     _task: SolverTask | None = None
@@ -86,6 +89,7 @@ class Solving:
             getattr(self.solver, "key", self.solver.name),
             self.seed,
             self.grade_unsubmitted,
+            self.statement,
             attempt,
         )
 
@@ -191,7 +195,7 @@ class Solving:
         """Return what the solver is given; its tree is written once, before attempts run side by side."""
         if self._task is None:
             self._folder = new_folder()
-            self._task = open_task(self.bench, self.artifact, self._folder)
+            self._task = open_task(self.bench, self.artifact, self._folder, statement=self.statement)
         return self._task
 
     def close(self) -> None:
@@ -266,9 +270,11 @@ def proven(
 ) -> Verdict:
     """Return our own verdict on an artifact, made now unless the store holds it.
 
+    One of another environment, by another rule or of another version of ours is none.
     begin: is called before it is made. Raises ArtifactError when the artifact is not valid.
     """
-    verdict = store.verdict(artifact.content_id(bench.snapshot.tree_hash))
+    kept = Verdicts(store, bench)
+    verdict = kept.get(artifact.content_id(bench.snapshot.tree_hash))
     if verdict is None or not verdict.valid:
         begin()
         verdict = Validation(artifact, bench.scoped()).verdict()
@@ -276,7 +282,7 @@ def proven(
             failed = verdict.rejection
             why = f"{failed.name}: {failed.reason}" if failed else verdict.fault
             raise ArtifactError(f"the artifact is not valid, nothing to solve: {why}")
-        store.put_verdict(verdict)
+        kept.put(verdict)
     return verdict
 
 

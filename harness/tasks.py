@@ -17,6 +17,7 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.solver_tree import Leak, leaks, write_solver_tree
 
@@ -25,7 +26,10 @@ _MOST_BYTES, _MOST_S = 8 * 1024**2, 120.0
 
 
 def open_task(bench: Workbench, artifact: BugArtifact, folder: Path, *, statement: str = "") -> SolverTask:
-    """Write a task into a folder; raises ProjectError when the fix can be read from it, saying where."""
+    """Write a task into a folder; raises ProjectError when the fix can be read from it, saying where.
+
+    statement: says what is to be done in the place of the specification, which is empty then.
+    """
     weakened = bench.original.apply(artifact.bug).apply(artifact.weaken)
     task_id = artifact.content_id(bench.snapshot.tree_hash)
     tree = folder / "tree"
@@ -41,7 +45,7 @@ def open_task(bench: Workbench, artifact: BugArtifact, folder: Path, *, statemen
         id=task_id,
         folder=tree,
         origin=bench.snapshot.origin,
-        specification=artifact.weaken.reverse(),
+        specification=Patch.parse(b"") if statement else artifact.weaken.reverse(),
         statement=statement,
         interpreter=bench.interpreter,
         provider=bench.provider,

@@ -23,7 +23,7 @@ from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, IMPORT, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.injectors.protocol import Candidate, Injector
+from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
@@ -32,6 +32,7 @@ from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation, step_names
 from pytest_ssr.verdict import CheckResult, Verdict
+from pytest_ssr.verdicts import Verdicts
 
 # A change that acts at import or is reached by many tests takes about thirty times as long to try as another: of both
 # kinds as many are tried as take the same time.
@@ -156,7 +157,7 @@ class Trial:
             self.artifact.weaken,
             info,
         )
-        campaign.store.put_verdict(verdict)
+        campaign.verdicts.put(verdict)
         campaign.store.put_artifact(verdict.artifact_id, artifact)
         self._end(AttemptStatus.VALID, "", "", verdict)
 
@@ -200,6 +201,7 @@ class Campaign:
         self.store = store
         self.seed = seed
         self.extra_checks = tuple(extra_checks)
+        self.verdicts = Verdicts(store, bench, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
         self.baseline, bench.warm, alone = baseline_of(bench, store, self.tests)
@@ -216,7 +218,7 @@ class Campaign:
             bench.interpreter.environment_hash,
             bench.provider.name,
             bench.settings.key(),
-            [i.name for i in injectors],
+            identities(injectors, snapshot),
             seed,
             sorted(sources),
             self.tests,

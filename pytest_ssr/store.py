@@ -21,7 +21,6 @@ from typing import Any
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.snapshot import STORE_MARK
-from pytest_ssr.verdict import Verdict
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
@@ -114,35 +113,6 @@ class Store:
     def artifact(self, artifact_id: str) -> BugArtifact:
         """Read one artifact; raises ArtifactError when there is none or it is damaged."""
         return read_artifact(self.root / "artifacts" / artifact_id)
-
-    def trusts(self, directory: Path) -> bool:
-        """Tell whether what an artifact's folder holds was made and proven here, and without a model.
-
-        What others wrote may be a model's, and so may a failed repair. One that cannot be read runs nothing.
-        """
-        try:
-            injector = read_artifact(directory).info.get("injector")
-        except ArtifactError:
-            return True
-        return (
-            isinstance(injector, dict)
-            and injector.get("model") is None
-            and injector.get("strategy") != "higher-order"
-            and directory.resolve().parent == (self.root / "artifacts").resolve()
-            and self.verdict(directory.name) is not None
-        )
-
-    def put_verdict(self, verdict: Verdict) -> None:
-        """Write a verdict under its artifact's id."""
-        self.put_record("verdicts", verdict.artifact_id, verdict.to_json())
-
-    def verdict(self, artifact_id: str) -> Verdict | None:
-        """Read a verdict, or None when there is none that can be read."""
-        data = self.record("verdicts", artifact_id)
-        try:
-            return Verdict.from_json(data) if data is not None else None
-        except StoreError:
-            return None
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
         """Write one JSON record atomically; kind is a folder of the store."""

@@ -111,7 +111,10 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
                 except ConnectionAbortedError:
                     self.close_connection = True
                     return
-                self._send(status, headers, body)
+                if isinstance(body, Dribble):
+                    self._dribble(body)
+                else:
+                    self._send(status, headers, body)
                 return
             self._send(200, {}, json.dumps(response(reply, request, served)).encode())
 
@@ -124,6 +127,19 @@ def serving(*replies: Any, port: int = 0, **settings: Any) -> Iterator[Served]:
             with suppress(BrokenPipeError, ConnectionResetError):
                 self.end_headers()
                 self.wfile.write(body)
+
+        def _dribble(self, how: Dribble) -> None:
+            self.send_response(200)
+            self.send_header("content-length", "100000")
+            if not how.in_headers:
+                self.end_headers()
+            with suppress(BrokenPipeError, ConnectionResetError):
+                self.flush_headers()
+                self.wfile.write(b"x-slow: " if how.in_headers else b"{")
+                while not served.closed:
+                    time.sleep(how.pause_s)
+                    self.wfile.write(b" ")
+            self.close_connection = True
 
         def log_message(self, *arguments: object) -> None:
             """Say nothing."""
@@ -157,6 +173,18 @@ def slow(seconds: float) -> Callable[[Any], tuple[int, dict[str, str], bytes]]:
         return 200, {}, b"{}"
 
     return wait
+
+
+@dataclass(frozen=True)
+class Dribble:
+    """An answer without end, byte after byte."""
+
+    in_headers: bool = False
+    pause_s: float = 0.02
+
+
+def dribbling(*, in_headers: bool = False) -> Callable[[Any], tuple[int, dict[str, str], Any]]:
+    return lambda request: (200, {}, Dribble(in_headers))
 
 
 def cut_off(request: Any) -> tuple[int, dict[str, str], bytes]:

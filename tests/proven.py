@@ -19,6 +19,7 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 FILE = "tests/test_calc.py"
 TEST_ADD = "def test_add():\n    assert add(1, 2) == 3\n"
@@ -45,7 +46,7 @@ def make(project: Path, store: Store, changes: Mapping[str, str], weaker: Mappin
     artifact = BugArtifact(own_script([FILE], options=()), (FILE,), own_parser(), bug, weaken)
     verdict = Validation(artifact, bench.scoped()).verdict()
     assert verdict.valid, verdict.rejection
-    store.put_verdict(verdict)
+    Verdicts(store, bench).put(verdict)
     store.put_artifact(verdict.artifact_id, artifact)
     return Proven(project, store, bench, artifact, verdict, text)
 

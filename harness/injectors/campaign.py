@@ -22,6 +22,7 @@ from pytest_ssr.making import artifact_info
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, key_of
 from pytest_ssr.verdict import Verdict
+from pytest_ssr.verdicts import Verdicts
 
 _MOST_ABORTED = 3
 
@@ -116,7 +117,7 @@ class ModelCampaign:
             whole = BugArtifact(
                 artifact.script, artifact.test_files, artifact.parser, artifact.bug, artifact.weaken, info
             )
-            self.store.put_verdict(verdict)
+            Verdicts(self.store, self.bench).put(verdict)
             self.store.put_artifact(verdict.artifact_id, whole)
         record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)

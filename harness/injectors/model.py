@@ -30,6 +30,7 @@ from pytest_ssr.artifact import FIVE_FILES, MAX_FILE_BYTES, PROMPT_NAMES, BugArt
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.injectors.past_commits import last_commit
 from pytest_ssr.sandbox.folders import discard, new_folder
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.solver_tree import write_solver_tree
@@ -234,13 +235,7 @@ def project_tree(bench: Workbench, folder: Path, *, history: bool) -> Path:
 
 def head_of(project: Path) -> str:
     """Return the last commit of a project that is a git repository of its own; empty where there is none."""
-    command = [*_GIT, "-C", str(project), "rev-parse", "--verify", "-q", "HEAD"]
-    if not (project / ".git").exists():
-        return ""
-    try:
-        return subprocess.run(command, env=_environment(), capture_output=True, check=False).stdout.decode().strip()
-    except OSError:
-        return ""
+    return last_commit(project) if (project / ".git").exists() else ""
 
 
 def _environment() -> dict[str, str]:

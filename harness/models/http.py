@@ -20,6 +20,7 @@ from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
 from harness.models.userinfo import parted
+from harness.models.waiting import TIMEOUT_S, within
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
 
@@ -54,13 +55,13 @@ class HttpModel:
         model: str = "",
         *,
         context_tokens: int = 0,
-        timeout_s: float = 600.0,
+        timeout_s: float = TIMEOUT_S,
         key_variable: str = "",
-        token_ids: bool = True,
     ) -> None:
         """model: as the server knows it; empty: the first that it serves. context_tokens: 0: as the server says.
 
-        key_variable: the environment's variable that holds the key. token_ids: ask for tokens and log-probabilities.
+        timeout_s: seconds until an answer is there whole.
+        key_variable: the environment's variable that holds the key.
         Raises SettingsError for what is no URL.
         """
         url, auth = parted(url)
@@ -69,13 +70,12 @@ class HttpModel:
         self.name, self._url, self._model = name, url.rstrip("/"), model
         key = os.environ.get(key_variable, "") if key_variable else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._secret = key
+        self._secret, self._timeout_s = key, timeout_s
         # A server on this machine is no proxy's business.
         self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
-        self._further = _VLLM_FIELDS if token_ids else {}
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
-        self._tokenize_tries = _TOKENIZE_TRIES if token_ids else 0
+        self._tokenize_tries = _TOKENIZE_TRIES
         self._lock = threading.Lock()
         self.context_tokens = context_tokens
         if not model or not context_tokens:
@@ -105,7 +105,7 @@ class HttpModel:
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Send the messages and read the answer."""
         while True:
-            body = _without(request_of(self._model, messages, tools, sampling) | self._further, self._refused)
+            body = _without(request_of(self._model, messages, tools, sampling) | _VLLM_FIELDS, self._refused)
             begin = time.monotonic()
             try:
                 data = self._post("/chat/completions", body)
@@ -154,6 +154,19 @@ class HttpModel:
         return self._asked("POST", url + path, body)
 
     def _asked(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        # httpx limits the time of each read alone.
+        response, raw = within(self._timeout_s, lambda: self._read(method, url, body), asked=url)
+        if response.status_code != 200:
+            raise self._refusal(url, response, raw)
+        try:
+            data = response_json(raw)
+        except ValueError:
+            raise ModelError(f"{url} sends what is no JSON object: {self._shown(raw)}", retry=True) from None
+        return data
+
+    def _read(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
+        late = ModelError(f"{url} does not answer in time, {self._timeout_s:g} s", retry=True)
+        deadline = time.monotonic() + self._timeout_s
         try:
             with self._client.stream(method, url, json=body) as response:
                 raw = bytearray()
@@ -161,8 +174,12 @@ class HttpModel:
                     raw += part
                     if len(raw) > _MOST_BYTES:
                         raise ModelError(f"{url} sends more than {_MOST_BYTES // 1024**2} MiB", retry=True)
+                    if time.monotonic() > deadline:
+                        # Nobody waits any more; the connection ends with this thread.
+                        raise late
+            return response, bytes(raw)
         except httpx.TimeoutException:
-            raise ModelError(f"{url} does not answer in time", retry=True) from None
+            raise late from None
         except httpx.HTTPError as error:
             raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {error}", retry=True) from None
         except httpx.InvalidURL as error:
@@ -172,13 +189,6 @@ class HttpModel:
                 raise
             # By another thread, which has seen the server end.
             raise ModelError(f"{url} is asked no more: the connection was closed", retry=True) from None
-        if response.status_code != 200:
-            raise self._refusal(url, response, bytes(raw))
-        try:
-            data = response_json(bytes(raw))
-        except ValueError:
-            raise ModelError(f"{url} sends what is no JSON object: {self._shown(bytes(raw))}", retry=True) from None
-        return data
 
     def _refusal(self, url: str, response: httpx.Response, raw: bytes) -> ModelError:
         said = self._shown(raw)

@@ -17,6 +17,7 @@ from harness.models.counting import Estimate
 from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
 from harness.models.userinfo import masked
+from harness.models.waiting import TIMEOUT_S, within
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
 
@@ -49,12 +50,10 @@ class LitellmModel:
         *,
         url: str = "",
         context_tokens: int = 0,
-        timeout_s: float = 600.0,
-        token_ids: bool | None = None,
+        timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """url: of a server of one's own (`api_base`). token_ids: ask for tokens; None: where it is a vLLM."""
+        """url: of a server of one's own (`api_base`). timeout_s: seconds until an answer is there whole."""
         self.name, self._url, self._timeout_s = name, url, timeout_s
-        self._token_ids = name.startswith(_VLLM) if token_ids is None else token_ids
         self.context_tokens = context_tokens or _context_of(name)
         self._estimate = Estimate()
         litellm.suppress_debug_info = True
@@ -71,16 +70,20 @@ class LitellmModel:
         body = request_of(self.name, messages, tools, sampling)
         if self._url:
             body["api_base"] = self._url
-        if self._token_ids:
+        if self.name.startswith(_VLLM):
             body |= {"logprobs": True, "extra_body": {"return_token_ids": True}}
         begin = time.monotonic()
-        try:
-            response: Any = litellm.completion(**body, timeout=self._timeout_s, num_retries=0, drop_params=True)
-        except Exception as error:
-            raise _as_ours(self.name, error) from None
+        # Its own limit is of each read alone.
+        response = within(self._timeout_s, lambda: self._completion(body), asked=self.name)
         reply = reply_of(response.model_dump(), latency_s=time.monotonic() - begin, cost_usd=_cost(response))
         self._estimate.learn(messages, tools, reply.usage)
         return reply
+
+    def _completion(self, body: dict[str, Any]) -> Any:
+        try:
+            return litellm.completion(**body, timeout=self._timeout_s, num_retries=0, drop_params=True)
+        except Exception as error:
+            raise _as_ours(self.name, error) from None
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
         """Return an estimate: the tokenizers of most providers are not public."""

@@ -20,8 +20,11 @@ class ScriptedModel:
 
     context_tokens = 1_000_000
 
-    def __init__(self, name: str, replies: Sequence[Message]) -> None:
+    def __init__(self, name: str, replies: Sequence[Message], *, context_tokens: int = 0) -> None:
+        """context_tokens: 0: more than any prompt has."""
         self.name = name
+        if context_tokens:
+            self.context_tokens = context_tokens
         self._replies = tuple(replies)
         self._next = 0
         self._lock = threading.Lock()
@@ -29,7 +32,7 @@ class ScriptedModel:
         self.seen: list[tuple[Message, ...]] = []
 
     @classmethod
-    def from_file(cls, path: Path) -> ScriptedModel:
+    def from_file(cls, path: Path, *, context_tokens: int = 0) -> ScriptedModel:
         """Read a JSON list; an item is a text, or {"content", "tool_calls": [{"name", "arguments"}]}.
 
         Raises SettingsError for a file that holds none.
@@ -38,7 +41,8 @@ class ScriptedModel:
             items = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(items, list):
                 raise TypeError("it is no list")
-            return cls(f"scripted:{path}", [_message(item, place) for place, item in enumerate(items)])
+            replies = [_message(item, place) for place, item in enumerate(items)]
+            return cls(f"scripted:{path}", replies, context_tokens=context_tokens)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
             raise SettingsError(f"{path} holds no list of replies for `scripted:`: {error}") from None
 
@@ -50,7 +54,7 @@ class ScriptedModel:
 
     def session(self, rollout: str) -> ScriptedModel:
         """Return the same model from its first reply on."""
-        return ScriptedModel(self.name, self._replies)
+        return ScriptedModel(self.name, self._replies, context_tokens=self.context_tokens)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Return the next reply."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import TypeVar
 
 from harness.messages import Message, Reply, Sampling
 from harness.models.around import Around
 from harness.models.protocol import Model, ToolSchema
+from harness.models.waiting import begun, is_there
 from pytest_ssr.stopping import require_going_on
 
 _LOOK_S = 0.1
@@ -38,19 +37,7 @@ class Stoppable(Around):
 
 
 def _waited(ask: Callable[[], _T]) -> _T:
-    answer: Future[_T] = Future()
-
-    def work() -> None:
-        try:
-            answer.set_result(ask())
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=work, name="ssr-model", daemon=True).start()
-    while True:
-        try:
-            return answer.result(_LOOK_S)
-        except TimeoutError:
-            if answer.done():
-                raise
-            require_going_on()
+    answer = begun(ask)
+    while not is_there(answer, _LOOK_S):
+        require_going_on()
+    return answer.result()

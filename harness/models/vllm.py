@@ -25,9 +25,9 @@ from harness.messages import Message, Reply, Sampling
 from harness.models.http import HttpModel
 from harness.models.identity import hash_of
 from harness.models.protocol import ToolSchema
+from harness.models.waiting import READY_S, TIMEOUT_S
 from pytest_ssr.errors import ModelError, SettingsError
 
-_READY_S = 900.0
 _MOST_STARTS = 3
 _ARGUMENTS = ("--enable-auto-tool-choice", "--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1")
 _PARSER = "hermes"
@@ -37,10 +37,17 @@ class VllmModel:
     """A model behind `vllm serve`, started when it is first asked."""
 
     def __init__(
-        self, path: str, *, context_tokens: int = 0, arguments: Sequence[str] = (), ready_s: float = _READY_S
+        self,
+        path: str,
+        *,
+        context_tokens: int = 0,
+        timeout_s: float = TIMEOUT_S,
+        ready_s: float = READY_S,
+        arguments: Sequence[str] = (),
     ) -> None:
         """path: a model's directory, or its name on a hub. context_tokens: 0: as the server says.
 
+        timeout_s: seconds until an answer is there whole. ready_s: seconds until the server is ready.
         arguments: further ones for `vllm serve`.
         Raises SettingsError where there is no `vllm` to start.
         """
@@ -52,9 +59,10 @@ class VllmModel:
                 "program, or name a server that runs: vllm:http://HOST:PORT/v1"
             )
         self._program, self._path, self._ready_s = found, path, ready_s
-        self._context_tokens = context_tokens
+        self._context_tokens, self._timeout_s = context_tokens, timeout_s
+        self._given = tuple(arguments)
         self._arguments = [*_ARGUMENTS, *arguments]
-        if "--tool-call-parser" not in arguments:
+        if not any(a.partition("=")[0] == "--tool-call-parser" for a in arguments):
             self._arguments += ["--tool-call-parser", _PARSER]
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
@@ -71,8 +79,8 @@ class VllmModel:
 
     @functools.cached_property
     def identity(self) -> str:
-        """A hash of the model's files, where it is a folder."""
-        return hash_of(Path(self._path))
+        """A hash of the model's files, where it is a folder; what its server was further told, which may change it."""
+        return " ".join(filter(None, (hash_of(Path(self._path)), *self._given)))
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Ask the server; one that died is started again, and the question asked once more by who retries."""
@@ -131,7 +139,8 @@ class VllmModel:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self._log = Path(tempfile.mkdtemp(prefix="ssr-vllm-")) / "log"
-        command = [self._program, "serve", self._path, "--host", "127.0.0.1", "--port", str(port), *self._arguments]
+        # The last of two counts: where the server listens is ours to say.
+        command = [self._program, "serve", self._path, *self._arguments, "--host", "127.0.0.1", "--port", str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -143,7 +152,10 @@ class VllmModel:
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False).status_code == 200:
                     self._http = HttpModel(
-                        self.name, f"http://127.0.0.1:{port}/v1", context_tokens=self._context_tokens
+                        self.name,
+                        f"http://127.0.0.1:{port}/v1",
+                        context_tokens=self._context_tokens,
+                        timeout_s=self._timeout_s,
                     )
                     return self._http
             time.sleep(0.2)

@@ -25,8 +25,7 @@ def request_of(
     body: dict[str, Any] = {
         "model": model,
         "messages": [m.to_wire() for m in messages],
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
+        **_drawing(model, sampling),
         "max_tokens": sampling.max_tokens,
     }
     if tools:
@@ -34,6 +33,22 @@ def request_of(
     if sampling.seed is not None:
         body["seed"] = sampling.seed
     return body
+
+
+def _drawing(model: str, sampling: Sampling) -> dict[str, float]:
+    """Return how a reply is drawn.
+
+    Newer models of Anthropic refuse a temperature beside a top_p: of these two, one that was left as it is, or does
+    nothing, is not sent.
+    """
+    both = {"temperature": sampling.temperature, "top_p": sampling.top_p}
+    if not model.startswith("anthropic/") and "claude" not in model.lower():
+        return both
+    if sampling.top_p in (1.0, Sampling().top_p):
+        del both["top_p"]
+    elif sampling.temperature == Sampling().temperature:
+        del both["temperature"]
+    return both
 
 
 def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -> Reply:

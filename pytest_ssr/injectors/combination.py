@@ -16,7 +16,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.merging import merged
 from pytest_ssr.injectors.mutation import MutationInjector
-from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree
+from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
 from pytest_ssr.injectors.removal import RemovalInjector
 
 _TRIES = 50
@@ -32,6 +32,10 @@ class CombinationInjector:
 
     def __init__(self, sources: Sequence[Injector] | None = None) -> None:
         self._sources = tuple(sources) if sources is not None else (MutationInjector(), RemovalInjector())
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return that of its sources."""
+        return " ".join(identities(self._sources, tree))
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield combinations of the three modes in turn until fresh ones are hard to find.

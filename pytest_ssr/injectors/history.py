@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from random import Random
 
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.injectors.past_commits import Commit, diff_of, none_applies, past_commits
+from pytest_ssr.injectors.past_commits import Commit, diff_of, last_commit, none_applies, past_commits
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.injectors.python_source import MODULE, Scope, parse, scopes
 from pytest_ssr.injectors.reverting import Effect, effect_of, revert
@@ -63,6 +63,10 @@ class HistoryInjector:
     """Reverts single hunks, single files and whole commits."""
 
     name = "history"
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return the last commit."""
+        return last_commit(tree.origin) if tree.origin is not None else ""
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield reverts, commits in an order drawn from the seed.

@@ -77,6 +77,12 @@ def past_commits(origin: Path | None) -> list[Commit]:
     return commits
 
 
+def last_commit(origin: Path) -> str:
+    """Return the hash of the commit that a directory's history ends with; empty where there is none."""
+    _, out, _ = _git(origin, "rev-parse", "--verify", "-q", "HEAD")
+    return out.decode("ascii", "replace").strip()
+
+
 def none_applies(origin: Path | None, count: int) -> ProjectError:
     """Return the error for a history of which nothing can be reverted."""
     return ProjectError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,5 +60,19 @@ class Injector(Protocol):
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield candidates lazily, without duplicates, in an order that depends on `tree` and `seed` only.
 
+        What else they depend on is told by a method `depends_on` (see `identities`).
         Raises ProjectError, with what to do, when it can make none here (no git history, no Python source).
         """
+
+
+@runtime_checkable
+class Depending(Protocol):
+    """An injector whose candidates depend on more than the tree's files and the seed."""
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return a text that is equal exactly where that is equal: the last commit of a history."""
+
+
+def identities(injectors: Sequence[Injector], tree: SourceTree) -> list[str]:
+    """Return what tells these injectors, at a tree, from others: their names, with what else they depend on."""
+    return [f"{i.name} {i.depends_on(tree)}".strip() if isinstance(i, Depending) else i.name for i in injectors]

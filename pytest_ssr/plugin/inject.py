@@ -76,7 +76,7 @@ class CandidateStep(pytest.Item):
             return
         self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
         self.user_properties.append(("candidate", _name_of(attempt)))
-        verdict = node.campaign.store.verdict(attempt.artifact_id) if attempt.artifact_id else None
+        verdict = node.campaign.verdicts.get(attempt.artifact_id) if attempt.artifact_id else None
         if verdict is not None:
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
         if attempt.status is not AttemptStatus.VALID:

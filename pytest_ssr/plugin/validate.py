@@ -22,6 +22,7 @@ from pytest_ssr.plugin.items import collected
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CheckResult
+from pytest_ssr.verdicts import Verdicts, trusts
 
 
 class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
@@ -63,7 +64,8 @@ class CheckItem(pytest.Item):
         self._judge(validation.result(self.name))
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
-            node.plugin.store.put_verdict(verdict)
+            extra = [name for name, _ in options.extra_checks(self.config)]
+            Verdicts(node.plugin.store, node.plugin.bench, extra_checks=extra).put(verdict)
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)
@@ -104,7 +106,7 @@ class ValidatePlugin:
         with options.user_errors():
             self.store = options.open_store(self.config)
             arguments = options.opening_arguments(self.config)
-            trusted = all(self.store.trusts(d) for d in self.directories)
+            trusted = all(trusts(self.store, d) for d in self.directories)
             self.bench = open_workbench(
                 options.project_path(self.config), self.store, **arguments, model_written=not trusted
             )

@@ -156,7 +156,8 @@ def test_doctor_tries_the_contract_on_the_spot() -> None:
     [
         (["doctor", "--sandbox", "no"], "there is no sandbox 'no'"),
         (["inject", "nowhere"], "nowhere"),
-        (["inject", ".", "--count", "0"], "--count and --jobs must be at least 1"),
+        (["inject", ".", "--count", "0"], "--count must be at least 1, not 0"),
+        (["inject", ".", "--jobs", "-1"], "--jobs must be at least 1, not -1"),
         (["inject", ".", "--sandbox", "no"], "there is no sandbox 'no'"),
         (["validate", "nowhere", "--repo", "."], "nowhere does not exist"),
         (["list", "nowhere"], "nowhere is no store"),

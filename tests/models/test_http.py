@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from model_server import Served, cut_off, error, garbage, message, response, serving, slow, tokens
+from model_server import Served, cut_off, dribbling, error, garbage, message, response, serving, slow, tokens
 
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.models.caching import Caching
@@ -20,6 +20,7 @@ from harness.models.loopback import is_loopback
 from harness.models.names import open_model
 from harness.models.retrying import Retrying
 from harness.models.spending import Budget, Spending
+from harness.models.wire import request_of
 from harness.spent import Spent
 from harness.trajectory import ModelCall, Trajectory
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
@@ -50,6 +51,26 @@ def test_a_reply_keeps_its_tokens_and_what_was_sent_is_the_protocol() -> None:
     assert reply.token_ids is not None
     assert reply.logprobs is not None
     assert len(reply.token_ids) == len(reply.logprobs) == reply.usage.completion_tokens
+
+
+@pytest.mark.parametrize("name", ["anthropic/x", "bedrock/eu.anthropic.claude-sonnet-4-5", "vertex_ai/claude-opus-4-1"])
+@pytest.mark.parametrize(
+    ("sampling", "sent"),
+    [
+        (Sampling(), {"temperature": 1.0}),
+        (Sampling(0.3), {"temperature": 0.3}),
+        (Sampling(0.3, 1.0), {"temperature": 0.3}),
+        (Sampling(top_p=0.8), {"top_p": 0.8}),
+        (Sampling(0.3, 0.8), {"temperature": 0.3, "top_p": 0.8}),
+    ],
+)
+def test_of_temperature_and_top_p_anthropic_is_sent_what_was_set(
+    name: str, sampling: Sampling, sent: dict[str, float]
+) -> None:
+    body = request_of(name, ASKED, (), sampling)
+    assert {k: body[k] for k in ("temperature", "top_p") if k in body} == sent
+    other = request_of("openai/gpt", ASKED, (), sampling)
+    assert (other["temperature"], other["top_p"]) == (sampling.temperature, sampling.top_p)
 
 
 def test_the_server_says_how_much_it_takes_and_counts() -> None:
@@ -240,6 +261,17 @@ def test_what_a_retry_may_mend_is_asked_again(bad: object, says: str) -> None:
         with pytest.raises(ModelError, match=says) as raised:
             Retrying(model, tries=2, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
         assert "asked 2 times" in str(raised.value)
+        model.close()
+
+
+@pytest.mark.parametrize("in_headers", [False, True])
+def test_an_answer_that_comes_byte_by_byte_is_in_time_as_a_whole_or_not_at_all(in_headers: bool) -> None:
+    with serving(dribbling(in_headers=in_headers), message("at last")) as served:
+        model = HttpModel("vllm:x", served.url, timeout_s=0.4)
+        with pytest.raises(ModelError, match=r"/chat/completions does not answer in time, 0\.4 s") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert raised.value.retry
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "at last"
         model.close()
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from model_server import error, garbage, message, serving, tokens
+from model_server import dribbling, error, garbage, message, serving, tokens
 
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.models.names import open_model
@@ -48,8 +48,8 @@ def model_of(name: str, url: str, **settings: Any) -> Any:
     return LitellmModel(name, url=url, **settings)
 
 
-def said_of(name: str, url: str, past: list[Message] = ASKED) -> Message:
-    return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, 0.9, 100, seed=5)).message  # type: ignore[no-any-return]
+def said_of(name: str, url: str, past: list[Message] = ASKED, top_p: float = 0.9) -> Message:
+    return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, top_p, 100, seed=5)).message  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(("local", "asks"), [("", False), ("False", True)])
@@ -142,6 +142,17 @@ def test_a_request_is_repeated_by_us_or_by_nobody(name: str, bad: object, retrie
         assert waits == [17.0]
 
 
+@pytest.mark.parametrize("in_headers", [False, True])
+@pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
+def test_an_answer_that_comes_byte_by_byte_is_in_time_as_a_whole_or_not_at_all(name: str, in_headers: bool) -> None:
+    with serving(dribbling(in_headers=in_headers), message("at last")) as served:
+        model = model_of(name, served.url, timeout_s=2.0)
+        with pytest.raises(ModelError, match=f"{name} does not answer in time, 2 s") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        assert raised.value.retry
+        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "at last"
+
+
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
 def test_a_prompt_that_is_too_long_is_an_error_of_its_own(name: str) -> None:
     with serving(error(400, "This model's maximum context length is 10 tokens")) as served:
@@ -203,12 +214,13 @@ def test_thinking_blocks_go_back_with_their_signature() -> None:
     use = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}
     with serving(anthropic(thinking, use), anthropic({"type": "text", "text": "done"})) as served:
         url = served.url.removesuffix("/v1")
-        first = said_of("anthropic/claude-sonnet-4-5", url)
+        first = said_of("anthropic/claude-sonnet-4-5", url, top_p=0.95)
         assert first.reasoning == "I look first."
         assert first.tool_calls[0].arguments == {"command": "ls"}
         again = Message.from_json(json.loads(json.dumps(first.to_json())))
         said_of("anthropic/claude-sonnet-4-5", url, [*ASKED, again, Message(TOOL, "a.py", tool_call_id="t1")])
     turn = next(m for m in served.asked[1]["messages"] if m["role"] == "assistant")
+    assert {k: served.asked[0].get(k) for k in ("temperature", "top_p")} == {"temperature": 0.7, "top_p": None}
     assert turn["content"][0] == thinking
     assert turn["content"][-1] == use
     assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty text"

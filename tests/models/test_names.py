@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -31,6 +32,14 @@ def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch, nam
     monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
     with pytest.raises(MissingExtraError, match=rf"pip install 'pytest-ssr\[{extra}\]'"):
         open_model(name)
+
+
+def test_a_window_that_is_set_is_a_scripts_too(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[]")
+    name = f"scripted:{tmp_path}/a.json"
+    for window, found in ((9000, 9000), (0, 1_000_000)):
+        model = open_model(name, context_tokens=window)
+        assert (model.context_tokens, model.session("r").context_tokens) == (found, found)
 
 
 def test_a_name_that_nobody_knows_is_said() -> None:

@@ -24,7 +24,11 @@ if {broken}:
     sys.exit("no such model: " + sys.argv[2])
 import model_server
 said = {{"role": "assistant", "content": " ".join(sys.argv[1:3])}}
-with model_server.serving(said, lambda request: os._exit(3), port=int(sys.argv[sys.argv.index("--port") + 1])) as served:
+if "slowly" in sys.argv:
+    said = model_server.dribbling()
+if "never" in sys.argv:
+    signal.sigwait([signal.SIGTERM])
+with model_server.serving(said, lambda request: os._exit(3), port=int(sys.argv[-1])) as served:
     signal.sigwait([signal.SIGTERM])
 """
 
@@ -75,6 +79,46 @@ def test_a_window_that_is_set_holds(program: Path) -> None:
         assert model.context_tokens == 4000
     finally:
         model.close()
+
+
+def test_what_its_server_is_told_further_makes_it_another_model(program: Path, tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    plain, other = (VllmModel(f"{tmp_path}/model", arguments=a) for a in ((), ("--quantization", "fp8")))
+    assert plain.identity
+    assert other.identity == f"{plain.identity} --quantization fp8"
+    name = "--tool-call-parser"
+    for given, found in (
+        (["--port", "1"], [name, "hermes"]),
+        ([f"{name}=x"], [f"{name}=x"]),
+        ([name, "x"], [name, "x"]),
+    ):
+        model = open_model("vllm:some/model", vllm_arguments=given, timeout_s=20.0)
+        try:
+            assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "serve some/model"
+            (process,) = [p for p in map(command_of, Path("/proc").glob("[0-9]*")) if str(program) in p]
+        finally:
+            model.close()
+        assert process[process.index("-1") + 1 :][: len(given)] == given
+        assert [a for a in process if a.startswith(name)] == [found[0]]
+        assert all(f in process for f in found)
+
+
+def command_of(process: Path) -> list[str]:
+    try:
+        return (process / "cmdline").read_text().split("\0")[:-1]
+    except OSError:
+        return []
+
+
+def test_how_long_its_server_may_take_can_be_set(program: Path) -> None:
+    model = VllmModel("some/model", arguments=["slowly"], timeout_s=0.5)
+    with pytest.raises(ModelError, match=r"/chat/completions does not answer in time, 0\.5 s"):
+        model.reply(ASKED, tools=(), sampling=Sampling())
+    model.close()
+    model = VllmModel("some/model", arguments=["never"], ready_s=0.3)
+    with pytest.raises(ModelError, match=r"vllm:some/model: the server is not ready after 0\.3 s"):
+        model.reply(ASKED, tools=(), sampling=Sampling())
+    model.close()
 
 
 def test_a_connection_that_another_thread_closed_is_asked_again(program: Path) -> None:

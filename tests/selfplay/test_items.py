@@ -13,7 +13,10 @@ import pytest
 from plain import plain_python
 from proven import Proven
 
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.verdicts import Verdicts
 
 COMMENTS = [("bash", {"command": "echo '# better' >> calc.py"}), ("submit", {})]
 
@@ -36,7 +39,11 @@ def scripted(path: Path, calls: list[tuple[str, dict[str, str]]]) -> str:
 
 def test_attempts_are_shared_out_and_none_is_made_twice(proven: Proven, tmp_path: Path) -> None:
     pytest.importorskip("xdist")
-    Store(tmp_path / "s").put_verdict(proven.verdict)
+    store = Store(tmp_path / "s")
+    bench = open_workbench(
+        proven.project, store, settings=RuleSettings(), sandbox="process", python=plain_python(), compiled=False
+    )
+    Verdicts(store, bench).put(proven.verdict)
     done = solve(proven, tmp_path / "s", "--ssr-attempts", "3", "-n", "2", "-v", "-W", "ignore")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -19,7 +19,10 @@ from plain import plain_python
 from proven import Proven
 
 from harness.cli import main
+from harness.models.scripted import ScriptedModel
+from harness.trajectory import read_trajectory
 from pytest_ssr.artifact import read_artifact, write_artifact
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.solver_tree import Leak
 from pytest_ssr.store import Store
 
@@ -191,8 +194,18 @@ def running(odd: str) -> bool:
         (["--judge-votes", "0"], "--judge-votes must be more than 0, not 0"),
         (["--judge", "search"], "--judge is a model: PROVIDER/MODEL, vllm:PATH; not 'search'"),
         (["--url", "http://localhost"], "--url is for a model named PROVIDER/MODEL"),
-        (["--context", "9000"], "--context is for a model behind a server"),
-        (["--solver", "scripted:{script}", "--context", "9000"], "--context is for a model behind a server"),
+        (["--context", "9000"], "--context is for a model: PROVIDER/MODEL"),
+        (["--solver", "scripted:{script}", "--model-timeout", "9"], "--model-timeout is for a model behind a server"),
+        (["--model-timeout", "0"], "--model-timeout must be more than 0, not 0"),
+        (["--vllm-ready", "-1"], "--vllm-ready must be more than 0, not -1"),
+        (["--vllm-ready", "9"], "--vllm-ready is for a model whose server is started here: vllm:PATH"),
+        (["--solver", "vllm:http://localhost/v1", "--vllm-args=-q"], "--vllm-args is for a model whose server is"),
+        (["--solver", "vllm:/model", "--vllm-args='a"], '--vllm-args "\'a" cannot be read: No closing quotation'),
+        (["--solver", "scripted:{script}", "--context", "4096"], "takes 4096 tokens for prompt and reply together"),
+        (
+            ["--injector", "scripted:{script}", "--solver", "scripted:{script}", "--context", "4096"],
+            "takes 4096 tokens for prompt and reply together",
+        ),
         (
             ["--injector", "mutation", "--strategy", "direct"],
             "--strategy is for a model that injects, not for mutation",
@@ -219,6 +232,26 @@ def test_mistakes_are_one_line_before_anything_is_done(
     assert says in err
     assert err.count("\n") == 1
     assert not (tmp_path / "s" / "trees").exists()
+
+
+def test_how_a_server_is_started_and_asked_can_be_said(
+    project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, dict[str, Any]] = {}
+
+    def open_model(name: str, **told: Any) -> ScriptedModel:
+        asked[name] = {k: told[k] for k in ("timeout_s", "ready_s", "vllm_arguments")}
+        if name == "a/judge":
+            raise SettingsError("enough")
+        return ScriptedModel(name, [])
+
+    monkeypatch.setattr("harness.roles.open_model", open_model)
+    words = ["solve", "x", "--repo", str(project), "--solver", "vllm:/a/model", "--judge", "a/judge"]
+    words += ["--model-timeout", "7.5", "--vllm-ready", "60", "--vllm-args=--seed 3 --name 'a b'"]
+    assert main(words) == 2
+    assert capsys.readouterr().err == "ssr: enough\n"
+    told = {"timeout_s": 7.5, "ready_s": 60.0, "vllm_arguments": ["--seed", "3", "--name", "a b"]}
+    assert asked == {"vllm:/a/model": told, "a/judge": told}
 
 
 @pytest.mark.parametrize("role", ["--solver", "--injector"])
@@ -251,6 +284,36 @@ def test_an_artifact_of_another_system_is_proven_first_and_never_without_isolati
     monkeypatch.setattr("pytest_ssr.sandbox._STRENGTH", ())
     assert main([*words, "--store", str(tmp_path / "t")]) == 3
     assert "say --sandbox process" in capsys.readouterr().err
+
+
+def test_a_statement_in_words_takes_the_place_of_the_tests(
+    proven: Proven, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["solve", proven.verdict.artifact_id, "--repo", str(proven.project), "--store", str(proven.store.root)]
+    words += ["--attempts", "1", "--json", *PYTHON]
+    issue, script = tmp_path / "issue.md", tmp_path / "script.json"
+    script.write_text(json.dumps([calling(*FIX), calling(*SUBMIT)]))
+    issue.write_text("`add(1, 2)` is -1 since yesterday.\n")
+    model = ["--solver", f"scripted:{script}"]
+    ids, tasks = [], []
+    for more in ([], ["--statement", str(issue)]):
+        assert main([*words, *model, *more]) == 0
+        (attempt,) = json.loads(capsys.readouterr().out)["attempts"]
+        ids.append(attempt["id"])
+        told = read_trajectory(proven.store.root / "rollouts" / attempt["id"] / "trajectory.jsonl")
+        tasks.append(told.messages[1].content)
+    assert ids[0] != ids[1], "what was made without it is another attempt"
+    assert ["def test_add" in t for t in tasks] == [True, False]
+    assert ["`add(1, 2)` is -1 since yesterday." in t for t in tasks] == [False, True]
+    for text, solver, says in (
+        ("x", [], "--statement is for a model, not for search"),
+        ("x", ["--solver", "replay:."], "--statement is for a model, not for replay:."),
+        (" \n", model, "issue.md says nothing"),
+        ("\udcff", model, "issue.md cannot be read: 'utf-8' codec"),
+    ):
+        issue.write_text(text, errors="surrogateescape")
+        assert main([*words, *solver, "--statement", str(issue)]) == 2
+        assert says in capsys.readouterr().err
 
 
 def test_a_task_that_is_refused_is_in_the_report_with_the_reason(

@@ -6,13 +6,14 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from model_server import serving
-from play_parts import Told, Writing, selfplay
+from play_parts import Ordered, Told, Writing, selfplay
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
@@ -20,22 +21,30 @@ from harness.episode import Episode, Rollout
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
 from harness.messages import ASSISTANT, Message, Reply, Usage
+from harness.mixture import Mixture, Table
 from harness.models.http import HttpModel
 from harness.models.identity import hash_of, identity_of
 from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.play_report import lines, tables
 from harness.roles import Roles
-from harness.selfplay import Watch
+from harness.selfplay import PlaySettings, SelfPlay, Watch, read_round
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from harness.solving import Solving
+from harness.solving import proven as prove
 from harness.trajectory import ExitReason, Journal, read_trajectory
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import ModelError
+from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade
+from pytest_ssr.injectors.combination import CombinationInjector
+from pytest_ssr.injectors.history import HistoryInjector
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.verdicts import Verdicts, was_judged
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -75,23 +84,91 @@ def test_what_a_model_makes_again_is_paid_for_and_counts_as_a_bug_once(project: 
 
 
 def test_a_finished_round_is_final_and_a_longer_run_goes_on_from_it(project: Path, bugs: Store) -> None:
-    solver = Told(lambda attempt: ExitReason.STEP_LIMIT if attempt else ExitReason.MODEL, "half")
+    solver = Told(name="final")
     first = selfplay(project, bugs, solver).play()
-    assert [r.resolved for r in first[0].rollouts] == [None, False]
+    assert [r.resolved for r in first[0].rollouts] == [False, False]
     asked = list(solver.asked)
     assert selfplay(project, bugs, solver).play() == first
-    assert solver.asked == asked, "not even the attempt without a grade is made again"
+    assert solver.asked == asked
     longer = selfplay(project, bugs, solver, rounds=2).play()
     assert longer[:1] == first
     assert len(solver.asked) == len(asked) + 2
 
 
+def test_a_round_in_which_a_grade_is_missing_is_not_finished_nor_is_what_follows(project: Path, bugs: Store) -> None:
+    solver = Told(
+        lambda attempt: ExitReason.STEP_LIMIT if attempt or len(solver.asked) > 2 else ExitReason.INFRA, "ill"
+    )
+
+    def played() -> tuple[list[list[bool | None]], list[bool]]:
+        play = selfplay(project, bugs, solver, rounds=2)
+        episodes = play.play()
+        kept = [read_round(bugs, play.key, number, 0) is not None for number in range(2)]
+        return [[r.resolved for r in e.rollouts] for e in episodes], kept
+
+    assert played() == ([[None, False], [False, False]], [False, False])
+    asked = len(solver.asked)
+    assert played() == ([[False, False], [False, False]], [True, True])
+    assert solver.asked[asked:] == solver.asked[:1], "the one that had no grade, and nothing else"
+
+
 def test_a_verdict_that_is_gone_is_made_again(project: Path, bugs: Store) -> None:
     (first,) = selfplay(project, bugs, Told()).play()
-    (bugs.root / "verdicts" / f"{first.artifact_id}.json").unlink()
+    shutil.rmtree(bugs.root / "verdicts" / first.artifact_id)
     (again,) = selfplay(project, bugs, Told(), attempts=3).play()
     assert (again.artifact_id, len(again.rollouts)) == (first.artifact_id, 3)
-    assert bugs.verdict(first.artifact_id) is not None
+    assert was_judged(bugs, first.artifact_id)
+
+
+def by_another_rule(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.settings = RuleSettings(min_passing_tests=2)
+
+
+def in_another_environment(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.interpreter = replace(bench.interpreter, environment_hash="other")
+
+
+def in_another_sandbox(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    bench.provider = load_provider("process")
+
+
+def by_another_version(bench: Workbench, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("pytest_ssr.verdicts.code_hash", lambda: "other")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [by_another_rule, in_another_environment, in_another_sandbox, by_another_version],
+    ids=lambda c: c.__name__,
+)
+def test_a_verdict_holds_where_and_how_it_was_made(
+    proven: Proven,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Workbench, pytest.MonkeyPatch], None],
+) -> None:
+    store, bench, artifact_id = Store(tmp_path / "s"), proven.bench.scoped(), proven.verdict.artifact_id
+    Verdicts(store, bench).put(proven.verdict)
+    change(bench, monkeypatch)
+    assert Verdicts(store, bench).get(artifact_id) is None
+    other = replace(proven.verdict, certified="selected")
+    Verdicts(store, bench).put(other)
+    assert Verdicts(store, bench).get(artifact_id) == other
+    monkeypatch.undo()
+    assert Verdicts(store, proven.bench).get(artifact_id) == proven.verdict, "it is kept beside the other"
+    assert Verdicts(store, proven.bench, extra_checks=["sober"]).get(artifact_id) is None
+
+
+def test_a_verdict_of_an_earlier_version_is_made_again_and_says_whose_the_artifact_is(
+    proven: Proven, tmp_path: Path
+) -> None:
+    store, made = Store(tmp_path / "s"), list[str]()
+    assert not was_judged(store, proven.verdict.artifact_id)
+    store.put_record("verdicts", proven.verdict.artifact_id, replace(proven.verdict, fail_to_pass=()).to_json())
+    assert was_judged(store, proven.verdict.artifact_id)
+    for _ in range(2):
+        verdict = prove(proven.artifact, proven.bench, store, begin=lambda: made.append("again"))
+        assert (verdict.fail_to_pass, made) == (proven.verdict.fail_to_pass, ["again"])
 
 
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
@@ -239,12 +316,22 @@ def test_a_new_commit_is_another_history(proven: Proven, tmp_path: Path) -> None
     def keys() -> list[str]:
         return [ModelCampaign(bench, proven.store, ModelInjector(model, s), seed=0).key for s in ("history", "direct")]
 
-    before = keys()
+    def without_model() -> list[str]:
+        found = []
+        for injector in (Mixture([HistoryInjector()], Table(2)), CombinationInjector([HistoryInjector()]), Ordered()):
+            campaign = Campaign(bench, proven.store, [injector], seed=0)
+            campaign.close()
+            play = SelfPlay([copy], proven.store, Told(), PlaySettings(), injectors=[injector])
+            found += [campaign.key, play.key]
+        return found
+
+    before, others_before = keys(), without_model()
     who = ["-c", "user.name=a", "-c", "user.email=a@localhost"]
     subprocess.run(["git", *who, "commit", "-q", "--allow-empty", "-m", "second"], cwd=copy, check=True)
-    after = keys()
+    after, others = keys(), without_model()
     assert before[0] != after[0]
     assert before[1] == after[1], "who does not look at it is not concerned"
+    assert [old != new for old, new in zip(others_before, others, strict=True)] == [True] * 4 + [False] * 2
 
 
 def test_every_model_is_closed_on_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,3 +399,10 @@ def test_the_report_counts_what_both_roles_used() -> None:
     assert "280 tokens, 1.5000 USD, and 6 calls without a known price" in text
     assert "not valid by: bug-scope 1" in text
     assert "attempts without a grade, by faults of the machine or of a model's server: 1" in text
+    assert "the same command makes what is missing" in text
+    heading, row = text.splitlines()[:2]
+    assert row[: heading.index("no grade") + 8].endswith(" 1")
+    whole = tables(episodes[1:], alpha=0.8, kind="solve-rate")
+    assert "not finished" not in "\n".join(
+        line for _, line in lines(whole, episodes[1:], attempts=2, alpha=0.8, kind="x")
+    )
