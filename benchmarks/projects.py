@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 PROJECTS = {
@@ -35,11 +36,12 @@ def fetch(name: str, folder: Path) -> tuple[Path, Path]:
     return next((folder / "source").iterdir()), python
 
 
-def plain(folder: Path) -> Path:
-    """Return the interpreter of an environment in a folder that holds pytest and nothing else."""
-    python = folder / "plain" / "bin" / "python"
+def plain(folder: Path, *, further: Sequence[str] = ()) -> Path:
+    """Return the interpreter of an environment in a folder that holds pytest, what is named, and nothing else."""
+    name = "-".join(["plain", *further])
+    python = folder / name / "bin" / "python"
     if not python.exists():
-        subprocess.run([sys.executable, "-m", "venv", str(folder / "plain")], check=True)
-        pip = [str(python), "-m", "pip", "install", *_QUIET, "pytest"]
+        subprocess.run([sys.executable, "-m", "venv", str(folder / name)], check=True)
+        pip = [str(python), "-m", "pip", "install", *_QUIET, "pytest", *further]
         subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)
     return python

@@ -14,7 +14,7 @@ from pytest_ssr.weakening.text import Definition
 EQUAL, NEAR, OPEN, HOLDS, END = "equal", "near", "open", "holds", "end"
 _MOST_CHARS, _LARGEST = 2000, 10**15
 _NOT_ASKED = frozenset(("raises", "warns", "importorskip", "skip", "xfail", "getattr", "setattr", "isinstance", "open"))
-_NOT_ASKED |= {"sleep", "wait", "join", "settimeout", "alarm", "exit", "kill"}
+_NOT_ASKED |= {"approx", "sleep", "wait", "join", "settimeout", "alarm", "exit", "kill"}
 _ASSERTING = re.compile(r"_*(?:assert|check|expect|verify|ensure|compare)(?![a-z])")
 _RAISING = ("raises", "assertRaises", "assertRaisesRegex")
 _WAITING = (*_RAISING, "assertWarns", "assertLogs")
@@ -92,31 +92,31 @@ def inputs_of(node: Definition) -> list[ast.Constant]:
 
     What is only expected is none: another one would say nothing of the code.
     """
-    cells = [c for name, _, c in _cells(node) if not _only_expected(node, name)]
+    expected = {name for name in {name for name, _ in _cells(node)} if _only_expected(node, name)}
+    cells = [cell for name, cell in _cells(node) if name not in expected]
     return [*_literals(node.body), *_literals(cells)]
 
 
-def _cells(node: Definition) -> Iterator[tuple[str, int, ast.expr]]:
-    """Return what stands in the tables of `parametrize`: the parameter's name, the row, the value."""
-    for call in node.decorator_list:
-        if not isinstance(call, ast.Call) or not _is_table(call) or not call.args[1:]:
-            continue
+def _cells(node: Definition) -> Iterator[tuple[str, ast.expr]]:
+    """Return what stands in the tables of `parametrize`: the parameter's name, the value."""
+    for call in _tables(node):
         named, table = call.args[:2]
         names = _names_of(named)
-        for row, given in enumerate(getattr(table, "elts", ())):
-            is_param = isinstance(given, ast.Call) and _called(given) == "param"
-            cells = given.args if is_param else [given] if len(names) == 1 else getattr(given, "elts", ())
-            yield from ((name, row, cell) for name, cell in zip(names, cells, strict=False))
+        for row in getattr(table, "elts", ()):
+            is_param = isinstance(row, ast.Call) and _called(row) == "param"
+            cells = row.args if is_param else [row] if len(names) == 1 else getattr(row, "elts", ())
+            yield from zip(names, cells, strict=False)
+
+
+def _tables(node: Definition) -> list[ast.Call]:
+    calls = [c for c in node.decorator_list if isinstance(c, ast.Call) and isinstance(c.func, ast.Attribute)]
+    return [c for c in calls if _called(c) == "parametrize" and c.args[1:]]
 
 
 def _names_of(named: ast.expr) -> list[str]:
     if isinstance(named, ast.Constant):
         return [n.strip() for n in str(named.value).split(",") if n.strip()]
     return [str(getattr(n, "value", "")) for n in getattr(named, "elts", ())]
-
-
-def _is_table(call: ast.Call) -> bool:
-    return isinstance(call.func, ast.Attribute) and call.func.attr == "parametrize"
 
 
 def _only_expected(node: Definition, name: str) -> bool:
@@ -218,10 +218,21 @@ def asking(
     if changed is not None:
         changed.value = _another(changed.value, number)  # type: ignore[assignment] # of the same kind
     visitor = _Asking(name, recorder, changed, _names_with(node, changed), helpers)
+    if changed is not None:
+        _leave_row_of(changed, node)
     body = ast.Module(node.body, [])
     visitor.visit(body)
     node.body = [*body.body, visitor.record(END)]
     return Asked(ast.unparse(ast.fix_missing_locations(node)), visitor.hangs, visitor.computes)
+
+
+def _leave_row_of(changed: ast.Constant, node: Definition) -> None:
+    """Take the other rows out of the table that an input stands in: nothing in them is changed."""
+    for table in _tables(node):
+        rows = getattr(table.args[1], "elts", [])
+        mine = [row for row in rows if any(n is changed for n in ast.walk(row))]
+        if mine and not any(k.arg == "ids" for k in table.keywords):
+            rows[:] = mine
 
 
 def _names_with(node: Definition, changed: ast.Constant | None) -> frozenset[str]:
@@ -231,7 +242,7 @@ def _names_with(node: Definition, changed: ast.Constant | None) -> frozenset[str
     """
     if changed is None:
         return frozenset()
-    found = {name for name, _, cell in _cells(node) if _holds(cell, changed)}
+    found = {name for name, cell in _cells(node) if _holds(cell, changed)}
     given = [pair for n in ast.walk(ast.Module(node.body, [])) for pair in _given(n)]
     grown = -1
     while grown < len(found):

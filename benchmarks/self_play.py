@@ -1,0 +1,124 @@
+"""Self-play without a model over real projects: operators against `search`, some rounds, and where difficulty goes.
+
+Run: `python benchmarks/self_play.py --out benchmarks/results/NAME.md [--rounds 3] [--count 4] [--attempts 8]
+[--tries 200] [--jobs 2] [project ...]`. All projects are played by one `ssr play`, so that what pays in one is tried in
+the others; what it shows at its end is kept as it is, with a picture of the solve rates of each round beside it. A run
+that is cut off goes on when it is started again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from projects import fetch, plain
+
+from harness.rewards import best_solve_rate, interval
+
+PROJECTS = ["itsdangerous", "toolz", "sqlparse", "boltons"]
+INJECTORS = "mutation,removal,combination"
+
+
+def played(words: list[str], *, as_json: bool) -> str:
+    command = [sys.executable, "-m", "harness.cli", "play", *words, *(["--json"] if as_json else [])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"ssr play ended with {done.returncode}: {done.stderr}")
+    return done.stdout
+
+
+def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
+    """Return a row for each round: how hard its bugs were, and how far from what pays most."""
+    rows = []
+    for number in sorted({e["round"] for e in episodes}):
+        bugs = [e for e in episodes if e["round"] == number and e["valid"] and e["order"] == 1 and e["rollouts"]]
+        grades = [r["resolved"] for e in bugs for r in e["rollouts"] if r["resolved"] is not None]
+        rates = [e["solve_rate"] for e in bugs if e["solve_rate"] is not None]
+        between = sum(0 < r < 1 for r in rates)
+        low, high = interval(sum(grades), len(grades))
+        rewards = [e["injector_reward"] for e in episodes if e["round"] == number and e["injector_reward"] is not None]
+        rate = f"{sum(grades)} of {len(grades)}, {sum(grades) / max(1, len(grades)):.2f} ({low:.2f} to {high:.2f})"
+        rows.append([str(number), str(len(bugs)), rate, f"{between} of {len(rates)}", f"{fmean(rewards):+.2f}"])
+    return rows
+
+
+def draw(episodes: list[dict[str, Any]], best: float, path: Path) -> None:
+    """Draw the solve rate of each bug by round, and the one that pays most."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 3.4))
+    names = sorted({e["project"] for e in episodes})
+    for place, name in enumerate(names):
+        bugs = [e for e in episodes if e["project"] == name and e["valid"] and e["solve_rate"] is not None]
+        across = [e["round"] + (place - len(names) / 2) * 0.12 for e in bugs]
+        axes.scatter(across, [e["solve_rate"] for e in bugs], s=22, alpha=0.7, label=name)
+    rounds = sorted({e["round"] for e in episodes})
+    means = [
+        fmean([e["solve_rate"] for e in episodes if e["round"] == n and e["solve_rate"] is not None]) for n in rounds
+    ]
+    axes.plot(rounds, means, color="black", label="mean")
+    axes.axhline(best, color="grey", linestyle="--", label="pays most")
+    axes.set(xlabel="round", ylabel="solve rate of a bug", xticks=rounds, ylim=(-0.05, 1.05))
+    axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
+    figure.tight_layout()
+    figure.savefig(path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("projects", nargs="*", default=PROJECTS)
+    for name, default in (("rounds", 3), ("count", 4), ("attempts", 8), ("tries", 200), ("jobs", 2), ("seed", 0)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    sources = [str(fetch(name, arguments.folder / name)[0]) for name in arguments.projects]
+    python = plain(arguments.folder, further=["freezegun"])
+    numbers = [f"--{n}={getattr(arguments, n)}" for n in ("rounds", "count", "attempts", "tries", "jobs", "seed")]
+    words = [*sources, "--store", str(arguments.folder / "self-play"), "--python", str(python), "--solver", "search"]
+    words += ["--injector", INJECTORS, "--higher-order=0", *numbers]
+    begin = time.monotonic()
+    episodes = json.loads(played(words, as_json=True))["episodes"]
+    minutes = (time.monotonic() - begin) / 60
+    shown = played(words, as_json=False)
+    best = best_solve_rate(arguments.attempts)
+    head = ["round", "bugs", "attempts resolved (95 %)", "bugs solved at times", "injector's mean reward"]
+    picture = arguments.out.with_suffix(".svg")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    draw(episodes, best, picture)
+    text = [
+        "# Self-play without a model",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/self_play.py "
+        f"{' '.join(numbers)}`: {INJECTORS} against search, on {', '.join(arguments.projects)}. "
+        f"{minutes:.0f} minutes in this start.",
+        "",
+        f"| {' | '.join(head)} |",
+        "| --- |" + " --- |" * (len(head) - 1),
+        *(f"| {' | '.join(row)} |" for row in rounds_of(episodes)),
+        "",
+        f"A solve rate of {best:.3f} pays the injector most.",
+        "",
+        f"![solve rates by round]({picture.name})",
+        "",
+        "```",
+        shown[shown.index("by strategy") :].rstrip(),
+        "```",
+    ]
+    arguments.out.write_text("\n".join(text) + "\n")
+    print("\n".join(text))
+
+
+if __name__ == "__main__":
+    main()
