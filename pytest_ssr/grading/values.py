@@ -29,7 +29,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.quiet import recorded_warnings
 from pytest_ssr.weakening.text import Definition
 
-_MOST_FUNCTIONS, _SEVERAL, _LEAST_SHARE = 8, 2, 0.5
+_MOST_FUNCTIONS, _SEVERAL, _LEAST_SHARE, _BOTH = 8, 2, 0.5, 2
 _VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
 """Inputs of a test; where all tests take no longer than that."""
 _NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)
@@ -256,7 +256,13 @@ class Values:
     def _is_right_in(self, place: int, written: _Records) -> bool | None:
         """Tell whether a varied test is right where the bug shows in it; None where that cannot be told."""
         mine, theirs = written.get(self._names[place], {}), self._known[place]
-        keys = [key for key in self._telling[place] if not _is_open(mine.get(key), theirs[key])]
+        computes = self._asked[place].computes
+        # What stands in the test as it is cannot be another value.
+        keys = [
+            key
+            for key in self._telling[place]
+            if len(computes.get(key.number, ())) < _BOTH or not _is_open(mine.get(key), theirs[key])
+        ]
         return all(_agrees(mine, theirs, key, exactly=True) for key in keys) if keys else None
 
     def _told_of(self, written: _Records) -> set[str]:
