@@ -98,7 +98,8 @@ def run(
         limit = watch.to_the_end(sweep=bool(marker))
         over = True
         told = group.passed() if group is not None else None
-        if limit is None or (told is Limit.MACHINE_MEMORY and limit is not Limit.MEMORY):
+        late = limit is Limit.WALL_TIME and told is Limit.MEMORY
+        if limit is None or late or (told is Limit.MACHINE_MEMORY and limit is not Limit.MEMORY):
             # What the killed one was waited for may have led to another limit.
             limit = told
         code = process.wait() if limit is None else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,9 @@ def test_a_command_runs_in_a_group_of_its_own(groups: list[Path], tmp_path: Path
         assert sandbox.exec(["sh", "-c", "kill -9 $$"], limits=SMALL).exit_code == -9
 
 
+@pytest.mark.parametrize(("then", "wall_s"), [("os.wait()", 60), ("import time; time.sleep(60)", 5)])
 def test_memory_that_is_taken_between_two_samples_is_told_as_its_limit(
-    groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, wall_s: float
 ) -> None:
     """Shared memory, which no limit of a single process counts, and samples that never come."""
     monkeypatch.setattr("pytest_ssr.sandbox.running._SAMPLE_S", 60.0)
@@ -57,10 +59,11 @@ def test_memory_that_is_taken_between_two_samples_is_told_as_its_limit(
         "import os, subprocess, sys\n"
         "for _ in range(8):\n"
         f"    subprocess.Popen([sys.executable, '-c', {program!r}])\n"
-        "os.wait()"
+        f"{then}"
     )
     with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
-        assert sandbox.exec([sys.executable, "-c", waiting], limits=SMALL).limit is Limit.MEMORY
+        limits = replace(SMALL, wall_s=wall_s)
+        assert sandbox.exec([sys.executable, "-c", waiting], limits=limits).limit is Limit.MEMORY
     assert left(groups) == []
 
 
