@@ -7,7 +7,6 @@ itself by an entry point, for the plugin does not know it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,11 +14,11 @@ from typing import Any, NamedTuple, Protocol
 
 import pytest
 
-from pytest_ssr.artifact import BUG, find_artifacts
+from pytest_ssr.artifact import find_artifacts
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.opening import end_like_an_interrupt
 from pytest_ssr.plugin import options
-from pytest_ssr.plugin.items import collected
+from pytest_ssr.plugin.items import OfArtifact, collected
 
 GROUP = "pytest_ssr.attempts"
 _ATTEMPTS = 8
@@ -48,11 +47,8 @@ class Attempts(Protocol):
         """End what it has started."""
 
 
-class SolvedNode(pytest.Collector):
+class SolvedNode(OfArtifact):
     """One artifact; its children are the attempts at it."""
-
-    plugin: SolvePlugin
-    directory: Path
 
     def collect(self) -> Iterable[pytest.Item]:
         """Yield one item for each attempt."""
@@ -130,15 +126,7 @@ class SolvePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Fill the session with the attempts."""
-        if self.config.pluginmanager.hasplugin("dsession"):
-            return None
-        items: list[pytest.Item] = []
-        for directory in self.directories:
-            shown = Path(os.path.relpath(directory, self.config.invocation_params.dir)).as_posix()
-            node = SolvedNode.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
-            node.plugin, node.directory = self, directory
-            items.extend(node.collect())
-        return collected(session, items, "ssr-solve")
+        return collected(session, SolvedNode, self.directories, self)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -6,19 +6,17 @@ passes only if they pass too.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_ssr.artifact import BUG, BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.plugin import options
-from pytest_ssr.plugin.items import collected
+from pytest_ssr.plugin.items import OfArtifact, collected
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CheckResult
@@ -29,11 +27,9 @@ class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
     """A check, a control or a repeat failed; the text says why."""
 
 
-class ArtifactNode(pytest.Collector):
+class ArtifactNode(OfArtifact):
     """One artifact; its children are the seven checks."""
 
-    plugin: ValidatePlugin
-    directory: Path
     validation: Validation | None = None
 
     def collect(self) -> Iterable[pytest.Item]:
@@ -114,15 +110,7 @@ class ValidatePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
         """Fill the session with the checks of each artifact."""
-        if self.config.pluginmanager.hasplugin("dsession"):
-            return None
-        items: list[pytest.Item] = []
-        for directory in self.directories:
-            shown = Path(os.path.relpath(directory, self.config.invocation_params.dir)).as_posix()
-            node = ArtifactNode.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
-            node.plugin, node.directory = self, directory
-            items.extend(node.collect())
-        return collected(session, items, "ssr-validate")
+        return collected(session, ArtifactNode, self.directories, self)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
