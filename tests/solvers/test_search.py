@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,8 +20,11 @@ from harness.trajectory import ExitReason, Journal, Trajectory
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.injectors.operators import OPERATORS
 from pytest_ssr.injectors.python_source import parse, scopes, splice
+from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.store import Store
 
 
 def repaired(source: str) -> set[str]:
@@ -109,6 +113,22 @@ def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
     rollouts = Solving(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store).attempts(2)
     assert any(r.resolved for r in rollouts), [r.reason for r in rollouts]
+
+
+@pytest.mark.bubblewrap
+def test_where_all_tests_of_the_specification_fail_others_say_what_works(proven: Proven, tmp_path: Path) -> None:
+    """Of a file that the weakening has left no test in."""
+    project, path = tmp_path / "more", "tests/test_more.py"
+    shutil.copytree(proven.project, project)
+    (project / path).write_text("from calc import add\n\n\ndef test_more():\n    assert add(3, 4) == 7\n")
+    bench = open_workbench(project, Store(tmp_path / "store"), settings=RuleSettings())
+    task = open_task(bench, proven.artifact, tmp_path / "task")
+    state = CodebaseState(bench.snapshot).apply(proven.artifact.bug).apply(proven.artifact.weaken)
+    empty = state.replace({path: FileEntry(b"from calc import add\n")})
+    (task.folder / path).write_bytes(b"from calc import add\n")
+    done = searched(replace(task, specification=state.patch_from(empty)), SearchSolver())
+    assert done.exit_reason is ExitReason.SUBMITTED, done.detail
+    assert "1 tests to be repaired" in done.detail
 
 
 def searched(task: SolverTask, solver: SearchSolver) -> Trajectory:

@@ -21,7 +21,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.reach import Reach
-from pytest_ssr.execution.warm import UnfitError, Wanted
+from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.python_source import ParsedSource, parse, scopes, splice
@@ -206,13 +206,14 @@ def survey(task: SolverTask) -> Ground:
     """
     start = take_snapshot(task.folder, task.scratch / "trees")
     weakened = CodebaseState(replace(start, origin=task.origin))
-    specified = weakened.apply(task.specification)
-    tests = tuple(p for p in task.specification.paths if specified.entry(p) is not None and p.endswith(".py"))
+    wanted = weakened.apply(task.specification)
+    specified = tuple(p for p in task.specification.paths if wanted.entry(p) is not None and p.endswith(".py"))
+    tests = specified
     if not tests:
         raise UnableError("the specification changes no Python test")
     folder = task.scratch / "specified"
     if not folder.exists():
-        _write(specified, folder)
+        _write(wanted, folder)
     store = Store(task.scratch / "store")
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
     snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
@@ -220,15 +221,28 @@ def survey(task: SolverTask) -> Ground:
     try:
         baseline, bench.warm, _ = baseline_of(bench, store, tests)
     except ProjectError as error:
-        _require_control(bench, weakened, tests, str(error))
-        raise UnableError(f"the tests of the specification cannot be measured: {error}") from None
-    failing = _failing(bench, baseline, weakened, tests)
+        # Where all of these tests fail, as the bug has it, those of other files say what works.
+        baseline, bench.warm = _by_all_tests(bench, store, weakened, tests, str(error))
+        tests = baseline.files
+    failing = _failing(bench, baseline, weakened, specified)
     if not failing or baseline.reach is None:
         bench.warm.close()
         raise _nothing_to_go_by(baseline)
     quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
     suspicion = localise(baseline.reach, failing, baseline.stable)
     return Ground(bench, baseline, baseline.reach, failing, tuple(quick[:_FEW]), suspicion, tests, weakened)
+
+
+def _by_all_tests(
+    bench: Workbench, store: Store, weakened: CodebaseState, tests: tuple[str, ...], why: str
+) -> tuple[Baseline, Warm]:
+    """Measure the whole suite; raises UnableError, or ProjectError where not even the weakened tests run here."""
+    try:
+        baseline, warm, _ = baseline_of(bench, store, ())
+    except ProjectError:
+        _require_control(bench, weakened, tests, why)
+        raise UnableError(f"the tests of the specification cannot be measured: {why}") from None
+    return baseline, warm
 
 
 def _write(state: CodebaseState, folder: Path) -> None:
@@ -240,8 +254,8 @@ def _write(state: CodebaseState, folder: Path) -> None:
 
 def _failing(bench: Workbench, baseline: Baseline, weakened: CodebaseState, tests: tuple[str, ...]) -> frozenset[str]:
     """Return the tests that fail and did not fail under the weakened files."""
-    bad = frozenset(baseline.collected) - baseline.stable
-    bad = frozenset(t for t in bad if baseline.set_aside.get(t) in ("failed", "error"))
+    aside = frozenset(t for t in baseline.collected if t.partition("::")[0] in tests) - baseline.stable
+    bad = frozenset(t for t in aside if baseline.set_aside.get(t) in ("failed", "error"))
     if not bad:
         return bad
     before = _without_specification(bench, weakened, tests)
