@@ -9,87 +9,40 @@ of what is only bounded, whether it holds is compared.
 
 from __future__ import annotations
 
-import ast
-import math
 import random
 import string
-from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import MOST_VALUES, Workbench
-from pytest_ssr.grading.asking import END, EQUAL, HOLDS, NEAR, OPEN, Asked, asking, inputs_of, recorder_of
+from pytest_ssr.grading.asking import END, EQUAL, HOLDS, Asked, asking, inputs_of, recorder_of
 from pytest_ssr.grading.bases import tests_of
+from pytest_ssr.grading.records import (
+    Key,
+    Record,
+    Records,
+    Test,
+    agrees,
+    alike,
+    as_asked,
+    is_open,
+    is_right,
+    read_records,
+    told,
+)
 from pytest_ssr.grading.twins import Function, Garden
 from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.quiet import recorded_warnings
 from pytest_ssr.weakening.text import Definition
 
 _MOST_FUNCTIONS, _SEVERAL, _LEAST_SHARE, _BOTH = 8, 2, 0.5, 2
 _VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
 """Inputs of a test; where all tests take no longer than that."""
-_NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)
-"""Relative and absolute tolerance."""
-_MOST_LINE, _ROOM_S = 50_000, 10.0
-_NOTHING = ("", "", 0, "", ())
+_ROOM_S = 10.0
 _T = TypeVar("_T")
-
-
-class _Unread:
-    """Stands for a value that cannot be written down."""
-
-    def __repr__(self) -> str:
-        return "?"
-
-
-_UNREAD = _Unread()
-
-
-class _Key(NamedTuple):
-    """One comparison of a test: a loop makes it several times."""
-
-    case: str
-    """The test's id without its name: its class and parameters."""
-    number: int
-    """Which assertion."""
-    kind: str
-    """`equal`: two values, then whether they are. `near`: what a function that asserts gets. `open`: likewise, of one
-    that the tests have themselves. `holds`: whether it holds."""
-    round: int
-    """How often it was made before."""
-
-
-class _Record(NamedTuple):
-    """What a comparison was of."""
-
-    kind: str
-    """As in its key."""
-    values: tuple[object, ...]
-
-    @property
-    def is_read(self) -> bool:
-        """Whether it compares values, and all of them could be written down."""
-        return self.kind in (EQUAL, NEAR, OPEN) and not any(v is _UNREAD for v in self.values)
-
-    @property
-    def sides(self) -> tuple[object, ...]:
-        """The values alone."""
-        return self.values[:2] if self.kind == EQUAL else self.values
-
-    @property
-    def holds(self) -> bool:
-        """Whether it tells of itself that it holds."""
-        return self.kind in (EQUAL, HOLDS) and self.values[-1:] == (True,)
-
-
-_Test = Mapping[_Key, _Record]
-"""What one test wrote, in order."""
-_Records = Mapping[str, _Test]
-"""By the name of the planted test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +128,8 @@ class Values:
                 self._owners.append(mine)
         self._planted, self._names = garden.plant_texts(wanted, recorder_of(recorder), chance)
         self._chars = 0
-        self._known: dict[int, _Test] = {}
-        self._telling: dict[int, frozenset[_Key]] = {}
+        self._known: dict[int, Test] = {}
+        self._telling: dict[int, frozenset[Key]] = {}
         if wanted:
             self._measure(bench, buggy)
 
@@ -192,19 +145,19 @@ class Values:
             if telling:
                 self._telling[place] = telling
 
-    def _showing(self, place: int, wrong: _Test) -> frozenset[_Key]:
+    def _showing(self, place: int, wrong: Test) -> frozenset[Key]:
         """Return the comparisons in which the bug shows; of a varied test those that hang on what was changed."""
         found, ended = set(), set[str]()
         for key, theirs in self._known[place].items():
             mine = wrong.get(key)
             # Behind the place where the buggy code ends a test, nothing is known of it.
-            shows = key.case not in ended if mine is None else not _is_right(mine, theirs, exactly=True)
+            shows = key.case not in ended if mine is None else not is_right(mine, theirs, exactly=True)
             ended |= {key.case} if mine is None else set()
             if shows and key.kind != END and (not self._varied[place] or self._hangs(place, key, mine)):
                 found.add(key)
         return frozenset(found)
 
-    def _hangs(self, place: int, key: _Key, wrong: _Record | None) -> bool:
+    def _hangs(self, place: int, key: Key, wrong: Record | None) -> bool:
         """Tell whether what the bug shows in is another thing than in the test as it stands.
 
         The changed input has to be in the side in which it shows, or the original has another value there. Else only
@@ -219,11 +172,11 @@ class Values:
         if wrong is None or len(wrong.values) != len(theirs.values):
             shown = sorted(computes)[:1]
         else:
-            shown = [n for n, (a, b) in enumerate(zip(wrong.sides, theirs.sides, strict=True)) if not _alike(a, b)]
+            shown = [n for n, (a, b) in enumerate(zip(wrong.sides, theirs.sides, strict=True)) if not alike(a, b)]
             # Two values that cannot be written down: the first is what is asked for, if it is computed at all.
             shown = shown or sorted(computes)[:1]
         sides = [r.sides for r in usual if len(r.sides) == len(theirs.sides)]
-        return any(n in hangs or (bool(sides) and all(not _alike(s[n], theirs.sides[n]) for s in sides)) for n in shown)
+        return any(n in hangs or (bool(sides) and all(not alike(s[n], theirs.sides[n]) for s in sides)) for n in shown)
 
     def answer(self, bench: Workbench, state: CodebaseState) -> Answer:
         """Compare a state that seems repaired; raises SandboxError."""
@@ -236,10 +189,10 @@ class Values:
         for place in sorted(p for p in self._known if not self._varied[p]):
             # What the test itself compares has to be as the test asks.
             mine, theirs = written.get(self._names[place], {}), self._known[place]
-            if not _as_asked(mine, theirs):
+            if not as_asked(mine, theirs):
                 what = f"in {self._tested(place)} {self._difference(place, written)}"
                 # What only a function of the code's own says is right may be right, and may be pretended.
-                return Answer(unrepaired=what) if _as_asked(mine, theirs, at_its_word=True) else Answer(what)
+                return Answer(unrepaired=what) if as_asked(mine, theirs, at_its_word=True) else Answer(what)
         found = {p: self._is_right_in(p, written) for p in sorted(self._telling) if self._varied[p]}
         right, wrong = ([p for p, is_right in found.items() if is_right is kind] for kind in (True, False))
         for place in wrong:
@@ -253,7 +206,7 @@ class Values:
         untold, untried = (tuple(sorted(self._failing - found)) for found in (told, tried))
         return Answer("", "", told, untold, untried, tuple(sorted(differing & tried)), self._left_out)
 
-    def _is_right_in(self, place: int, written: _Records) -> bool | None:
+    def _is_right_in(self, place: int, written: Records) -> bool | None:
         """Tell whether a varied test is right where the bug shows in it; None where that cannot be told."""
         mine, theirs = written.get(self._names[place], {}), self._known[place]
         computes = self._asked[place].computes
@@ -261,11 +214,11 @@ class Values:
         keys = [
             key
             for key in self._telling[place]
-            if len(computes.get(key.number, ())) < _BOTH or not _is_open(mine.get(key), theirs[key])
+            if len(computes.get(key.number, ())) < _BOTH or not is_open(mine.get(key), theirs[key])
         ]
-        return all(_agrees(mine, theirs, key, exactly=True) for key in keys) if keys else None
+        return all(agrees(mine, theirs, key, exactly=True) for key in keys) if keys else None
 
-    def _told_of(self, written: _Records) -> set[str]:
+    def _told_of(self, written: Records) -> set[str]:
         """Return the functions with a value in which the bug shows, and all such values written down."""
         found, doubtful = set[str](), set[str]()
         for place, keys in self._telling.items():
@@ -277,16 +230,16 @@ class Values:
                 doubtful |= self._owners[place] if key in mine and not is_read else set()
         return found - doubtful
 
-    def _difference(self, place: int, written: _Records) -> str:
+    def _difference(self, place: int, written: Records) -> str:
         mine, theirs = written.get(self._names[place], {}), self._known[place]
-        return f"the values are {_told(mine)}, on the original {_told(theirs)}"
+        return f"the values are {told(mine)}, on the original {told(theirs)}"
 
     def _tested(self, place: int) -> str:
         name = self._names[place]
         function = next(t.function for i, t in self._planted.twins.items() if i.rpartition("::")[2] == name)
         return function.id_of(function.chain[-1])
 
-    def _written(self, bench: Workbench, state: CodebaseState, hash_seed: int) -> _Records | None:
+    def _written(self, bench: Workbench, state: CodebaseState, hash_seed: int) -> Records | None:
         """Return what the planted tests write on a state; None where that is more than is read."""
         files = {p: (d, e.mode) for p, d in self._planted.files.items() if (e := bench.original.entry(p)) is not None}
         changed = state.replace({p: FileEntry(d, mode) for p, (d, mode) in files.items()})
@@ -299,20 +252,7 @@ class Values:
             return None
         if state == bench.original:
             self._chars = max(self._chars, sum(map(len, lines)))
-        found: dict[str, dict[_Key, _Record]] = {}
-        rounds: Counter[tuple[str, str, int, str]] = Counter()
-        with recorded_warnings():
-            for line in lines:
-                try:
-                    name, case, number, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else _NOTHING
-                    name, case, kind = str(name), str(case).replace(str(name), ""), str(kind)
-                    record = _Record(kind, tuple(_plain(str(text)) for text in texts))
-                    key = _Key(case, int(number), kind, rounds[name, case, int(number), kind])
-                except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):
-                    continue
-                rounds[name, case, key.number, kind] += 1
-                found.setdefault(name, {})[key] = record
-        return found
+        return read_records(lines)
 
 
 def _id(function: Function) -> str:
@@ -330,93 +270,3 @@ def _can_be_asked(node: Definition) -> bool:
 
 def _some(values: Sequence[_T], most: int, chance: random.Random) -> list[_T]:
     return chance.sample(values, min(len(values), most))
-
-
-def _plain(text: str) -> object:
-    """Return a value from its text, where it can be read back."""
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-        return _UNREAD
-
-
-def _as_asked(mine: _Test, theirs: _Test, *, at_its_word: bool = False) -> bool:
-    """Tell whether a test with its own inputs compares what it asks for.
-
-    A loop over what is computed may have other rounds, as long as each of them holds. at_its_word: believe every
-    function that asserts.
-    """
-    if at_its_word:
-        mine, theirs = _at_its_word(mine), _at_its_word(theirs)
-    ended, ended_there = ({k.case for k in test if k.kind == END} for test in (mine, theirs))
-    if ended == ended_there == {k.case for k in theirs}:
-        keys = [k for k in {**theirs, **mine} if k.kind != END]
-        both = {k: k in mine and k in theirs for k in keys}
-        return all(_agrees(mine, theirs, k) if both[k] else _holds(mine if k in mine else theirs, k) for k in keys)
-    return mine.keys() == theirs.keys() and all(_agrees(mine, theirs, key) for key in theirs)
-
-
-def _at_its_word(test: _Test) -> _Test:
-    """Return what a test asks with all that asserts taken for the tests' own."""
-    return {k._replace(kind=OPEN) if k.kind == NEAR else k: r for k, r in test.items()}
-
-
-def _agrees(mine: _Test, theirs: _Test, key: _Key, *, exactly: bool = False) -> bool:
-    """Tell whether a comparison is right; the values that a test's helper gets need not be, where it passes both."""
-    if key not in mine:
-        return False
-    return _is_right(mine[key], theirs[key], exactly=exactly) or (
-        key.kind == OPEN and _holds(mine, key) and _holds(theirs, key)
-    )
-
-
-def _is_open(mine: _Record | None, theirs: _Record) -> bool:
-    """Tell whether a test compares two values that both hang on the code, and do not equal each other either way."""
-    if mine is None or mine.kind != EQUAL or not mine.is_read or not theirs.is_read:
-        return False
-    (left, right, holds), (left_there, right_there, holds_there) = mine.values, theirs.values
-    return not (holds or holds_there or _alike(left, left_there) or _alike(right, right_there))
-
-
-def _holds(test: _Test, key: _Key) -> bool:
-    record = test.get(key._replace(kind=HOLDS) if key.kind in (NEAR, OPEN) else key)
-    return record is not None and record.holds
-
-
-def _is_right(mine: _Record, theirs: _Record, *, exactly: bool = False) -> bool:
-    """Compare what two states compare; exactly: what could be read there has to be read here."""
-    if len(mine.values) != len(theirs.values) or (exactly and theirs.is_read and not mine.is_read):
-        return False
-    if mine.kind == EQUAL:
-        (left, right, holds), (left_there, right_there, holds_there) = mine.values, theirs.values
-        if any(v is _UNREAD for v in (left, right, left_there, right_there)):
-            return holds == holds_there
-        if _alike(left, left_there) and _alike(right, right_there):
-            return True
-        return _alike(left, right) and _alike(left_there, right_there)
-    pairs = zip(mine.values, theirs.values, strict=True)
-    return all(a is _UNREAD or b is _UNREAD or _alike(a, b, nearly=True) for a, b in pairs)
-
-
-def _alike(one: object, other: object, *, nearly: bool = False) -> bool:
-    """Compare values; numbers that are not whole may differ as the same sum does in another order."""
-    if isinstance(one, list | tuple) and type(one) is type(other):
-        assert isinstance(other, list | tuple)
-        return len(one) == len(other) and all(_alike(a, b, nearly=nearly) for a, b in zip(one, other, strict=True))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_alike(v, other[k], nearly=nearly) for k, v in one.items())
-    if isinstance(one, int | float) and isinstance(other, int | float) and float in (type(one), type(other)):
-        rel, abs_ = _NEARLY if nearly else _EXACTLY
-        try:
-            return one == other or math.isclose(one, other, rel_tol=rel, abs_tol=abs_)
-        except OverflowError:
-            return False
-    return one == other
-
-
-def _told(test: _Test) -> str:
-    shown = [r.values[:2] if r.kind == EQUAL else r.values for r in test.values() if r.kind != END]
-    try:
-        return f"{shown!r:.120}"
-    except ValueError:
-        return "numbers too long to be written"
