@@ -138,15 +138,12 @@ class Canaries:
                 if not result.outcome.is_pass:
                     alone.append(name)
         lost = [i for i in sorted(tests) if i in found.reference.passing and i not in found.run.passing]
-        if not failed and (alone or lost):
-            # What a repair keeps of one test may stand in the way of its twin: each is asked without the other.
-            for names in (alone, lost):
-                failed = failed or self._failing_alone(state, found, names)
-            kept = tuple(sorted({i.partition("[")[0] for i in lost} | {_tested(found.planted, i) for i in alone}))
-        else:
-            kept = ()
+        # What a repair keeps of one test may stand in the way of its twin: each is asked without the other.
+        for names in (alone, lost):
+            failed = failed or self._failing_alone(state, found, names)
         if failed:
             return Opinion(failed=failed)
+        kept = tuple(sorted({i.partition("[")[0] for i in lost} | {_tested(found.planted, i) for i in alone}))
         unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
         certain = not all(found.expected.values()) and not kept
         return Opinion("", "", doubts, tuple(unasked), self._left_out, kept, certain=certain)
