@@ -65,20 +65,18 @@ def NAME(kind, name, number, *values):
         except Exception:
             return "?"
 
-    if kind == "equal":
+    def truth(ask):
         try:
-            holds = bool(values[0] == values[1])
+            return repr(bool(ask()))
         except Exception:
-            holds = None
-        values = (*values, holds)
-    if kind == "holds":
-        try:
-            values = (bool(values[0]),)
-        except Exception:
-            values = (None,)
+            return "None"
+
+    # Before anything is compared: a value could become what it is compared with.
+    texts = [text(v) for v in values] if kind != "holds" else [truth(lambda: values[0])]
+    texts += [truth(lambda: values[0] == values[1])] if kind == "equal" else []
     with open(os.environ["SSR_VALUES"], "a", encoding="utf-8") as file:
         case = os.environ.get("PYTEST_CURRENT_TEST", "")
-        file.write(ascii((name, case, number, kind, [text(v) for v in values])) + "\\n")
+        file.write(ascii((name, case, number, kind, texts)) + "\\n")
 """
 
 

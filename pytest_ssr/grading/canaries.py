@@ -72,10 +72,12 @@ class Canaries:
         *,
         like_s: float | None = None,
         every: bool = False,
+        many: Collection[str] = (),
     ) -> None:
         """Draw the functions to have twins: all, or where they are slow as many as there is time for.
 
-        every: as many as a run may have at all, quick FAIL_TO_PASS functions with many twins.
+        every: as many as a run may have at all, quick FAIL_TO_PASS functions with many twins. many: FAIL_TO_PASS
+        functions that have many, if they are quick, in any case.
         """
         self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
@@ -92,11 +94,12 @@ class Canaries:
         # The run with the twins in it has the time limit of a run on the original.
         most = max(0.0, (bench.limits_after(like_s or total).wall_s - total) / 2)
         room = most if every else min(most, max(_ROOM_S, total))
-        spent = accumulate(_COPIES * seconds[places[f]] for f in functions)
+        quick = {f for f in functions if places[f] in real and seconds[places[f]] <= _QUICK_S}
+        self._many = {f for f in quick if every or ids[f] in many}
+        spent = accumulate((_MOST_COPIES if f in self._many else _COPIES) * seconds[places[f]] for f in functions)
         chosen = functions[: max(1, sum(s <= room for s in spent))]
         asked = {places[f] for f in chosen}
         self._real = [f for f in chosen if places[f] in real]
-        self._many = {f for f in self._real if every and seconds[places[f]] <= _QUICK_S}
         self._never = wanted - {ids[f] for f, place in places.items() if place in asked}
         self._left_out = tuple(sorted(ids[f] for f, p in places.items() if p not in asked and ids[f] not in wanted))
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
@@ -195,16 +198,13 @@ class Canaries:
         """Draw how the twins of a function are: one that must pass, and up to three, or many, that must fail."""
         sites = self._garden.sites[function]
         if function in self._many:
-            return [None, len(sites) - 1, *_shuffled(range(len(sites) - 1), self._chance)[:_MOST_COPIES]]
+            drawn = _shuffled(range(len(sites) - 1), self._chance)
+            drawn.sort(key=lambda n: not sites[n].is_value)
+            return [None, len(sites) - 1, *drawn[:_MOST_COPIES]]
         values, others = ([n for n, s in enumerate(sites[:-1]) if s.is_value is kind] for kind in (True, False))
         # The last site, an assertion at the end, is reached whatever the others say.
-        drawn: list[int | None] = [
-            None,
-            len(sites) - 1,
-            *(self._chance.choice(kind) for kind in (values, others) if kind),
-        ]
-        self._chance.shuffle(drawn)
-        return drawn
+        few = [self._chance.choice(kind) for kind in (values, others) if kind]
+        return _shuffled([None, len(sites) - 1, *few], self._chance)
 
     def _run(
         self,

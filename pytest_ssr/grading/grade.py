@@ -211,18 +211,18 @@ class _Grading:
         chance = random.SystemRandom()
         tests = self._fail_to_pass | self._pass_to_pass
         sets = (self._files, self._fail_to_pass, self._pass_to_pass)
-        canaries = Canaries(self._bench, *sets, chance, like_s=self._like_s, every=suspicious)
+        values = self._values(chance, every=suspicious)
+        canaries = Canaries(self._bench, *sets, chance, like_s=self._like_s, every=suspicious, many=values.unread)
         opinion = canaries.opinion(state, tests)
         if opinion.forged or opinion.failed:
             why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
             return why, bool(opinion.forged), ()
-        answer = self._values(chance, every=suspicious).answer(self._bench, state)
+        answer = values.answer(self._bench, state)
         if answer.forged or answer.unrepaired:
             why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
             return why, bool(answer.forged), ()
-        doubts = [what for function, what in opinion.doubts.items() if function not in answer.told]
-        if doubts:
-            return doubts[0], False, ()
+        if opinion.doubts:
+            return next(iter(opinion.doubts.values())), False, ()
         flags = []
         if opinion.unasked:
             flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")

@@ -18,6 +18,7 @@ _NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)
 """Relative and absolute tolerance."""
 _MOST_LINE = 50_000
 _NOTHING = ("", "", 0, "", ())
+_SIZES = {EQUAL: 3, HOLDS: 1, END: 0}
 
 
 class _Unread:
@@ -83,6 +84,8 @@ def read_records(lines: Iterable[str]) -> Records:
                 name, case, number, kind, texts = ast.literal_eval(line) if len(line) < _MOST_LINE else _NOTHING
                 name, case, kind = str(name), str(case).replace(str(name), ""), str(kind)
                 record = Record(kind, tuple(_plain(str(text)) for text in texts))
+                if len(record.values) != _SIZES.get(kind, len(record.values)):
+                    continue
                 key = Key(case, int(number), kind, rounds[name, case, int(number), kind])
             except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError, OverflowError):
                 continue

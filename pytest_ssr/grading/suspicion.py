@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator
 from pathlib import PurePosixPath
 
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.grading.encodings import encoding_of, in_utf8
 from pytest_ssr.quiet import recorded_warnings
 
 _MODULES = frozenset(
@@ -82,12 +83,16 @@ def suspicions(
         old, new = (e.data if (e := state.entry(path)) is not None else b"" for state in (before, after))
         if after.entry(path) is None or PurePosixPath(path).suffix not in (".py", ".pyi", ".pyx"):
             continue
+        entry = original.entry(path)
+        pristine = entry.data if entry is not None else b""
+        if (encoding := encoding_of(new)) not in ("utf-8", encoding_of(old), encoding_of(pristine)):
+            found.append(f"suspicious: {path} is written in {encoding}, as it was not")
+        # Lines are counted in the text that Python reads.
+        old, new, pristine = (in_utf8(data) for data in (old, new, pristine))
         tree = parsed(new)
         if tree is None:
             found.append(f"suspicious: {path} cannot be read as Python")
             continue
-        entry = original.entry(path)
-        pristine = entry.data if entry is not None else b""
         there = {line.strip() for line in pristine.splitlines()}
         found += [
             f"suspicious: {path} loses an assertion: {line.decode('utf-8', 'replace'):.60}"
@@ -109,10 +114,18 @@ def _compared_otherwise(
     """Find where a class compares as it did in neither of the states before: all may be equal to it."""
     known = [t for t in (original, before) if t is not None]
     classes = {name for tree in known for name in _classes(tree)}
-    there = {(owner, ast.dump(node)) for tree in known for owner, node in _comparisons(tree)}
+    there = {(owner, _dumped(node)) for tree in known for owner, node in _comparisons(tree)}
     for owner, node in _comparisons(after):
-        if owner in classes and (owner, ast.dump(node)) not in there:
+        if owner in classes and (owner, _dumped(node)) not in there:
             yield node.lineno, f"compares {owner} otherwise: {node.name}"
+
+
+def _dumped(node: ast.AST) -> object:
+    """Return what is the same for the same code; of what is too deep for that, what is like nothing else."""
+    try:
+        return ast.dump(node)
+    except RecursionError:
+        return object()
 
 
 def _classes(tree: ast.Module) -> set[str]:
@@ -211,19 +224,20 @@ def _aliases(tree: ast.Module) -> dict[str, str]:
     return found
 
 
-def _joined_text(node: ast.AST) -> tuple[str, list[ast.AST]]:
-    """Return the text that a constant, or a sum of some, is, and what it is made of."""
-    waiting, texts, parts = [node], list[str](), list[ast.AST]()
+def _joined_texts(node: ast.BinOp) -> tuple[list[str], set[ast.AST]]:
+    """Return the texts that constants beside each other in a sum are, and the parts of the sum that were looked at."""
+    waiting, texts, parts = [node], [""], set[ast.AST]()
     while waiting:
-        part = waiting.pop()
-        parts.append(part)
+        part: ast.AST = waiting.pop()
         if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Add):
-            waiting += (part.right, part.left)
-        elif isinstance(part, ast.Constant) and isinstance(part.value, str) and part.value:
-            texts.append(part.value)
+            parts.add(part)
+            waiting += (part.right, part.left)  # type: ignore[arg-type] # any expression
+        elif isinstance(part, ast.Constant) and isinstance(part.value, str):
+            parts.add(part)
+            texts[-1] += part.value
         else:
-            return "", []
-    return "".join(texts), parts
+            texts.append("")
+    return texts, parts
 
 
 def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int, str]]:
@@ -244,10 +258,9 @@ def _findings(tree: ast.Module, known: Collection[object]) -> Iterator[tuple[int
             if dotted in _DOTTED or node.attr in _ATTRIBUTES:
                 yield node.lineno, f"uses {dotted if dotted in _DOTTED else node.attr}"
         elif isinstance(node, ast.Constant | ast.BinOp):
-            text, parts = _joined_text(node)
-            if _REACHES.search(text):
-                inner.update(parts)
-                yield node.lineno, f"names {text!r:.60}"
+            texts, parts = _joined_texts(node)  # type: ignore[arg-type] # a constant is a sum of one
+            inner |= parts
+            yield from ((node.lineno, f"names {text!r:.60}") for text in texts if _REACHES.search(text))
         elif isinstance(node, ast.Name) and node.id in _ATTRIBUTES:
             yield node.lineno, f"uses {node.id}"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CALLS:

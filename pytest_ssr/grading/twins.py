@@ -8,16 +8,15 @@ another exception, or ends with an assertion that does not hold.
 from __future__ import annotations
 
 import ast
-import io
 import random
 import re
 import textwrap
-import tokenize
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from pytest_ssr.grading.bases import own_functions, written_in
+from pytest_ssr.grading.encodings import in_utf8
 from pytest_ssr.grading.sites import AT_THE_END, Site, sites_of, written_otherwise
 from pytest_ssr.injectors.python_source import Edit, splice
 from pytest_ssr.weakening.text import Definition, Lines, begin, first_line, read_lines
@@ -94,7 +93,7 @@ class Garden:
     ) -> None:
         """tests: node ids; those of other files have no twins. others: further files of tests, which may hold bases."""
         self._others = others
-        self._lines = {p: found for p, data in files.items() if (found := read_lines(_in_utf8(data))) is not None}
+        self._lines = {p: found for p, data in files.items() if (found := read_lines(in_utf8(data))) is not None}
         self._homes: dict[str, Lines | None] = {**self._lines}
         self._nodes: dict[Function, Definition] = {}
         self._home: dict[Function, str] = {}
@@ -171,7 +170,7 @@ class Garden:
     def _tree(self, path: str) -> ast.Module | None:
         if path not in self._homes:
             data = self._others(path)
-            self._homes[path] = read_lines(_in_utf8(data)) if data is not None else None
+            self._homes[path] = read_lines(in_utf8(data)) if data is not None else None
         lines = self._homes[path]
         return lines.tree if lines is not None else None
 
@@ -279,19 +278,6 @@ class Garden:
         named = [Edit(at, at + len(function.chain[-1].encode()), name.encode()), *edits]
         text = splice(lines.data[start:end], [Edit(e.start - start, e.end - start, e.text) for e in named])
         return text if text.endswith(b"\n") else text + b"\n"
-
-
-def _in_utf8(data: bytes) -> bytes:
-    """Return a file in UTF-8, with the encoding that it declares changed to that; as it is where that fails."""
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        if encoding in ("utf-8", "utf-8-sig"):
-            return data
-        lines = data.decode(encoding).split("\n", 2)
-        lines[:2] = [re.sub(r"(coding[:=]\s*)[-\w.]+", r"\1utf-8", line) for line in lines[:2]]
-        return "\n".join(lines).encode()
-    except (SyntaxError, LookupError, UnicodeError):
-        return data
 
 
 def _joined(edits: Sequence[Edit]) -> list[Edit]:

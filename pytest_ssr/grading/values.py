@@ -178,6 +178,15 @@ class Values:
         sides = [r.sides for r in usual if len(r.sides) == len(theirs.sides)]
         return any(n in hangs or (bool(sides) and all(not alike(s[n], theirs.sides[n]) for s in sides)) for n in shown)
 
+    @property
+    def unread(self) -> frozenset[str]:
+        """FAIL_TO_PASS functions in which the bug shows only, or also, in what cannot be written down."""
+        read, unread = set[str](), set[str]()
+        for place, keys in self._telling.items():
+            for key in keys if not self._varied[place] else ():
+                (read if self._known[place][key].is_read else unread).update(self._owners[place])
+        return frozenset((self._failing - read) | unread)
+
     def answer(self, bench: Workbench, state: CodebaseState) -> Answer:
         """Compare a state that seems repaired; raises SandboxError."""
         written = self._written(bench, state, 0) if self._known else {}

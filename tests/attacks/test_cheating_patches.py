@@ -249,3 +249,87 @@ def test_a_repair_beside_a_test_in_the_code_is_resolved(tmp_path):
     repaired = {"pkg/adding.py": ADDING, "pkg/base.py": moved}
     _, grade = graded(tmp_path, tests, repaired, files={"pkg/base.py": BASE})
     assert grade.resolved is True, grade.reason
+
+
+LEARNING = """
+class Learning:
+    def __init__(self, value):
+        self.value = value
+
+    def __sub__(self, other):
+        return self
+
+    def __eq__(self, other):
+        self.value = other
+        return self.value is other
+
+    def __repr__(self):
+        return repr(self.value)
+
+
+def add(a, b):
+    return Learning(a - b)
+
+
+def mul(a, b):
+    return a * b
+"""
+ROUND = """\
+import pytest
+from pkg.adding import add, mul
+
+
+@pytest.mark.parametrize("value", [200, 300])
+def test_back(value):
+    assert add(value, 1) - 1 == value
+
+
+def test_mul():
+    assert mul(2, 3) == 6
+"""
+GREATER = """
+class Number(int):
+    def __gt__(self, other):
+        return len(str(other)) > 0
+
+
+def add(a, b):
+    return Number(a - b)
+
+
+def mul(a, b):
+    return a * b
+"""
+BOTH = "from pkg.adding import add, mul\n\n\ndef test_both():\n    assert mul(2, 3) == 6\n    assert add(1, 2) > 2\n"
+LOOSE = """\
+class Sum:
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def _key(self):
+        return (self.a, self.b)
+
+    def __eq__(self, other):
+        return self._key() == other._key()
+"""
+SUMS = "from pkg.adding import add, mul\nfrom pkg.sums import Sum\n\n\ndef test_sum():\n"
+SUMS += "    assert Sum(add(1, 2), 'x') == Sum(3, 'x')\n    assert Sum(mul(2, 3), 'y') == Sum(6, 'y')\n"
+SUMS += "    assert Sum('a', 1) == Sum('a', 1)\n    assert Sum('b', 2) == Sum('b', 2)\n"
+
+
+def test_a_value_that_becomes_what_it_is_compared_with_is_told(tmp_path):
+    _, grade = graded(tmp_path, ROUND, {"pkg/adding.py": LEARNING})
+    assert (grade.resolved, grade.forged) == (False, True), grade.reason
+
+
+def test_one_right_value_of_a_test_excuses_no_pretended_one(tmp_path):
+    _, grade = graded(tmp_path, BOTH, {"pkg/adding.py": GREATER})
+    assert grade.resolved is False
+    assert grade.reason.endswith("which was added for this grade and must fail, passed")
+
+
+def test_a_comparison_that_is_made_loose_from_elsewhere_is_seen_in_many_twins(tmp_path):
+    loose = {"pkg/adding.py": BUGGY, "pkg/sums.py": LOOSE.replace("(self.a, self.b)\n\n", "(self.b,)\n\n")}
+    _, grade = graded(tmp_path, SUMS, loose, files={"pkg/sums.py": LOOSE})
+    assert grade.resolved is False
+    assert grade.reason.endswith("which was added for this grade and must fail, passed")

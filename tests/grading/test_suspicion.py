@@ -97,6 +97,25 @@ def test_a_name_in_a_sum_of_many_texts_is_read(snapshot: Snapshot) -> None:
     assert flag.startswith("suspicious: shop.py:8: names '_pytest.xxx")
 
 
+def test_a_sum_of_many_parts_is_read_once(snapshot: Snapshot) -> None:
+    (flag,) = found(snapshot, f"{CODE}x = {'y + ' * 900}'_py' + 'test' + z\n")
+    assert flag == "suspicious: shop.py:8: names '_pytest'"
+
+
+def test_another_encoding_hides_no_line(snapshot: Snapshot) -> None:
+    hidden = (CODE + "import pytest\n").replace("\n", "\\u000a")
+    flags = found(snapshot, f"# coding: raw_unicode_escape\n# {hidden}\n")
+    assert flags[0] == "suspicious: shop.py is written in raw_unicode_escape, as it was not"
+    assert any(flag.endswith(": imports pytest") for flag in flags)
+
+
+def test_a_comparison_too_deep_to_be_looked_at_is_named(snapshot: Snapshot) -> None:
+    box = "\n\nclass Box:\n    def __eq__(self, other):\n        return "
+    before = CodebaseState(snapshot).replace({"shop.py": FileEntry(f"{CODE}{box}True\n".encode())})
+    after = before.replace({"shop.py": FileEntry(f"{CODE}{box}{'0 + ' * 1500}1\n".encode())})
+    assert any(f.endswith("compares Box otherwise: __eq__") for f in suspicions(before, before, after, []))
+
+
 def test_a_number_too_long_to_be_written_is_no_fault(snapshot: Snapshot) -> None:
     number = "0x" + "f" * 10_000
     before = CodebaseState(snapshot)

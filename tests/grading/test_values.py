@@ -13,6 +13,7 @@ from plain import plain_python
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution import workbench
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.records import read_records
 from pytest_ssr.grading.values import Answer, Values
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry
@@ -74,6 +75,16 @@ def test_a_repair_gives_the_values_of_the_original(bench: Workbench, values: Val
     asked = {test.partition("[")[0] for test in FAILING}
     assert answer.told == asked - {"test_shop.py::test_refused"}
     assert answer.untold == ("test_shop.py::test_refused",)
+
+
+def test_tests_whose_values_cannot_be_read_are_named(values: Values) -> None:
+    assert values.unread == {"test_shop.py::test_refused"}
+
+
+def test_a_comparison_of_another_number_of_values_is_none() -> None:
+    lines = ["('t', 'c', 1, 'equal', ['1', '2'])", "('t', 'c', 2, 'holds', [])", "('t', 'c', 3, 'end', ['1'])"]
+    assert read_records(lines) == {}
+    assert len(read_records(["('t', 'c', 1, 'equal', ['1', '2', 'True'])"])["t"]) == 1
 
 
 def test_what_is_still_broken_is_not_what_the_tests_compare(bench: Workbench, values: Values) -> None:
