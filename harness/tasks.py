@@ -1,7 +1,7 @@
 """From a validated artifact to what a solver is given: a fresh tree, the specification, and no way to the answer.
 
-What the solver can read besides its tree is searched for a copy of the fix: a package that is installed in the
-interpreter's environment besides being developed in the project is the classic.
+What the solver can read besides its tree is searched for a copy of the fix, and copies are hidden: a package that is
+installed besides being developed in the project is the classic, one that a tool of the system has brought the other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from harness.searching import SEARCH
@@ -21,7 +22,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.solver_tree import Leak, leaks, write_solver_tree
 
-_AROUND = 2
+_AROUND, _MOST_ROUNDS = 2, 5
 _MOST_BYTES, _MOST_S = 8 * 1024**2, 120.0
 
 
@@ -35,7 +36,9 @@ def open_task(bench: Workbench, artifact: BugArtifact, folder: Path, *, statemen
     tree = folder / "tree"
     if not tree.exists():
         write_solver_tree(weakened, tree)
-    found = leaks(artifact, bench.original, [tree]) or copies(artifact, bench)
+    found = leaks(artifact, bench.original, [tree])
+    if not found:
+        bench, found = without_copies(artifact, bench)
     if found:
         raise ProjectError(
             f"a solver could read the fix of {task_id} in {found[0].path}: {found[0].text!r}; install the project with "
@@ -52,6 +55,18 @@ def open_task(bench: Workbench, artifact: BugArtifact, folder: Path, *, statemen
         settings=bench.settings,
         scratch=folder / "scratch",
     )
+
+
+def without_copies(artifact: BugArtifact, bench: Workbench) -> tuple[Workbench, list[Leak]]:
+    """Return a bench whose sandboxes show copies of the fix empty, and the copies that they show all the same."""
+    found = copies(artifact, bench)
+    for _ in range(_MOST_ROUNDS if bench.provider.name != "process" else 0):
+        if not found:
+            break
+        bench, hidden = bench.scoped(), dict.fromkeys((*bench.interpreter.hidden, *(leak.path for leak in found)))
+        bench.interpreter = replace(bench.interpreter, hidden=tuple(hidden))
+        found = copies(artifact, bench)
+    return bench, found
 
 
 def copies(artifact: BugArtifact, bench: Workbench) -> list[Leak]:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 from proven import Proven
 
 from harness.higher_order import Failed, HigherOrderInjector, candidate_of
@@ -14,7 +15,11 @@ from pytest_ssr.campaign import Campaign
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.making import candidate_state
+from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -46,13 +51,30 @@ def test_a_failed_repair_is_a_bug_of_second_order(proven: Proven, tmp_path: Path
     assert candidate_of(original, nothing) is None, "tests are no code"
 
 
-def test_a_copy_of_the_fix_that_a_solver_can_read_stops_the_attempts(proven: Proven, tmp_path: Path) -> None:
+def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: Path) -> None:
     bench = proven.bench.scoped()
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "calc.py").write_text(proven.source)
     bench.interpreter = replace(bench.interpreter, readable=(*bench.interpreter.readable, installed))
     assert [leak.path for leak in copies(proven.artifact, bench)] == [str(installed / "calc.py")]
+    (installed / "more.py").write_text("X = 1\n")
+    task = open_task(bench, proven.artifact, tmp_path / "task")
+    assert str(installed / "calc.py") in task.interpreter.hidden
+    shown = {"readable": task.interpreter.readable, "hidden": task.interpreter.hidden}
+    with task.provider.open(task.folder, mount_at=str(task.origin), **shown) as sandbox:
+        done = sandbox.exec(["cat", str(installed / "calc.py"), str(installed / "more.py")], limits=Limits())
+    assert done.stdout == b"X = 1\n"
+
+
+def test_a_copy_of_the_fix_that_cannot_be_hidden_stops_the_attempts(proven: Proven, tmp_path: Path) -> None:
+    bench = open_workbench(
+        proven.project, Store(tmp_path / "store"), settings=RuleSettings(), sandbox="process", python=plain_python()
+    )
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "calc.py").write_text(proven.source)
+    bench.interpreter = replace(bench.interpreter, readable=(*bench.interpreter.readable, installed))
     with pytest.raises(ProjectError, match=r"a solver could read the fix of .* in .*site-packages/calc\.py"):
         open_task(bench, proven.artifact, tmp_path / "task")
     (installed / "calc.py").write_text("def other(a, b):\n    return a + b\n")

@@ -10,7 +10,7 @@ import pytest
 from proven import FILE, TEST_ADD, Proven, make
 
 from harness.solvers.protocol import SolverTask
-from harness.solvers.search.donors import known_everywhere
+from harness.solvers.search.donors import idle_names, known_everywhere
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.solver import SearchSolver
@@ -50,6 +50,19 @@ def repaired(source: str) -> set[str]:
          "def f(a, b):\n    return g(a, key=b)\n\n\ndef h(a, b):\n    return g(a, key=b)\n"),
         ("def read_text(a):\n    pass\n\n\ndef read_bytes(a):\n    b = a.open()\n    return b\n",
          "def read_text(a):\n    b = a.open()\n    return b\n\n\ndef read_bytes(a):\n    b = a.open()\n    return b\n"),
+        ("import json\n\n\ndef loads(a):\n    return None\n\n\ndef dumps(a):\n    return json.dumps(a)\n",
+         "import json\n\n\ndef loads(a):\n    return json.loads(a)\n\n\ndef dumps(a):\n    return json.dumps(a)\n"),
+        ("def indent(a, n):\n    pass\n\n\ndef offset(b, m):\n    b.offset += m\n    yield b\n",
+         "def indent(a, n):\n    a.indent += n\n    yield a\n\n\ndef offset(b, m):\n    b.offset += m\n    yield b\n"),
+        ("def f(a, key):\n    return sorted(a)\n", "def f(a, key):\n    return sorted(a, key=key)\n"),
+        ("def f(a, by):\n    return sorted(a)\n", "def f(a, by):\n    return sorted(a, key=by)\n"),
+        ("def f(a):\n    return [str(x) for x in a]\n", "def f(a):\n    return [str(x).strip() for x in a]\n"),
+        ("def f(a):\n    return None\n\n\ndef g(b):\n    next(b)\n    iter(b)\n",
+         "def f(a):\n    return next(iter(a))\n\n\ndef g(b):\n    next(b)\n    iter(b)\n"),
+        ("def f(a):\n    return None\n\n\ndef g(b):\n    print(len(b) + 1)\n",
+         "def f(a):\n    return len(a) + 1\n\n\ndef g(b):\n    print(len(b) + 1)\n"),
+        ("def f(e):\n    r = b''\n    return r\n\n\ndef g(e):\n    return e.payload\n",
+         "def f(e):\n    r = e.payload or b''\n    return r\n\n\ndef g(e):\n    return e.payload\n"),
         ("try:\n    pass\nexcept KeyError:\n    pass\n\n\ndef f(a):\n    try:\n        return a[0]\n    except ValueError:\n        return 1\n",
          "try:\n    pass\nexcept KeyError:\n    pass\n\n\ndef f(a):\n    try:\n        return a[0]\n    except KeyError:\n        return 1\n"),
     ],
@@ -65,6 +78,18 @@ def test_many_operators_have_their_inverse_among_the_patterns() -> None:
             if source in repaired(mutant):
                 undone.add(operator.name)
     assert len(undone) >= 19, sorted(undone)
+
+
+def test_a_repair_that_uses_what_nothing_uses_is_likelier() -> None:
+    parsed = parse("a.py", b"def f(a, b, c):\n    x = a + b\n    return g(c, c)\n")
+    assert parsed is not None
+    (scope,) = (s for s in scopes(parsed) if s.kind == "function")
+    assert idle_names(parsed, scope) == {b"x"}
+    weights = {
+        splice(parsed.data, r.edits): r.weight for r in repairs_of(parsed, scope, [scope]) if r.pattern == "other-name"
+    }
+    used, other = (weights[parsed.data.replace(b"(c, c)", text)] for text in (b"(c, x)", b"(c, a)"))
+    assert used == pytest.approx(8 * other)
 
 
 def test_suspicion_is_highest_where_only_failing_tests_come() -> None:

@@ -20,7 +20,7 @@ SIGNATURE = 200
 """Bytes in which a function's `self` is looked for."""
 MOST_DONORS = 60
 _LONGEST_LINES = 6
-_BUILTINS = frozenset(name.encode() for name in dir(builtins))
+BUILT_IN = frozenset(name.encode() for name in dir(builtins))
 _SIMPLE = frozenset(
     ("expression_statement", "return_statement", "raise_statement", "break_statement", "continue_statement",
      "if_statement", "for_statement", "while_statement", "assert_statement", "delete_statement", "with_statement")
@@ -57,7 +57,7 @@ def names_in(source: ParsedSource, node: Node) -> frozenset[bytes]:
 @functools.lru_cache(maxsize=64)
 def known_everywhere(source: ParsedSource) -> frozenset[bytes]:
     """Return the names that every function of a module can use: its own, what it imports, the built-in ones."""
-    found = set(_BUILTINS)
+    found = set(BUILT_IN)
     for node in source.root.named_children:
         target = node.child_by_field_name("definition") if node.type == "decorated_definition" else node
         if target is None:
@@ -124,12 +124,37 @@ def put(node: Node, text: bytes) -> tuple[Edit, ...]:
 
 def parameters(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
     """Return the names of a function's parameters, but for `self` and `cls`."""
+    return frozenset(ordered_parameters(source, scope))
+
+
+def ordered_parameters(source: ParsedSource, scope: Scope) -> list[bytes]:
+    """Return the names of a function's parameters in their order, but for `self` and `cls`."""
     parameters = scope.node.child_by_field_name("parameters")
-    found = set()
+    found: dict[bytes, None] = {}
     for child in parameters.named_children if parameters is not None else ():
         name = child.child_by_field_name("name") or (child.named_children[0] if child.named_children else child)
-        found.add(source.text(name))
-    return frozenset(found - {b"self", b"cls"})
+        found[source.text(name)] = None
+    return [name for name in found if name not in (b"self", b"cls")]
+
+
+def idle_names(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
+    """Return the parameters and variables of a function that nothing in it uses: what was taken out may have."""
+    if scope.kind != "function":
+        return frozenset()
+    uses: dict[bytes, list[Node]] = {}
+    for node in _identifiers(scope.node):
+        uses.setdefault(source.text(node), []).append(node)
+    given = parameters(source, scope)
+    found = (n for n, nodes in uses.items() if len(nodes) == 1 and (n in given or _is_target(nodes[0])))
+    return frozenset(n for n in found if not n.startswith(b"_"))
+
+
+def _is_target(node: Node) -> bool:
+    """Tell whether a name is given a value there."""
+    while node.parent is not None and node.parent.type in ("pattern_list", "tuple_pattern"):
+        node = node.parent
+    parent = node.parent
+    return parent is not None and (parent.type == "as_pattern_target" or parent.child_by_field_name("left") == node)
 
 
 def locals_of(source: ParsedSource, scope: Scope) -> frozenset[bytes]:

@@ -1,4 +1,4 @@
-"""Repairs that put statements in: from elsewhere in the file, guards on parameters, another function's body."""
+"""Repairs that put statements in: from elsewhere in the file, guards on parameters."""
 
 from __future__ import annotations
 
@@ -9,14 +9,10 @@ from harness.solvers.search.donors import (
     SIGNATURE,
     Donor,
     Found,
-    body_of,
     fitting,
-    known_everywhere,
     locals_of,
-    names_in,
     near,
     parameters,
-    put,
     statement_donors,
 )
 from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, indentation, statements, walk
@@ -59,28 +55,3 @@ def _mirrored(donor: Donor, names: frozenset[bytes]) -> Iterator[bytes]:
         for old in sorted(donor.names & names):
             for new in sorted(names - donor.names):
                 yield re.sub(rb"(?<![\w.])%s(?!\w)" % re.escape(old), new, text)
-
-
-def bodies(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> Found:
-    """For a function that does next to nothing, the body of another one."""
-    own = body_of(source, scope)
-    if len(own) != 1 or own[0].end_point.row - own[0].start_point.row > 1 or not own:
-        return
-    inner = indentation(source, own[0])
-    usable = names_in(source, scope.node) | known_everywhere(source) | parameters(source, scope) | {b"self", b"cls"}
-    for other in others:
-        body = body_of(source, other) if other.kind == "function" and other != scope else []
-        if not body or not parameters(source, other) <= usable:
-            continue
-        start = source.line_start(body[0].start_byte)
-        outer = indentation(source, body[0])
-        lines = source.data[start : body[-1].end_byte].split(b"\n")
-        moved = [inner + line[len(outer) :] if line.startswith(outer) else line for line in lines]
-        text = b"\n".join(moved)[len(inner) :]
-        like = _alike(scope.qualname, other.qualname)
-        yield "other-body", 0.3 + 0.6 * like, put(own[0], text)
-
-
-def _alike(one: str, other: str) -> float:
-    first, second = (set(q.rpartition(".")[2].strip("_").split("_")) for q in (one, other))
-    return len(first & second) / max(1, len(first | second))

@@ -7,6 +7,7 @@ a condition, an argument, a value that is returned, a name, a statement from els
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,18 +15,20 @@ from random import Random
 
 from tree_sitter import Node
 
+from harness.solvers.search.analogies import bodies, borrowed_values, delegates, further_calls
 from harness.solvers.search.donors import (
     MOST_DONORS,
     Found,
     condition_donors,
     fitting,
+    idle_names,
     known_everywhere,
     names_in,
     near,
     parameters,
     put,
 )
-from harness.solvers.search.insertions import bodies, insertions
+from harness.solvers.search.insertions import insertions
 from harness.solvers.search.values import defaults, literals, lost_values, returns, values
 from pytest_ssr.injectors.mutation import changes_of
 from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, walk
@@ -33,8 +36,11 @@ from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, walk
 _COMPARISONS = (b"==", b"!=", b"<", b"<=", b">", b">=", b"is", b"is not", b"in", b"not in")
 _ARITHMETIC = (b"+", b"-", b"*", b"/", b"//", b"%", b"**", b"&", b"|", b"^", b"<<", b">>")
 _CONDITIONS = ("if_statement", "elif_clause", "while_statement", "conditional_expression")
+_KEYWORDS = (b"key", b"default", b"encoding", b"errors", b"reverse", b"start", b"sep", b"initial")
 _CHANCE = 0
 _SHARING = 1.5
+_OF_IDLE = 8.0
+"""How much likelier a repair is that uses a name which nothing uses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,15 @@ def repairs_of(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> l
     """
     found = list(_found(source, scope, others))
     alike = Counter(r.pattern for r in found)
-    shared = [r.weight / alike[r.pattern] ** _SHARING for r in found]
+    idle = [re.compile(rb"(?<![\w.])%s(?!\w)" % re.escape(name)) for name in idle_names(source, scope)]
+    shared = [r.weight / alike[r.pattern] ** _SHARING * (_OF_IDLE if _uses(r, idle) else 1.0) for r in found]
     # A function is as likely as its length says, not as there are ways to change it.
     whole = sum(shared) / math.sqrt(scope.node.end_point.row - scope.node.start_point.row + 1)
     return [replace(r, weight=weight / whole) for r, weight in zip(found, shared, strict=True)]
+
+
+def _uses(repair: Repair, names: Sequence[re.Pattern[bytes]]) -> bool:
+    return any(name.search(edit.text) for name in names for edit in repair.edits)
 
 
 def _found(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> Iterator[Repair]:
@@ -101,6 +112,9 @@ def _all(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> Found:
         yield from _arguments(source, scope)
         yield from insertions(source, scope, others)
         yield from bodies(source, scope, others)
+        yield from delegates(source, scope)
+        yield from borrowed_values(source, scope, others)
+        yield from further_calls(source, scope)
 
 
 def _signs(source: ParsedSource, node: Node) -> Found:
@@ -209,7 +223,8 @@ def _arguments(source: ParsedSource, scope: Scope) -> Found:
             for argument in _given(node):
                 if argument.type == "keyword_argument":
                     seen.setdefault(name, {})[source.text(argument)] = None
-    usable = names_in(source, scope.node) | known_everywhere(source)
+    every = dict.fromkeys((*(word.partition(b"=")[0] for words in seen.values() for word in words), *_KEYWORDS))
+    usable, idle = names_in(source, scope.node) | known_everywhere(source), sorted(idle_names(source, scope))
     for node in walk(scope.node):
         name = _called(source, node) if node.type == "call" else b""
         if not name:
@@ -220,6 +235,8 @@ def _arguments(source: ParsedSource, scope: Scope) -> Found:
             continue
         wanted = list(seen.get(name, ()))
         wanted += [n + b"=" + n for n in sorted(usable & parameters(source, scope))]
+        wanted += idle
+        wanted += [key + b"=" + n for n in idle for key in every]
         for extra in wanted[:MOST_DONORS]:
             key = extra.partition(b"=")[0]
             if not any(g.startswith(key + b"=") for g in given):

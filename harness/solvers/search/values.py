@@ -39,7 +39,7 @@ def returns(source: ParsedSource, node: Node) -> Found:
 
 def values(source: ParsedSource, scope: Scope) -> Found:
     """A small expression of the function's names, where nothing or next to nothing is returned."""
-    names = sorted(locals_of(source, scope))[:_MOST_NAMES]
+    names = sorted(locals_of(source, scope))
     bare = [b"self"] if b"self" in source.text(scope.node)[:SIGNATURE] else []
     for node in walk(scope.node):
         if node.type != "return_statement":
@@ -48,13 +48,13 @@ def values(source: ParsedSource, scope: Scope) -> Found:
         if value is not None and value.type not in ("none", "identifier", "true", "false", "integer"):
             continue
         for one in [*names, *bare]:
-            yield "return-value", 0.4, put(node, b"return " + one)
-        for one in names:
-            for other in names:
+            yield "return-name", 0.4, put(node, b"return " + one)
+        for one in names[:_MOST_NAMES]:
+            for other in names[:_MOST_NAMES]:
                 for sign in _JOINED if one != other else ():
-                    yield "return-value", 0.1, put(node, b"return %s %s %s" % (one, sign, other))
+                    yield "return-both", 0.2, put(node, b"return %s %s %s" % (one, sign, other))
             for called in sorted(_functions_of(source))[:_MOST_NAMES]:
-                yield "return-value", 0.05, put(node, b"return %s(%s)" % (called, one))
+                yield "return-call", 0.1, put(node, b"return %s(%s)" % (called, one))
 
 
 def lost_values(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> Found:
