@@ -39,6 +39,8 @@ _CONDITIONS = ("if_statement", "elif_clause", "while_statement", "conditional_ex
 _KEYWORDS = (b"key", b"default", b"encoding", b"errors", b"reverse", b"start", b"sep", b"initial")
 _CHANCE = 0
 _SHARING = 1.5
+_OUTSIDE = 0.1
+"""How likely a fault is outside of functions, against one in a function; such a repair takes long to try, too."""
 _OF_IDLE = 8.0
 """How much likelier a repair is that uses a name which nothing uses."""
 
@@ -74,7 +76,8 @@ def repairs_of(source: ParsedSource, scope: Scope, others: Sequence[Scope]) -> l
     shared = [r.weight / alike[r.pattern] ** _SHARING * (_OF_IDLE if _uses(r, idle) else 1.0) for r in found]
     # A function is as likely as its length says, not as there are ways to change it.
     whole = sum(shared) / math.sqrt(scope.node.end_point.row - scope.node.start_point.row + 1)
-    return [replace(r, weight=weight / whole) for r, weight in zip(found, shared, strict=True)]
+    share = 1.0 if scope.kind == "function" else _OUTSIDE
+    return [replace(r, weight=share * weight / whole) for r, weight in zip(found, shared, strict=True)]
 
 
 def _uses(repair: Repair, names: Sequence[re.Pattern[bytes]]) -> bool:
