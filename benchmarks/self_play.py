@@ -1,7 +1,7 @@
 """Self-play without a model over real projects: operators against `search`, some rounds, and where difficulty goes.
 
 Run: `python benchmarks/self_play.py --out benchmarks/results/NAME.md [--rounds 3] [--count 4] [--attempts 8]
-[--tries 200] [--jobs 2] [project ...]`. All projects are played by one `ssr play`, so that what pays in one is tried in
+[--tries 400] [--jobs 2] [project ...]`. All projects are played by one `ssr play`, so that what pays in one is tried in
 the others; what it shows at its end is kept as it is, with a picture of the solve rates of each round beside it. A run
 that is cut off goes on when it is started again.
 """
@@ -78,7 +78,7 @@ def draw(episodes: list[dict[str, Any]], best: float, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="*", default=PROJECTS)
-    for name, default in (("rounds", 3), ("count", 4), ("attempts", 8), ("tries", 200), ("jobs", 2), ("seed", 0)):
+    for name, default in (("rounds", 3), ("count", 4), ("attempts", 8), ("tries", 400), ("jobs", 2), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
     parser.add_argument("--out", type=Path, required=True)

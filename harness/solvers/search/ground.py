@@ -29,11 +29,13 @@ from pytest_ssr.outcomes import RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.snapshot import take_snapshot, write_entry
 from pytest_ssr.store import Store
-from pytest_ssr.surface import is_code
+from pytest_ssr.surface import is_code, is_test_surface
 
 _MOST_FILES, _MOST_PLACES = 12, 40
 _SHARPNESS = 6
 """Power of the suspicion in a repair's score: of 16 bugs in real projects all but one lay in the first function."""
+_MOST_BYTES = 500_000
+"""Of all files of tests, where the whole suite is measured."""
 _FEW = 8
 _DEAR = 10
 
@@ -219,8 +221,7 @@ def survey(task: SolverTask) -> Ground:
     weakened = CodebaseState(replace(start, origin=task.origin))
     wanted = weakened.apply(task.specification)
     specified = tuple(p for p in task.specification.paths if wanted.entry(p) is not None and p.endswith(".py"))
-    tests = specified
-    if not tests:
+    if not specified:
         raise UnableError("the specification changes no Python test")
     folder = task.scratch / "specified"
     if not folder.exists():
@@ -229,12 +230,8 @@ def survey(task: SolverTask) -> Ground:
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
     snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
     bench = Workbench(snapshot, task.provider, task.interpreter, task.settings)
-    try:
-        baseline, bench.warm, _ = baseline_of(bench, store, tests)
-    except ProjectError as error:
-        # Where all of these tests fail, as the bug has it, those of other files say what works.
-        baseline, bench.warm = _by_all_tests(bench, store, weakened, tests, str(error))
-        tests = baseline.files
+    baseline, bench.warm = _measured(bench, store, weakened, specified)
+    tests = baseline.files
     failing = _failing(bench, baseline, weakened, specified)
     if not failing or baseline.reach is None:
         bench.warm.close()
@@ -244,16 +241,26 @@ def survey(task: SolverTask) -> Ground:
     return Ground(bench, baseline, baseline.reach, failing, tuple(quick[:_FEW]), suspicion, tests, weakened)
 
 
-def _by_all_tests(
-    bench: Workbench, store: Store, weakened: CodebaseState, tests: tuple[str, ...], why: str
-) -> tuple[Baseline, Warm]:
-    """Measure the whole suite; raises UnableError, or ProjectError where not even the weakened tests run here."""
-    try:
-        baseline, warm, _ = baseline_of(bench, store, ())
-    except ProjectError:
-        _require_control(bench, weakened, tests, why)
-        raise UnableError(f"the tests of the specification cannot be measured: {why}") from None
-    return baseline, warm
+def _measured(bench: Workbench, store: Store, weakened: CodebaseState, tests: tuple[str, ...]) -> tuple[Baseline, Warm]:
+    """Measure the whole suite, or where that is large only the files of the specification; where one fails, the other.
+
+    Tests of other files say what works: the more of them, the fewer places are suspicious. All tests of the
+    specification may fail, as the bug has it. Raises UnableError, or ProjectError where not even the weakened tests
+    run here.
+    """
+    suite = [p for p in bench.snapshot.files if is_test_surface(p) and p.endswith(".py")]
+    entries = (bench.original.entry(p) for p in suite)
+    small = sum(len(e.data) for e in entries if e is not None) <= _MOST_BYTES
+    why = ""
+    for wanted in ((), tests) if small else (tests, ()):
+        try:
+            baseline, warm, _ = baseline_of(bench, store, wanted)
+        except ProjectError as error:
+            why = str(error) if wanted else why
+        else:
+            return baseline, warm
+    _require_control(bench, weakened, tests, why)
+    raise UnableError(f"the tests of the specification cannot be measured: {why}")
 
 
 def _write(state: CodebaseState, folder: Path) -> None:
