@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -51,7 +52,7 @@ def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def draw(episodes: list[dict[str, Any]], best: float, path: Path) -> None:
-    """Draw the solve rate of each bug by round, and the one that pays most."""
+    """Draw the solve rates of bugs by round, and the one that pays most."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -61,8 +62,9 @@ def draw(episodes: list[dict[str, Any]], best: float, path: Path) -> None:
     names = sorted({e["project"] for e in episodes})
     for place, name in enumerate(names):
         bugs = [e for e in episodes if e["project"] == name and e["valid"] and e["solve_rate"] is not None]
-        across = [e["round"] + (place - len(names) / 2) * 0.12 for e in bugs]
-        axes.scatter(across, [e["solve_rate"] for e in bugs], s=22, alpha=0.7, label=name)
+        alike = Counter((e["round"] + (place - (len(names) - 1) / 2) * 0.12, e["solve_rate"]) for e in bugs)
+        # The area of a dot is the number of bugs.
+        axes.scatter(*zip(*alike, strict=True), s=[22 * n for n in alike.values()], alpha=0.7, label=name)
     rounds = sorted({e["round"] for e in episodes})
     means = [
         fmean([e["solve_rate"] for e in episodes if e["round"] == n and e["solve_rate"] is not None]) for n in rounds
