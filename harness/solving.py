@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 
+from harness.agents.loop import closing
 from harness.agents.process_reward import ProcessReward, StepScore
 from harness.episode import Rollout
 from harness.models.spending import Budget, Spending
@@ -133,11 +134,9 @@ class Solving:
         )
         begin = time.monotonic()
         journal = Journal(trajectory, folder / TRAJECTORY)
-        try:
+        solution = Solution(None, trajectory)
+        with closing(journal):
             solution = self.solver.solve(task, seed=seed, journal=journal)
-        except BaseException as error:
-            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
-            raise
         seconds = time.monotonic() - begin
         rollout = self._kept(self._ungraded(solution, key, attempt, seed, seconds, folder, earlier))
         return self._graded(rollout) if rollout.patch_sha256 and rollout.status != "aborted" else rollout

@@ -276,7 +276,7 @@ def read_trajectory(path: Path) -> Trajectory:
         try:
             data = json.loads(line)
             trajectory = _taken(trajectory, data.pop("event"), data)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if number == len(lines) and trajectory is not None:
                 break  # The last line of a run that was killed may be half there.
             raise StoreError(f"{path}: line {number} is no part of a {SCHEMA}") from None

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from harness.agents.actions import FormatError, actions_of
@@ -21,7 +23,7 @@ from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Samp
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
 from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
-from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError
+from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError
 
 _MOST_TIGHTENINGS = 6
 
@@ -80,8 +82,9 @@ class Agent:
 def closing(journal: Journal) -> Iterator[None]:
     """Give a rollout its end where a fault ends it.
 
-    A model that gives no reply and a sandbox that breaks are in the record, and go no further. What ends the whole run
-    is in the record, too, and is raised again: a budget that is spent, Ctrl-C, settings that cannot work.
+    A model that gives no reply, a sandbox that breaks and an error that nobody foresaw are in the record, and go no
+    further. What ends the whole run is in the record, too, and is raised again: a budget that is spent, Ctrl-C,
+    settings that cannot work.
     """
     try:
         yield
@@ -92,9 +95,20 @@ def closing(journal: Journal) -> Iterator[None]:
         journal.end(ExitReason.MODEL, str(error))
     except SandboxError as error:
         journal.end(ExitReason.INFRA, str(error))
+    except Exception as error:
+        if isinstance(error, SsrError):
+            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+            raise
+        journal.end(ExitReason.INFRA, _unforeseen(error))
     except BaseException as error:
         journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise
+
+
+def _unforeseen(error: Exception) -> str:
+    """Return an error with its place in the code: it is one to be reported."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 class _Rollout:

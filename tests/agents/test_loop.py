@@ -279,6 +279,18 @@ def test_faults_of_ours_abort(desk: Desk) -> None:
     assert (done.exit_reason, done.status) == (ExitReason.MODEL, "aborted"), "the task fits by what we know"
 
 
+def test_an_error_that_nobody_foresaw_costs_one_rollout_and_is_named(desk: Desk, tmp_path: Path) -> None:
+    class Falling(ScriptedModel):
+        def reply(self, *arguments: Any, **named: Any) -> Reply:
+            raise RuntimeError("the moon is down")
+
+    path = tmp_path / "trajectory.jsonl"
+    done = run(Agent(Falling("s", []), agent().tools), desk, path)
+    assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
+    assert done.detail.startswith("RuntimeError: the moon is down (test_loop.py, line ")
+    assert read_trajectory(path).detail == done.detail
+
+
 def test_a_crash_leaves_the_trajectory(desk: Desk, tmp_path: Path) -> None:
     class Crashing(ScriptedModel):
         def reply(self, *arguments: Any, **named: Any) -> Reply:

@@ -182,6 +182,18 @@ def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bu
     assert [r.unpriced for r in episode.rollouts] == [2, 2]
 
 
+def test_an_error_that_nobody_foresaw_in_one_attempt_does_not_end_the_run(project: Path, bugs: Store) -> None:
+    class Falling(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            if not journal.trajectory.attempt:
+                raise OverflowError("a number")
+            return super().solve(task, seed=seed, journal=journal)
+
+    (episode,) = selfplay(project, bugs, Falling(name="falling")).play()
+    assert [r.resolved for r in episode.rollouts] == [None, False]
+    assert "no grade: infra: OverflowError: a number (test_selfplay.py, line " in episode.rollouts[0].reason
+
+
 def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
     project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
