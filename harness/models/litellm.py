@@ -110,8 +110,11 @@ def _as_ours(name: str, error: Exception) -> ModelError:
 
 def _hidden(text: str) -> str:
     """Return a text without what the environment holds by names of secrets."""
-    secret = ("_KEY", "_TOKEN", "_SECRET")
-    return hidden(text, {v: n for n, v in os.environ.items() if len(v) >= 8 and n.upper().endswith(secret)})
+    found: dict[str, str] = {}
+    for variable, value in os.environ.items():
+        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
+            found.setdefault(value, variable)
+    return hidden(text, found)
 
 
 def _may_be_mended(error: Exception) -> bool:

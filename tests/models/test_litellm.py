@@ -52,7 +52,7 @@ def test_a_traceback_of_its_own_is_cut_off() -> None:
     from harness.models.litellm import _as_ours
 
     told = _as_ours("a/b", RuntimeError(f"it fell {KEY}\nTraceback (most recent call last):\n  File x, line 3"))
-    assert str(told) in (f"a/b: RuntimeError: it fell [{name}]" for name in os.environ if name.endswith("_API_KEY"))
+    assert str(told) == "a/b: RuntimeError: it fell [OPENAI_API_KEY]"
 
 
 def said_of(name: str, url: str, past: list[Message] = ASKED, top_p: float = 0.9) -> Message:
