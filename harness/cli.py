@@ -261,17 +261,17 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         ("format-errors", int, None, "replies in a row without a call that can be used (default 4)"),
         ("repeats", int, None, "the same call with the same result in a row (default 6)"),
         ("output-chars", int, None, "characters of one observation (default 10000)"),
-        ("temperature", float, "1.0", "of sampling (default 1.0)"),
-        ("top-p", float, "0.95", "of sampling (default 0.95)"),
-        ("max-tokens", int, "4096", "of one reply (default 4096)"),
+        ("temperature", float, None, "of sampling (default 1.0)"),
+        ("top-p", float, None, "of sampling (default 0.95)"),
+        ("max-tokens", int, None, "of one reply (default 4096)"),
         ("context", int, "0", "tokens of a prompt and its reply (default: as the server says)"),
         ("model-timeout", float, None, "seconds until an answer is there whole (default 600)"),
         ("vllm-ready", float, None, "seconds until a server that is started for vllm:PATH is ready (default 900)"),
         ("budget-usd", float, None, "money of the whole run (default: no limit)"),
         ("budget-tokens", int, None, "tokens of the whole run (default: no limit)"),
         ("budget-calls", int, None, "requests of the whole run (default: no limit)"),
-        ("judge-votes", int, "3", "of the judge on each step (default 3)"),
-        ("judge-coefficient", float, "1.0", "of the judge's mean score in a solver's reward (default 1.0)"),
+        ("judge-votes", int, None, "of the judge on each step (default 3)"),
+        ("judge-coefficient", float, None, "of the judge's mean score in a solver's reward (default 1.0)"),
     ):
         variable = name.replace("-", "_")
         parser.add_argument(f"--{name}", type=kind, default=_environment(variable, default), metavar="N", help=text)

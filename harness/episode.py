@@ -34,10 +34,12 @@ class Rollout:
     forged: bool = False
     steps: int = 0
     tokens: int = 0
-    """Of all its tries and its judge, like the two that follow."""
+    """Of all its tries and its judge, like the three that follow."""
     cost_usd: float = 0.0
     unpriced: int = 0
     """Calls whose price is not known."""
+    estimated: int = 0
+    """Calls whose tokens are our estimate."""
     score: float | None = None
     """Mean of what a judge gave its steps."""
     seconds: float = 0.0
@@ -85,9 +87,10 @@ class Episode:
     change: str = ""
     """A hash of the bug's diff; empty where there is none."""
     tokens: int = 0
-    """Of the model that injected it, like the two that follow."""
+    """Of the model that injected it, like the three that follow."""
     cost_usd: float = 0.0
     unpriced: int = 0
+    estimated: int = 0
     seconds: float = 0.0
     """Wall time of the injection and the proof."""
     rollouts: tuple[Rollout, ...] = ()

@@ -139,12 +139,15 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    estimated: bool = False
+    """The server does not say all of it: the rest is our estimate."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.estimated or other.estimated,
         )
 
 
@@ -157,7 +160,7 @@ class Reply:
     finish_reason: str
     """stop, tool_calls, length or what the server said."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens, as the server counts them."""
+    """Tokens, as the server counts them, else as we do."""
     cost_usd: float | None = None
     """Money; None where no price is known."""
     latency_s: float = 0.0

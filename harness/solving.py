@@ -12,7 +12,7 @@ from statistics import fmean
 from harness.agents.loop import closing
 from harness.agents.process_reward import ProcessReward, StepScore
 from harness.episode import Rollout
-from harness.models.spending import Budget, Spending
+from harness.models.spending import Budget, Spending, tokens_of
 from harness.rewards import solver_reward
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.spent import NAME, Spent, begin_anew
@@ -175,7 +175,7 @@ class Solving:
             scores = replace(judge, model=Spending(judge.model, meter)).scores(
                 read_trajectory(self.store.root / folder / TRAJECTORY)
             )
-            used = Spent(meter.spent.prompt_tokens + meter.spent.completion_tokens, meter.spent_usd, meter.unpriced)
+            used = Spent(tokens_of(meter.spent), meter.spent_usd, meter.unpriced, meter.estimated)
             data = {"steps": [asdict(s) for s in scores], "spent": asdict(used)}
             self.store.put_record(folder, name, data)
         found = [StepScore(s["step"], s["score"], tuple(s["votes"])) for s in data["steps"]]
@@ -188,6 +188,7 @@ class Solving:
             tokens=rollout.tokens + spent.tokens,
             cost_usd=rollout.cost_usd + spent.cost_usd,
             unpriced=rollout.unpriced + spent.unpriced,
+            estimated=rollout.estimated + spent.estimated,
         )
 
     def task(self) -> SolverTask:
@@ -241,6 +242,7 @@ class Solving:
             tokens=spent.tokens,
             cost_usd=spent.cost_usd,
             unpriced=spent.unpriced,
+            estimated=spent.estimated,
             seconds=round(seconds, 3),
         )
 

@@ -122,8 +122,7 @@ class HttpModel:
                 with self._lock:
                     self._refused |= names
         reply = reply_of(data, latency_s=time.monotonic() - begin, hide=lambda text: hidden(text, self._secrets))
-        self._estimate.learn(messages, tools, reply.usage)
-        return reply
+        return self._estimate.counted(messages, tools, reply)
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
         """Return the number of tokens: the server's own where it tells (`/tokenize`), else an estimate."""

@@ -77,8 +77,7 @@ class LitellmModel:
         # Its own limit is of each read alone.
         data, cost = within(self._timeout_s, lambda: self._completion(body), asked=self.name)
         reply = reply_of(data, latency_s=time.monotonic() - begin, cost_usd=cost, hide=_hidden)
-        self._estimate.learn(messages, tools, reply.usage)
-        return reply
+        return self._estimate.counted(messages, tools, reply)
 
     def _completion(self, body: dict[str, Any]) -> tuple[Any, float | None]:
         try:
