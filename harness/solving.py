@@ -104,14 +104,15 @@ class Solving:
         return Rollout.from_json(data) if data is not None else None
 
     def attempt(self, attempt: int) -> Rollout:
-        """Make one attempt, grade it, and have it judged."""
+        """Make one attempt, grade it, and have it judged; what another run makes meanwhile is waited for."""
         key = self.key(attempt)
-        rollout = self._record(key)
-        if rollout is None or rollout.status == "aborted":
-            rollout = self._made(attempt, key)
-        elif rollout.resolved is None:
-            rollout = self._graded(rollout)
-        judged = self._judged(rollout, ask=True)
+        with self.store.alone(key):
+            rollout = self._record(key)
+            if rollout is None or rollout.status == "aborted":
+                rollout = self._made(attempt, key)
+            elif rollout.resolved is None:
+                rollout = self._graded(rollout)
+            judged = self._judged(rollout, ask=True)
         assert judged is not None
         return judged
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,9 +23,11 @@ from typing import Any
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.snapshot import STORE_MARK
+from pytest_ssr.stopping import require_going_on
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
+_LOOK_S = 0.1
 
 
 class Store:
@@ -34,14 +38,15 @@ class Store:
         self.root = root.absolute()
         version = self.root / _VERSION_FILE
         with self._reporting(f"open the store {self.root}"):
-            if self.root.exists() and not version.exists() and self._foreign():
+            # Asked twice: another run may be making it just now, and writes the version first.
+            if self.root.exists() and not version.exists() and self._foreign() and not version.exists():
                 raise StoreError(f"{self.root} is not a store and not empty; choose another with --store")
-            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
-                (self.root / folder).mkdir(parents=True, exist_ok=True)
             if not (self.root / ".gitignore").exists():
                 self._write(self.root / ".gitignore", b"*\n")
             if not version.exists():
                 self._write(version, json.dumps({"store_version": STORE_VERSION}).encode() + b"\n")
+            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
         found = self._load(version)
         if found is None:
             raise StoreError(f'{version} is damaged; it should hold {{"store_version": {STORE_VERSION}}}')
@@ -125,6 +130,19 @@ class Store:
         """Read one JSON record; None when it is absent or cannot be read as JSON."""
         return self._load(self.root / kind / f"{name}.json")
 
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold a name that one thread of one process holds at a time; who comes second waits."""
+        path = self.root / "locks" / name
+        with self._reporting(f"write {path}"):
+            path.parent.mkdir(exist_ok=True)
+            file = path.open("ab")
+        with file:
+            while not _locked(file.fileno()):
+                time.sleep(_LOOK_S)
+                require_going_on()
+            yield
+
     def _foreign(self) -> bool:
         return any(p.name not in (".gitignore", "tmp", "artifacts") for p in self.root.iterdir())
 
@@ -195,6 +213,17 @@ def code_hash() -> str:
 def key_of(*parts: object) -> str:
     """Return a short name made of everything a result depends on."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A file system without locks.
+        return True
+    return True
 
 
 def _whole(directory: Path) -> bool:

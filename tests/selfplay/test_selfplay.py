@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -253,15 +255,70 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     assert len(solver.asked) == 1
 
 
+@dataclass
+class Slow(Told):
+    """Takes a while, so that two runs meet."""
+
+    def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+        time.sleep(0.5)
+        return super().solve(task, seed=seed, journal=journal)
+
+
+def test_two_runs_on_one_store_make_an_attempt_once(proven: Proven, tmp_path: Path) -> None:
+    solver, root = Slow(name="slow"), tmp_path / "s"
+
+    def solving(_: int) -> list[Rollout]:
+        return Solving(proven.bench.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(solving, range(2))
+    assert first == second
+    assert len(solver.asked) == 2
+    assert [r.tokens for r in first] == [15, 15]
+    assert not list(root.rglob("earlier-*"))
+
+
+def test_two_runs_on_one_store_inject_a_bug_once(proven: Proven, tmp_path: Path) -> None:
+    injector, root = ModelInjector(Failing(0, pause_s=0.3), "direct", RolloutLimits(format_errors=2)), tmp_path / "s"
+
+    def injected(_: int) -> tuple[object, int]:
+        campaign = ModelCampaign(proven.bench.scoped(), Store(root), injector, seed=5)
+        return campaign.attempt(0), campaign.spent(0).tokens
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(injected, range(2))
+    assert first == second
+    assert first[1] == 220
+    assert not list(root.rglob("earlier-*"))
+
+
+def test_what_another_process_holds_is_waited_for(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from pytest_ssr.store import Store\n"
+    code += "with Store(Path(sys.argv[1])).alone('x'): print('held', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "s")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"held\n"
+    begin, held = time.monotonic(), threading.Timer(0.5, other.kill)
+    held.start()
+    with Store(tmp_path / "s").alone("y"):
+        pass
+    with Store(tmp_path / "s").alone("x"):
+        assert time.monotonic() - begin >= 0.5, "a process that is killed holds nothing"
+    other.communicate()
+
+
 class Failing:
     """A model whose server fails so many times, and then says that it is done."""
 
     name, samples, context_tokens = "failing", True, 100_000
 
-    def __init__(self, times: int) -> None:
-        self.left = times
+    def __init__(self, times: int, *, pause_s: float = 0.0) -> None:
+        self.left, self._pause_s = times, pause_s
 
     def reply(self, messages: Any, **_: Any) -> Reply:
+        time.sleep(self._pause_s)
         if messages[-1].role == "user" and "no tool was called" in messages[-1].content:
             self.left -= 1
             if self.left >= 0:
