@@ -53,11 +53,14 @@ class Rollout:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
-        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
+        """Read plain data back; None when it is of another schema version or not whole: the work is done anew."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
         fields = {k: v for k, v in data.items() if k != "schema_version"}
-        return cls(**{**fields, "flags": tuple(fields["flags"])})
+        try:
+            return cls(**{**fields, "flags": tuple(fields["flags"])})
+        except (KeyError, TypeError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +125,16 @@ class Episode:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
-        """Read plain data back; None when it is of another schema version."""
-        if data.get("schema_version") != SCHEMA_VERSION:
+        """Read plain data back; None when it is of another schema version or not whole."""
+        try:
+            if data.get("schema_version") != SCHEMA_VERSION:
+                return None
+            told = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
+            rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in told["rollouts"]]
+            found = cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
+        except (AttributeError, KeyError, TypeError):
             return None
-        told = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
-        rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in told["rollouts"]]
-        return cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
+        return found if len(found.rollouts) == len(rollouts) else None
 
 
 def missing(episodes: Sequence[Episode]) -> int:

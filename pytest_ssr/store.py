@@ -121,10 +121,14 @@ class Store:
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
         """Write one JSON record atomically; kind is a folder of the store."""
-        target = self.root / kind / f"{name}.json"
+        self.put_file(kind, f"{name}.json", json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+
+    def put_file(self, kind: str, name: str, data: bytes) -> None:
+        """Write a file atomically, likewise."""
+        target = self.root / kind / name
         with self._reporting(f"write {target}"):
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._write(target, json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+            self._write(target, data)
 
     def record(self, kind: str, name: str) -> dict[str, Any] | None:
         """Read one JSON record; None when it is absent or cannot be read as JSON."""

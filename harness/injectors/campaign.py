@@ -65,11 +65,13 @@ class ModelCampaign:
     def _known(self, index: int) -> Attempt | None:
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
         known = Attempt.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
-        if data is not None and known is not None:
-            if not known.artifact_id or self.store.has_artifact(known.artifact_id):
-                self._spent[index] = Spent(**data.get("spent", {}))
-                return known
-        return None
+        if data is None or known is None or (known.artifact_id and not self.store.has_artifact(known.artifact_id)):
+            return None
+        try:
+            self._spent[index] = Spent(**data["spent"])
+        except (KeyError, TypeError):
+            return None
+        return known
 
     def _made(self, index: int) -> Attempt | None:
         name = key_of(self.key, index)

@@ -255,6 +255,56 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     assert len(solver.asked) == 1
 
 
+def test_a_patch_without_a_grade_that_is_gone_is_made_again(
+    proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fixing(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            self.asked.append((task.id, 0))
+            return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
+
+    solver, store = Fixing(name="fixing"), Store(tmp_path / "s")
+
+    def solving() -> bool | None:
+        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
+        assert solving() is None
+        next(store.root.rglob("patch.diff")).unlink()
+        assert (solving(), len(solver.asked)) == (None, 2)
+        next(store.root.rglob("patch.diff")).write_bytes(b"diff --git")
+    assert (solving(), len(solver.asked)) == (True, 3)
+
+
+def test_records_that_are_not_whole_are_made_anew(project: Path, proven: Proven, tmp_path: Path) -> None:
+    solver, store, model = Told(name="whole"), Store(tmp_path / "s"), Failing(0)
+
+    def played() -> list[Episode]:
+        return selfplay(project, store, solver).play()
+
+    def injected() -> object:
+        injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
+        return replace(ModelCampaign(proven.bench, store, injector, seed=5).attempt(0), seconds=0)  # type: ignore[type-var]
+
+    first, rounds, made = played(), "episodes/*/round-*.json", injected()
+    for pattern, text in (
+        (rounds, "{}"),
+        (rounds, '{"episodes": 5}'),
+        (rounds, '{"episodes": [5, {"schema_version": 2}]}'),
+        ("rollouts/*/rollout.json", '{"schema_version": 2}'),
+        ("attempts/*/*.json", '{"schema_version": 2}'),
+        ("baselines/*.json", '{"schema_version": 3}'),
+        ("verdicts/*/*.json", '{"schema_version": 1}'),
+    ):
+        for path in [*store.root.glob(rounds), *store.root.glob(pattern)]:
+            path.write_text(text)
+        again = played()
+        assert [e.artifact_id for e in again] == [e.artifact_id for e in first]
+        assert [[r.resolved for r in e.rollouts] for e in again] == [[False, False]]
+        assert injected() == made
+
+
 @dataclass
 class Slow(Told):
     """Takes a while, so that two runs meet."""
