@@ -35,7 +35,7 @@ class ExitReason(StrEnum):
     FORMAT = "format"
     """Too many replies in a row that call no tool."""
     LOOP = "loop"
-    """The same call with the same result too many times in a row."""
+    """The same call with the same result too many times in a row, or a few such calls in turn."""
     UNABLE = "unable"
     """The solver's method has nothing to go by in this task."""
     MODEL = "model"

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
-from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
+from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, advice
 from pytest_ssr.snapshot import STORE_MARK
 from pytest_ssr.stopping import require_going_on
 
@@ -193,15 +193,8 @@ class Store:
         try:
             yield
         except OSError as error:
-            advice = {
-                errno.ENOSPC: "the disk is full; free some space and run the same command again",
-                errno.EDQUOT: "the quota is used up; free some space and run the same command again",
-                errno.EROFS: "the file system is read-only; choose another place with --store",
-                errno.EACCES: "permission is denied; choose another place with --store",
-                errno.ENOTDIR: "a file is in the way; choose another place with --store",
-            }.get(error.errno or 0, f"{error.strerror or error}")
             kept = "" if what.startswith("open") else " (what is finished is kept)"
-            raise StoreWriteError(f"cannot {what}: {advice}{kept}") from None
+            raise StoreWriteError(f"cannot {what}: {advice(error)}{kept}") from None
 
 
 @functools.cache
@@ -257,4 +250,5 @@ def resolve_artifact(name: str, store: Store | None) -> Path:
             return store.root / "artifacts" / found[0]
         if found:
             raise ArtifactError(f"{name} is the beginning of {len(found)} ids; give more of it")
-    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one in the store")
+    place = f"in the store {store.root}" if store is not None else "in a store: there is none here"
+    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one {place}")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory,
 from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError
 
 _MOST_TIGHTENINGS = 6
+_LONGEST_TURN = 3
 
 
 class EndOfRollout(Exception):  # noqa: N818 - it is no error
@@ -124,8 +126,7 @@ class _Rollout:
         self._begin = agent.clock()
         self._waited_s = 0.0
         self._malformed = 0
-        self._last: tuple[object, ...] = ()
-        self._same = 0
+        self._last: deque[tuple[str, str, str]] = deque(maxlen=_LONGEST_TURN * agent.limits.repeats)
 
     def go(self, system: str, task: str) -> NoReturn:
         """Take turns until something ends it."""
@@ -235,16 +236,17 @@ class _Rollout:
         return tool.use(action.arguments, self._desk)
 
     def _watch(self, action: ToolCall, text: str, *, known: bool) -> None:
-        """End a rollout that gets nowhere: calls of nothing, or the same call over and over with the same result."""
+        """End a rollout that gets nowhere: calls of nothing, or the same few, with the same results."""
         limits = self._agent.limits
         self._malformed = 0 if known else self._malformed + 1
         if self._malformed >= limits.format_errors:
             raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} calls in a row could not be used")
-        this = (action.name, action.raw, text)
-        self._same = self._same + 1 if this == self._last else 1
-        self._last = this
-        if self._same >= limits.repeats:
-            raise EndOfRollout(ExitReason.LOOP, f"{action.name} was called {self._same} times with the same result")
+        self._last.append((action.name, action.raw, text))
+        for several in range(1, _LONGEST_TURN + 1):
+            last = list(self._last)[-several * limits.repeats :]
+            if len(last) == several * limits.repeats and len(set(last)) <= several:
+                which = f"{action.name} was" if several == 1 else f"the same {several} calls were"
+                raise EndOfRollout(ExitReason.LOOP, f"{which} made {limits.repeats} times with the same result")
 
 
 def _first_refused(model: Model, sampling: Sampling, error: ContextError) -> ModelError:

@@ -138,6 +138,14 @@ def test_a_reply_that_calls_nothing_is_told_so_and_is_a_step(desk: Desk, text: s
         ([Message(ASSISTANT, "no")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
         ([call("fly")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
         ([bash("true")] * 9, RolloutLimits(repeats=4), ExitReason.LOOP, "failed"),
+        ([bash("true"), bash("echo a")] * 4, RolloutLimits(repeats=4), ExitReason.LOOP, "failed"),
+        ([bash("true"), bash("echo a"), bash("echo b")] * 3, RolloutLimits(repeats=3), ExitReason.LOOP, "failed"),
+        (
+            [*[bash("true"), bash("echo a")] * 3, bash("echo c"), SUBMIT],
+            RolloutLimits(repeats=4),
+            ExitReason.SUBMITTED,
+            "completed",
+        ),
         ([bash(f"echo {n}") for n in range(9)], RolloutLimits(steps=5), ExitReason.STEP_LIMIT, "truncated"),
         ([bash("sleep 1; date")] * 9, RolloutLimits(wall_s=1.5), ExitReason.TIME_LIMIT, "truncated"),
         ([bash("true")], RolloutLimits(), ExitReason.MODEL, "aborted"),
@@ -238,6 +246,15 @@ def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
     done = run(agent(bad, SUBMIT), desk)
     assert done.messages[3].content == r"a\udc80 is no file"
     assert done.exit_reason is ExitReason.SUBMITTED
+
+
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_a_truth_value_is_no_number(value: bool, kind: str) -> None:
+    schema = {"type": "object", "properties": {"line": {"type": kind}}}
+    tool = BundledTool("zoom", "", schema, "zoom <line>", "bundle")
+    assert problem(tool, {"line": value}) == f"the argument 'line' must be of type {kind}"
+    assert problem(tool, {"line": int(value)}) == ""
 
 
 def test_a_choice_among_numbers_is_told() -> None:
