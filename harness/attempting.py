@@ -9,10 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from harness.agents.limits import RolloutLimits
+from harness.models.names import is_model
+from harness.models.spending import Budget
 from harness.rewards import interval
 from harness.roles import Roles, writes
 from harness.solving import Solving, proven
 from pytest_ssr.artifact import read_artifact
+from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.store import Store
 from pytest_ssr.verdicts import trusts
@@ -38,10 +42,18 @@ class Attempting:
         solver: str,
         seed: int,
         opening: Mapping[str, Any],
+        limits: Mapping[str, float],
+        workers: int,
     ) -> None:
-        """opening: keyword arguments of `open_workbench`. Raises an SsrError that says what is wrong."""
-        self._store, self._seed, self._roles = store, seed, Roles()
+        """opening: keyword arguments of `open_workbench`. limits: of the model, by the names of `ssr solve`'s options.
+
+        workers: how many processes share the budgets: each gets its part. Raises an SsrError that says what is wrong.
+        """
+        if limits and not is_model(solver):
+            raise SettingsError(f"--ssr-{next(iter(limits)).replace('_', '-')} is for a model, not for {solver}")
+        self._store, self._seed, self._roles = store, seed, _roles(limits, workers)
         self._solving: tuple[Path, Solving] | None = None
+        self._invalid: dict[Path, ArtifactError] = {}
         try:
             self._solver = self._roles.solver(solver)
             trusted = not writes(solver) and all(trusts(store, d) for d in directories)
@@ -60,8 +72,15 @@ class Attempting:
         if self._solving is not None and self._solving[0] == directory:
             return self._solving[1]
         self._leave()
-        artifact, bench = read_artifact(directory), self._bench.scoped()
-        verdict = proven(artifact, bench, self._store)
+        if directory in self._invalid:
+            raise self._invalid[directory]
+        bench = self._bench.scoped()
+        try:
+            artifact = read_artifact(directory)
+            verdict = proven(artifact, bench, self._store)
+        except ArtifactError as error:
+            self._invalid[directory] = error
+            raise
         solving = Solving(bench, artifact, verdict, self._solver, self._store, seed=self._seed)
         self._solving = (directory, solving)
         return solving
@@ -85,3 +104,23 @@ class Attempting:
             self._leave()
         finally:
             self._roles.close()
+
+
+def _roles(limits: Mapping[str, float], workers: int) -> Roles:
+    """Return what opens the model, with its part of the run's budgets."""
+    parts = {name: limits[name] / workers for name in limits if name.startswith("budget_")}
+    for name, part in parts.items():
+        if name != "budget_usd" and part < 1:
+            told = f"--ssr-{name.replace('_', '-')} {limits[name]}"
+            raise SettingsError(f"{told} is less than one for each of {workers} workers")
+    usd, tokens, calls = (parts.get(f"budget_{unit}") for unit in ("usd", "tokens", "calls"))
+    budget = Budget(usd, None if tokens is None else int(tokens), None if calls is None else int(calls))
+    default = RolloutLimits()
+    return Roles(
+        limits=RolloutLimits(
+            steps=int(limits.get("steps", default.steps)),
+            tokens=int(limits.get("rollout_tokens", default.tokens)),
+            usd=limits.get("rollout_usd", default.usd),
+        ),
+        budget=budget,
+    )

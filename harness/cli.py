@@ -9,10 +9,11 @@ import argparse
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from harness import commands, injecting, playing
 from harness.injectors.model import STRATEGIES
@@ -28,6 +29,7 @@ from pytest_ssr.errors import (
     SsrError,
     StoreError,
     StoreWriteError,
+    advice,
 )
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, end_like_an_interrupt
 from pytest_ssr.sandbox import SANDBOXES
@@ -66,7 +68,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Standard output is gone or full: nobody reads on, or the disk behind it has no room.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"ssr: {error.strerror or error}: {error.filename or 'standard output'}", file=sys.stderr)
+            print(f"ssr: {error.filename or 'standard output'}: {advice(error)}", file=sys.stderr)
         return BROKEN
 
 
@@ -76,10 +78,20 @@ def _say_error(arguments: argparse.Namespace, error: SsrError) -> None:
     print(f"ssr: {error}", file=sys.stderr)
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names the variable of the environment where a value that is refused comes from one."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and end."""
+        if found := re.match(r"argument --([\w-]+):", message):
+            variable = f"SSR_{found[1].upper().replace('-', '_')}"
+            if repr(os.environ.get(variable)) in message:
+                message += f" (from {variable})"
+        super().error(message)
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ssr", description="Proven bugs from any pytest project, and what its tests miss."
-    )
+    parser = _Parser(prog="ssr", description="Proven bugs from any pytest project, and what its tests miss.")
     parser.add_argument("--version", action="version", version=f"ssr {__version__}")
     commands_of = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_inject(commands_of)
@@ -259,19 +271,19 @@ def _add_models(parser: argparse.ArgumentParser) -> None:
         ("rollout-usd", float, None, "money of one rollout, where prices are known (default 5)"),
         ("command-limit", float, None, "seconds of one command (default 180)"),
         ("format-errors", int, None, "replies in a row without a call that can be used (default 4)"),
-        ("repeats", int, None, "the same call with the same result in a row (default 6)"),
+        ("repeats", int, None, "the same call with the same result in a row, or a few in turn (default 6)"),
         ("output-chars", int, None, "characters of one observation (default 10000)"),
-        ("temperature", float, "1.0", "of sampling (default 1.0)"),
-        ("top-p", float, "0.95", "of sampling (default 0.95)"),
-        ("max-tokens", int, "4096", "of one reply (default 4096)"),
+        ("temperature", float, None, "of sampling (default 1.0)"),
+        ("top-p", float, None, "of sampling (default 0.95)"),
+        ("max-tokens", int, None, "of one reply (default 4096)"),
         ("context", int, "0", "tokens of a prompt and its reply (default: as the server says)"),
         ("model-timeout", float, None, "seconds until an answer is there whole (default 600)"),
         ("vllm-ready", float, None, "seconds until a server that is started for vllm:PATH is ready (default 900)"),
         ("budget-usd", float, None, "money of the whole run (default: no limit)"),
         ("budget-tokens", int, None, "tokens of the whole run (default: no limit)"),
         ("budget-calls", int, None, "requests of the whole run (default: no limit)"),
-        ("judge-votes", int, "3", "of the judge on each step (default 3)"),
-        ("judge-coefficient", float, "1.0", "of the judge's mean score in a solver's reward (default 1.0)"),
+        ("judge-votes", int, None, "of the judge on each step (default 3)"),
+        ("judge-coefficient", float, None, "of the judge's mean score in a solver's reward (default 1.0)"),
     ):
         variable = name.replace("-", "_")
         parser.add_argument(f"--{name}", type=kind, default=_environment(variable, default), metavar="N", help=text)

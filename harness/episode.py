@@ -34,10 +34,12 @@ class Rollout:
     forged: bool = False
     steps: int = 0
     tokens: int = 0
-    """Of all its tries and its judge, like the two that follow."""
+    """Of all its tries and its judge, like the three that follow."""
     cost_usd: float = 0.0
     unpriced: int = 0
     """Calls whose price is not known."""
+    estimated: int = 0
+    """Calls whose tokens are our estimate."""
     score: float | None = None
     """Mean of what a judge gave its steps."""
     seconds: float = 0.0
@@ -51,11 +53,14 @@ class Rollout:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
-        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
+        """Read plain data back; None when it is of another schema version or not whole: the work is done anew."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
         fields = {k: v for k, v in data.items() if k != "schema_version"}
-        return cls(**{**fields, "flags": tuple(fields["flags"])})
+        try:
+            return cls(**{**fields, "flags": tuple(fields["flags"])})
+        except (KeyError, TypeError):
+            return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +90,10 @@ class Episode:
     change: str = ""
     """A hash of the bug's diff; empty where there is none."""
     tokens: int = 0
-    """Of the model that injected it, like the two that follow."""
+    """Of the model that injected it, like the three that follow."""
     cost_usd: float = 0.0
     unpriced: int = 0
+    estimated: int = 0
     seconds: float = 0.0
     """Wall time of the injection and the proof."""
     rollouts: tuple[Rollout, ...] = ()
@@ -119,12 +125,16 @@ class Episode:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
-        """Read plain data back; None when it is of another schema version."""
-        if data.get("schema_version") != SCHEMA_VERSION:
+        """Read plain data back; None when it is of another schema version or not whole."""
+        try:
+            if data.get("schema_version") != SCHEMA_VERSION:
+                return None
+            told = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
+            rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in told["rollouts"]]
+            found = cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
+        except (AttributeError, KeyError, TypeError):
             return None
-        told = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
-        rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in told["rollouts"]]
-        return cls(**{**told, "rollouts": tuple(r for r in rollouts if r is not None)})
+        return found if len(found.rollouts) == len(rollouts) else None
 
 
 def missing(episodes: Sequence[Episode]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pytest_ssr.errors import SettingsError
@@ -13,6 +13,8 @@ from pytest_ssr.errors import SettingsError
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 REASONING = ("reasoning", "reasoning_content", "thinking_blocks")
 """The fields in which servers tell what a model thought; the last holds blocks of Anthropic's protocol."""
+_MOST_LEVELS = 50
+_HOLDING = (dict, list, tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,8 @@ class ToolCall:
             return cls(call_id, name, {}, raw, f"the arguments are no JSON: {error}")
         if not isinstance(arguments, dict):
             return cls(call_id, name, {}, raw, "the arguments are no JSON object")
+        if is_deep(arguments):
+            return cls(call_id, name, {}, raw, f"the arguments are nested deeper than {_MOST_LEVELS} levels")
         return cls(call_id, name, arguments, raw)
 
 
@@ -135,12 +139,15 @@ class Usage:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     cached_tokens: int = 0
+    estimated: bool = False
+    """The server does not say all of it: the rest is our estimate."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             self.cached_tokens + other.cached_tokens,
+            self.estimated or other.estimated,
         )
 
 
@@ -153,7 +160,7 @@ class Reply:
     finish_reason: str
     """stop, tool_calls, length or what the server said."""
     usage: Usage = field(default_factory=Usage)
-    """Tokens, as the server counts them."""
+    """Tokens, as the server counts them, else as we do."""
     cost_usd: float | None = None
     """Money; None where no price is known."""
     latency_s: float = 0.0
@@ -173,7 +180,8 @@ class Reply:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for records and the cache."""
-        return {**asdict(self), "message": self.message.to_json()}
+        data = {item.name: getattr(self, item.name) for item in fields(self)}
+        return {**data, "message": self.message.to_json(), "usage": asdict(self.usage)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Reply:
@@ -194,6 +202,17 @@ class Reply:
             logprobs=many("logprobs"),
             sampled=data.get("sampled", True),
         )
+
+
+def is_deep(data: object) -> bool:
+    """Tell whether plain data is nested deeper than anything that is meant; what recurses over it would fail."""
+    level = [data]
+    for _ in range(_MOST_LEVELS + 1):
+        held = [item.values() if isinstance(item, dict) else item for item in level if isinstance(item, _HOLDING)]
+        level = [item for items in held for item in items]
+        if not level:
+            return False
+    return True
 
 
 def _as_json(call: ToolCall) -> str:

@@ -27,6 +27,12 @@ _POSITIVE = (
     *("output_chars", "max_tokens", "model_timeout", "vllm_ready"),
     *("budget_usd", "budget_tokens", "budget_calls", "judge_votes"),
 )
+_OF_AN_AGENT = (
+    *("steps", "command_limit", "rollout_tokens", "rollout_usd", "format_errors", "repeats", "output_chars"),
+    *("temperature", "top_p", "max_tokens", "bundles"),
+)
+_OF_ANY_MODEL = ("budget_usd", "budget_tokens", "budget_calls", "cache")
+_OF_A_JUDGE = ("judge_votes", "judge_coefficient")
 
 
 class Running(TypedDict):
@@ -80,9 +86,10 @@ def open_roles(arguments: argparse.Namespace) -> Roles:
         "output_chars": arguments.output_chars,
     }
     waits = {"timeout_s": arguments.model_timeout, "ready_s": arguments.vllm_ready}
+    drawing = {name: getattr(arguments, name) for name in ("temperature", "top_p", "max_tokens")}
     return Roles(
         limits=RolloutLimits(**{k: v for k, v in limits.items() if v is not None}),
-        sampling=Sampling(arguments.temperature, arguments.top_p, arguments.max_tokens),
+        sampling=Sampling(**{k: v for k, v in drawing.items() if v is not None}),
         budget=Budget(usd=arguments.budget_usd, tokens=arguments.budget_tokens, calls=arguments.budget_calls),
         cache=Store(arguments.cache) if arguments.cache is not None else None,
         url=arguments.url,
@@ -119,16 +126,26 @@ def _require_effect(arguments: argparse.Namespace) -> None:
     for name in OF_AN_INJECTOR:
         if injector and not is_model(injector) and getattr(arguments, name) is not None:
             raise SettingsError(f"--{name} is for a model that injects, not for {injector}")
+    at_work = any(is_model(n) for n in (arguments.solver, injector))
+    for options, is_used, whom in (
+        (_OF_AN_AGENT, at_work, "a model that solves or injects"),
+        (_OF_ANY_MODEL, bool(names), "a model"),
+        (_OF_A_JUDGE, bool(arguments.judge), "a model that scores steps (--judge MODEL)"),
+    ):
+        given = [n for n in options if getattr(arguments, n) not in (None, [])]
+        if given and not is_used:
+            others = " and ".join(n for n in (arguments.solver, injector) if n)
+            raise SettingsError(f"--{given[0].replace('_', '-')} is for {whom}, not for {others}")
 
 
 def _require_sense(arguments: argparse.Namespace) -> None:
     """Raise SettingsError, naming the option, for a value that makes no sense."""
     for name in ("tries", "context", "temperature"):
-        if not getattr(arguments, name) >= 0:
+        if not (getattr(arguments, name) or 0) >= 0:
             raise SettingsError(f"--{name} must be at least 0, not {getattr(arguments, name):g}")
-    if not 0 < arguments.top_p <= 1:
+    if arguments.top_p is not None and not 0 < arguments.top_p <= 1:
         raise SettingsError(f"--top-p lies in (0, 1], not {arguments.top_p:g}")
-    if not math.isfinite(arguments.judge_coefficient):
+    if not math.isfinite(arguments.judge_coefficient or 0):
         raise SettingsError(f"--judge-coefficient is a number, not {arguments.judge_coefficient}")
     for name, value in vars(arguments).items():
         if name in _POSITIVE and value is not None and not value > 0:
@@ -146,7 +163,8 @@ def chosen_judge(arguments: argparse.Namespace, roles: Roles) -> ProcessReward |
         return None
     if not is_model(arguments.judge):
         raise SettingsError(f"--judge is a model: PROVIDER/MODEL, vllm:PATH; not {arguments.judge!r}")
-    return roles.judge(arguments.judge, votes=arguments.judge_votes, coefficient=arguments.judge_coefficient)
+    given = {"votes": arguments.judge_votes, "coefficient": arguments.judge_coefficient}
+    return roles.judge(arguments.judge, **{k: v for k, v in given.items() if v is not None})
 
 
 def statement_of(arguments: argparse.Namespace) -> str:

@@ -68,6 +68,7 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
         "tokens": sum(u.tokens for u in used),
         "cost_usd": round(sum(u.cost_usd for u in used), 6),
         "unpriced_calls": sum(u.unpriced for u in used),
+        "estimated_calls": sum(u.estimated for u in used),
         "injecting_s": round(sum(e.seconds for e in episodes), 3),
         "solving_s": round(sum(r.seconds + r.grading_s for r in rollouts), 3),
     }
@@ -105,6 +106,11 @@ def lines(
     if total["tokens"]:
         unpriced = f", and {total['unpriced_calls']} calls without a known price" if total["unpriced_calls"] else ""
         yield "", f"{total['tokens']} tokens, {total['cost_usd']:.4f} USD{unpriced}"
+        if total["estimated_calls"]:
+            yield (
+                "",
+                f"the tokens of {total['estimated_calls']} calls are an estimate: their server does not count them",
+            )
     if kind == "solve-rate":
         best = best_solve_rate(attempts, alpha=alpha)
         yield "", f"of {attempts} attempts a solve rate of {best:.3f} rewards the injector most"

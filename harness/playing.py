@@ -104,6 +104,7 @@ def _tell_solved(
             "tokens": sum(r.tokens for r in rollouts),
             "cost_usd": round(sum(r.cost_usd for r in rollouts), 6),
             "unpriced_calls": sum(r.unpriced for r in rollouts),
+            "estimated_calls": sum(r.estimated for r in rollouts),
             "store": str(store.root),
         }
         print(json.dumps(data, indent=1))

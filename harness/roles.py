@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
@@ -110,9 +110,9 @@ class Roles:
             require_room(model, self.sampling)
         return model
 
-    def judge(self, name: str, *, votes: int, coefficient: float) -> ProcessReward:
-        """Return a model that scores steps."""
-        return ProcessReward(self.model(name), votes, coefficient)
+    def judge(self, name: str, **settings: Any) -> ProcessReward:
+        """Return a model that scores steps. settings: `votes` and `coefficient`, where they are not the default."""
+        return ProcessReward(self.model(name), **settings)
 
     def close(self) -> None:
         """Close all models, also where one of them fails to."""

@@ -337,9 +337,11 @@ class SelfPlay:
 def read_round(store: Store, run: str, number: int, place: int) -> list[Episode] | None:
     """Return the episodes of a finished round (counted from 0) of the project at a place; None where it is not."""
     data = store.record(f"{EPISODES}/{run}", _name(number, place))
-    episodes = [Episode.from_json(e) for e in data["episodes"]] if data is not None else [None]
-    known = [e for e in episodes if e is not None]
-    return known if len(known) == len(episodes) else None
+    told = data.get("episodes") if data is not None else None
+    if not isinstance(told, list):
+        return None
+    known = [e for e in map(Episode.from_json, told) if e is not None]
+    return known if len(known) == len(told) else None
 
 
 def _name(number: int, place: int) -> str:

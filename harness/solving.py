@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
+from harness.agents.loop import closing
 from harness.agents.process_reward import ProcessReward, StepScore
 from harness.episode import Rollout
-from harness.models.spending import Budget, Spending
+from harness.models.spending import Budget, Spending, tokens_of
 from harness.rewards import solver_reward
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.spent import NAME, Spent, begin_anew
@@ -103,14 +105,16 @@ class Solving:
         return Rollout.from_json(data) if data is not None else None
 
     def attempt(self, attempt: int) -> Rollout:
-        """Make one attempt, grade it, and have it judged."""
+        """Make one attempt, grade it, and have it judged; what another run makes meanwhile is waited for."""
         key = self.key(attempt)
-        rollout = self._record(key)
-        if rollout is None or rollout.status == "aborted":
-            rollout = self._made(attempt, key)
-        elif rollout.resolved is None:
-            rollout = self._graded(rollout)
-        judged = self._judged(rollout, ask=True)
+        with self.store.alone(key):
+            rollout = self._record(key)
+            if rollout is None or rollout.status == "aborted":
+                rollout = self._made(attempt, key)
+            elif rollout.resolved is None:
+                patch = self._handed_in(rollout)
+                rollout = self._graded(rollout, patch) if patch is not None else self._made(attempt, key)
+            judged = self._judged(rollout, ask=True)
         assert judged is not None
         return judged
 
@@ -133,23 +137,30 @@ class Solving:
         )
         begin = time.monotonic()
         journal = Journal(trajectory, folder / TRAJECTORY)
-        try:
+        solution = Solution(None, trajectory)
+        with closing(journal):
             solution = self.solver.solve(task, seed=seed, journal=journal)
-        except BaseException as error:
-            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
-            raise
         seconds = time.monotonic() - begin
-        rollout = self._kept(self._ungraded(solution, key, attempt, seed, seconds, folder, earlier))
-        return self._graded(rollout) if rollout.patch_sha256 and rollout.status != "aborted" else rollout
+        rollout = self._kept(self._ungraded(solution, key, attempt, seed, seconds, earlier))
+        patch = self._handed_in(rollout) if rollout.status != "aborted" else None
+        return self._graded(rollout, patch) if patch is not None else rollout
 
     def _kept(self, rollout: Rollout) -> Rollout:
         self.store.put_record(f"{ROLLOUTS}/{rollout.id}", DONE, rollout.to_json())
         return rollout
 
-    def _graded(self, rollout: Rollout) -> Rollout:
+    def _handed_in(self, rollout: Rollout) -> Patch | None:
+        """Return what a rollout has handed in; None where that is nothing, is gone or is not whole."""
+        try:
+            data = (self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
+        except OSError:
+            return None
+        return Patch.parse(data) if hashlib.sha256(data).hexdigest() == rollout.patch_sha256 else None
+
+    def _graded(self, rollout: Rollout, patch: Patch) -> Rollout:
         """Grade what a rollout has handed in; it is in the store before, so that an interrupt costs the grade alone."""
         begin = time.monotonic()
-        grade = self._grade(Patch.parse((self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()))
+        grade = self._grade(patch)
         return self._kept(
             replace(
                 rollout,
@@ -168,20 +179,19 @@ class Solving:
         if judge is None or rollout.resolved is None:
             return rollout
         folder, name = f"{ROLLOUTS}/{rollout.id}", f"scores-{judge.key}"
-        data = self.store.record(folder, name)
-        if data is None:
+        told = _told(self.store.record(folder, name))
+        if told is None:
             if not ask:
                 return None
             meter = Budget()
             scores = replace(judge, model=Spending(judge.model, meter)).scores(
                 read_trajectory(self.store.root / folder / TRAJECTORY)
             )
-            used = Spent(meter.spent.prompt_tokens + meter.spent.completion_tokens, meter.spent_usd, meter.unpriced)
-            data = {"steps": [asdict(s) for s in scores], "spent": asdict(used)}
-            self.store.put_record(folder, name, data)
-        found = [StepScore(s["step"], s["score"], tuple(s["votes"])) for s in data["steps"]]
+            used = Spent(tokens_of(meter.spent), meter.spent_usd, meter.unpriced, meter.estimated)
+            self.store.put_record(folder, name, {"steps": [asdict(s) for s in scores], "spent": asdict(used)})
+            told = scores, used
+        found, spent = told
         known = [s.score for s in found if s.score is not None]
-        spent = Spent(**data["spent"])
         return replace(
             rollout,
             reward=judge.combined(solver_reward(rollout.resolved), found),
@@ -189,6 +199,7 @@ class Solving:
             tokens=rollout.tokens + spent.tokens,
             cost_usd=rollout.cost_usd + spent.cost_usd,
             unpriced=rollout.unpriced + spent.unpriced,
+            estimated=rollout.estimated + spent.estimated,
         )
 
     def task(self) -> SolverTask:
@@ -208,7 +219,7 @@ class Solving:
         self._task = self._folder = None
 
     def _ungraded(
-        self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, folder: Path, earlier: Spent
+        self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, earlier: Spent
     ) -> Rollout:
         """Return an attempt before its grade; one without a patch is unresolved."""
         done = solution.trajectory
@@ -225,7 +236,7 @@ class Solving:
             resolved, reason = False, f"no patch: the attempt ended by {ended}"
         else:
             reason = "no grade: it was cut off before there was one"
-            (folder / PATCH).write_bytes(patch.data)
+            self.store.put_file(f"{ROLLOUTS}/{key}", PATCH, patch.data)
         spent = earlier + Spent.of(done)
         return Rollout(
             id=key,
@@ -242,6 +253,7 @@ class Solving:
             tokens=spent.tokens,
             cost_usd=spent.cost_usd,
             unpriced=spent.unpriced,
+            estimated=spent.estimated,
             seconds=round(seconds, 3),
         )
 
@@ -263,6 +275,15 @@ class Solving:
                 return grade
             self._grades[name] = grade
         return self._grades[name]
+
+
+def _told(data: Mapping[str, Any] | None) -> tuple[list[StepScore], Spent] | None:
+    """Return what a judge has said, as it was kept; None where that is nothing, or not whole."""
+    try:
+        steps = [StepScore(s["step"], s["score"], tuple(s["votes"])) for s in (data or {})["steps"]]
+        return steps, Spent(**(data or {})["spent"])
+    except (KeyError, TypeError):
+        return None
 
 
 def proven(

@@ -22,10 +22,15 @@ class Spent:
     """Of the calls whose price is known."""
     unpriced: int = 0
     """Calls to servers whose price is not known."""
+    estimated: int = 0
+    """Calls to servers that do not count their tokens: ours are an estimate."""
 
     def __add__(self, other: Spent) -> Spent:
         return Spent(
-            self.tokens + other.tokens, round(self.cost_usd + other.cost_usd, 6), self.unpriced + other.unpriced
+            self.tokens + other.tokens,
+            round(self.cost_usd + other.cost_usd, 6),
+            self.unpriced + other.unpriced,
+            self.estimated + other.estimated,
         )
 
     @classmethod
@@ -36,6 +41,7 @@ class Spent:
             sum(c.usage.prompt_tokens + c.usage.completion_tokens for c in paid),
             round(sum(c.cost_usd or 0.0 for c in paid), 6),
             sum(c.cost_usd is None for c in paid if c.trainable),
+            sum(c.usage.estimated for c in paid),
         )
 
     @classmethod

@@ -35,7 +35,7 @@ class ExitReason(StrEnum):
     FORMAT = "format"
     """Too many replies in a row that call no tool."""
     LOOP = "loop"
-    """The same call with the same result too many times in a row."""
+    """The same call with the same result too many times in a row, or a few such calls in turn."""
     UNABLE = "unable"
     """The solver's method has nothing to go by in this task."""
     MODEL = "model"
@@ -276,7 +276,7 @@ def read_trajectory(path: Path) -> Trajectory:
         try:
             data = json.loads(line)
             trajectory = _taken(trajectory, data.pop("event"), data)
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             if number == len(lines) and trajectory is not None:
                 break  # The last line of a run that was killed may be half there.
             raise StoreError(f"{path}: line {number} is no part of a {SCHEMA}") from None

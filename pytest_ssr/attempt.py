@@ -63,11 +63,14 @@ class Attempt:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Attempt | None:
-        """Read plain data back; None when it is of another schema version, so that the work is done anew."""
+        """Read plain data back; None when it is of another schema version or not whole: the work is done anew."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
         fields = {k: v for k, v in data.items() if k != "schema_version"}
-        return cls(**{**fields, "status": AttemptStatus(fields["status"])})
+        try:
+            return cls(**{**fields, "status": AttemptStatus(fields["status"])})
+        except (KeyError, TypeError, ValueError):
+            return None
 
 
 def counted(attempts: Sequence[Attempt], count: int) -> list[Attempt]:

@@ -13,6 +13,8 @@ SsrError
 └── MissingExtraError   an optional package is not installed
 """
 
+import errno
+
 
 class SsrError(Exception):
     """The root of every error raised on purpose; its text is meant for the user, without a traceback."""
@@ -65,3 +67,14 @@ class MissingExtraError(SsrError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")
+
+
+def advice(error: OSError) -> str:
+    """Return what the file system says, and what to do about it where that is known."""
+    return {
+        errno.ENOSPC: "the disk is full; free some space and run the same command again",
+        errno.EDQUOT: "the quota is used up; free some space and run the same command again",
+        errno.EROFS: "the file system is read-only; choose another place with --store",
+        errno.EACCES: "permission is denied; choose another place with --store",
+        errno.ENOTDIR: "a file is in the way; choose another place with --store",
+    }.get(error.errno or 0, f"{error.strerror or error}")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pytest_ssr.errors import ProjectError, StoreError
+from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, advice
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.surface import is_injectable
 
@@ -141,7 +141,7 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
     try:
         return _fill(project, paths, staging, trees)
     except OSError as error:
-        raise StoreError(f"cannot copy {project} to {trees}: {error.strerror or error}; nothing was lost") from None
+        raise StoreWriteError(f"cannot copy {project} to {trees}: {advice(error)} (nothing was lost)") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -8,22 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
-from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
+from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, advice
 from pytest_ssr.snapshot import STORE_MARK
+from pytest_ssr.stopping import require_going_on
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
+_LOOK_S = 0.1
 
 
 class Store:
@@ -34,14 +38,15 @@ class Store:
         self.root = root.absolute()
         version = self.root / _VERSION_FILE
         with self._reporting(f"open the store {self.root}"):
-            if self.root.exists() and not version.exists() and self._foreign():
+            # Asked twice: another run may be making it just now, and writes the version first.
+            if self.root.exists() and not version.exists() and self._foreign() and not version.exists():
                 raise StoreError(f"{self.root} is not a store and not empty; choose another with --store")
-            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
-                (self.root / folder).mkdir(parents=True, exist_ok=True)
             if not (self.root / ".gitignore").exists():
                 self._write(self.root / ".gitignore", b"*\n")
             if not version.exists():
                 self._write(version, json.dumps({"store_version": STORE_VERSION}).encode() + b"\n")
+            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
         found = self._load(version)
         if found is None:
             raise StoreError(f'{version} is damaged; it should hold {{"store_version": {STORE_VERSION}}}')
@@ -116,14 +121,31 @@ class Store:
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
         """Write one JSON record atomically; kind is a folder of the store."""
-        target = self.root / kind / f"{name}.json"
+        self.put_file(kind, f"{name}.json", json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+
+    def put_file(self, kind: str, name: str, data: bytes) -> None:
+        """Write a file atomically, likewise."""
+        target = self.root / kind / name
         with self._reporting(f"write {target}"):
             target.parent.mkdir(parents=True, exist_ok=True)
-            self._write(target, json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+            self._write(target, data)
 
     def record(self, kind: str, name: str) -> dict[str, Any] | None:
         """Read one JSON record; None when it is absent or cannot be read as JSON."""
         return self._load(self.root / kind / f"{name}.json")
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold a name that one thread of one process holds at a time; who comes second waits."""
+        path = self.root / "locks" / name
+        with self._reporting(f"write {path}"):
+            path.parent.mkdir(exist_ok=True)
+            file = path.open("ab")
+        with file:
+            while not _locked(file.fileno()):
+                time.sleep(_LOOK_S)
+                require_going_on()
+            yield
 
     def _foreign(self) -> bool:
         return any(p.name not in (".gitignore", "tmp", "artifacts") for p in self.root.iterdir())
@@ -171,15 +193,8 @@ class Store:
         try:
             yield
         except OSError as error:
-            advice = {
-                errno.ENOSPC: "the disk is full; free some space and run the same command again",
-                errno.EDQUOT: "the quota is used up; free some space and run the same command again",
-                errno.EROFS: "the file system is read-only; choose another place with --store",
-                errno.EACCES: "permission is denied; choose another place with --store",
-                errno.ENOTDIR: "a file is in the way; choose another place with --store",
-            }.get(error.errno or 0, f"{error.strerror or error}")
             kept = "" if what.startswith("open") else " (what is finished is kept)"
-            raise StoreWriteError(f"cannot {what}: {advice}{kept}") from None
+            raise StoreWriteError(f"cannot {what}: {advice(error)}{kept}") from None
 
 
 @functools.cache
@@ -195,6 +210,17 @@ def code_hash() -> str:
 def key_of(*parts: object) -> str:
     """Return a short name made of everything a result depends on."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # A file system without locks.
+        return True
+    return True
 
 
 def _whole(directory: Path) -> bool:
@@ -224,4 +250,5 @@ def resolve_artifact(name: str, store: Store | None) -> Path:
             return store.root / "artifacts" / found[0]
         if found:
             raise ArtifactError(f"{name} is the beginning of {len(found)} ids; give more of it")
-    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one in the store")
+    place = f"in the store {store.root}" if store is not None else "in a store: there is none here"
+    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one {place}")

@@ -24,7 +24,7 @@ class RolloutLimits:
     format_errors: int = 4
     """Replies in a row that call no tool."""
     repeats: int = 6
-    """The same call with the same result in a row."""
+    """The same call with the same result in a row; of two or three such calls in turn, each so often."""
     output_chars: int = 10_000
     """Characters of one observation that the model is shown: the first and the last half of them."""
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import time
+import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import NoReturn
 
 from harness.agents.actions import FormatError, actions_of
@@ -21,9 +24,10 @@ from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Samp
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
 from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
-from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError
+from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError
 
 _MOST_TIGHTENINGS = 6
+_LONGEST_TURN = 3
 
 
 class EndOfRollout(Exception):  # noqa: N818 - it is no error
@@ -80,8 +84,9 @@ class Agent:
 def closing(journal: Journal) -> Iterator[None]:
     """Give a rollout its end where a fault ends it.
 
-    A model that gives no reply and a sandbox that breaks are in the record, and go no further. What ends the whole run
-    is in the record, too, and is raised again: a budget that is spent, Ctrl-C, settings that cannot work.
+    A model that gives no reply, a sandbox that breaks and an error that nobody foresaw are in the record, and go no
+    further. What ends the whole run is in the record, too, and is raised again: a budget that is spent, Ctrl-C,
+    settings that cannot work.
     """
     try:
         yield
@@ -92,9 +97,20 @@ def closing(journal: Journal) -> Iterator[None]:
         journal.end(ExitReason.MODEL, str(error))
     except SandboxError as error:
         journal.end(ExitReason.INFRA, str(error))
+    except Exception as error:
+        if isinstance(error, SsrError):
+            journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
+            raise
+        journal.end(ExitReason.INFRA, _unforeseen(error))
     except BaseException as error:
         journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise
+
+
+def _unforeseen(error: Exception) -> str:
+    """Return an error with its place in the code: it is one to be reported."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 class _Rollout:
@@ -110,8 +126,7 @@ class _Rollout:
         self._begin = agent.clock()
         self._waited_s = 0.0
         self._malformed = 0
-        self._last: tuple[object, ...] = ()
-        self._same = 0
+        self._last: deque[tuple[str, str, str]] = deque(maxlen=_LONGEST_TURN * agent.limits.repeats)
 
     def go(self, system: str, task: str) -> NoReturn:
         """Take turns until something ends it."""
@@ -221,16 +236,17 @@ class _Rollout:
         return tool.use(action.arguments, self._desk)
 
     def _watch(self, action: ToolCall, text: str, *, known: bool) -> None:
-        """End a rollout that gets nowhere: calls of nothing, or the same call over and over with the same result."""
+        """End a rollout that gets nowhere: calls of nothing, or the same few, with the same results."""
         limits = self._agent.limits
         self._malformed = 0 if known else self._malformed + 1
         if self._malformed >= limits.format_errors:
             raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} calls in a row could not be used")
-        this = (action.name, action.raw, text)
-        self._same = self._same + 1 if this == self._last else 1
-        self._last = this
-        if self._same >= limits.repeats:
-            raise EndOfRollout(ExitReason.LOOP, f"{action.name} was called {self._same} times with the same result")
+        self._last.append((action.name, action.raw, text))
+        for several in range(1, _LONGEST_TURN + 1):
+            last = list(self._last)[-several * limits.repeats :]
+            if len(last) == several * limits.repeats and len(set(last)) <= several:
+                which = f"{action.name} was" if several == 1 else f"the same {several} calls were"
+                raise EndOfRollout(ExitReason.LOOP, f"{which} made {limits.repeats} times with the same result")
 
 
 def _first_refused(model: Model, sampling: Sampling, error: ContextError) -> ModelError:

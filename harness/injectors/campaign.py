@@ -57,14 +57,23 @@ class ModelCampaign:
 
         A try that is aborted by a fault that is not the model's counts as none: it is made again as what it was, with
         the same seed, and its trajectory is put aside. Raises ModelError after several of them: the same run goes on
-        later. None: the campaign has ended.
+        later. None: the campaign has ended. What another run makes meanwhile is waited for.
         """
+        with self.store.alone(key_of(self.key, index)):
+            return self._known(index) or self._made(index)
+
+    def _known(self, index: int) -> Attempt | None:
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
         known = Attempt.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
-        if data is not None and known is not None:
-            if not known.artifact_id or self.store.has_artifact(known.artifact_id):
-                self._spent[index] = Spent(**data.get("spent", {}))
-                return known
+        if data is None or known is None or (known.artifact_id and not self.store.has_artifact(known.artifact_id)):
+            return None
+        try:
+            self._spent[index] = Spent(**data["spent"])
+        except (KeyError, TypeError):
+            return None
+        return known
+
+    def _made(self, index: int) -> Attempt | None:
         name = key_of(self.key, index)
         folder = self.store.root / "rollouts" / name
         for _ in range(_MOST_ABORTED):

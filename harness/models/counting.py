@@ -9,8 +9,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
-from harness.messages import Message, Usage
+from harness.messages import Message, Reply, Usage
 from harness.models.protocol import ToolSchema
 
 _FOR_A_MESSAGE = 8
@@ -29,12 +30,19 @@ class Estimate:
         share = min(1.0, self._share * _MARGIN) if self._share else _START
         return int(_size(messages, tools) * share) + _FOR_A_MESSAGE * (len(messages) + len(tools)) + 1
 
-    def learn(self, messages: Sequence[Message], tools: Sequence[ToolSchema], usage: Usage) -> None:
-        """Take in what the server counted for a prompt."""
-        size = _size(messages, tools)
+    def counted(self, messages: Sequence[Message], tools: Sequence[ToolSchema], reply: Reply) -> Reply:
+        """Take in what the server counted for a prompt, and return the reply; what it did not count is estimated."""
+        usage, size = reply.usage, _size(messages, tools)
         if usage.prompt_tokens and size:
             with self._lock:
                 self._share = max(self._share, min(1.0, usage.prompt_tokens / size))
+        said = reply.message
+        silent = not (said.content or said.tool_calls or said.thoughts or reply.token_ids)
+        if usage.prompt_tokens and (usage.completion_tokens or silent):
+            return reply
+        prompt = usage.prompt_tokens or len(reply.prompt_ids or ()) or self(messages, tools)
+        completion = usage.completion_tokens or len(reply.token_ids or ()) or self([said])
+        return replace(reply, usage=Usage(prompt, completion, usage.cached_tokens, estimated=True))
 
 
 def _size(messages: Sequence[Message], tools: Sequence[ToolSchema]) -> int:

@@ -5,6 +5,7 @@ An error says whether the same request may succeed later. What a server says of 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -19,7 +20,7 @@ from harness.messages import REASONING, Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.userinfo import parted
+from harness.models.userinfo import hidden, parted
 from harness.models.waiting import TIMEOUT_S, within
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError, SettingsError
@@ -68,9 +69,12 @@ class HttpModel:
         if not url.startswith(("http://", "https://")):
             raise SettingsError(f"{url} is no URL of a model server; it begins with http:// or https://")
         self.name, self._url, self._model = name, url.rstrip("/"), model
-        key = os.environ.get(key_variable, "") if key_variable else ""
+        key = os.environ.get(key_variable, "").strip() if key_variable else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        self._secret, self._timeout_s = key, timeout_s
+        self._timeout_s = timeout_s
+        password = auth[1] if auth else ""
+        basic = base64.b64encode(":".join(auth).encode()).decode() if auth else ""
+        self._secrets = {key: "key", password: "password", basic: "password"}
         # A server on this machine is no proxy's business.
         self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
         self._refused: frozenset[str] = frozenset()
@@ -96,7 +100,7 @@ class HttpModel:
         served = [m for m in told if isinstance(m, dict) and m.get("id")] if isinstance(told, list) else []
         found = next((m for m in served if not self._model or m["id"] == self._model), None)
         if found is None:
-            there = ", ".join(str(m["id"]) for m in served) or "none"
+            there = hidden(", ".join(str(m["id"]) for m in served), self._secrets) or "none"
             raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {there}")
         self._model = str(found["id"])
         length = found.get("max_model_len")
@@ -117,9 +121,8 @@ class HttpModel:
                     raise
                 with self._lock:
                     self._refused |= names
-        reply = reply_of(data, latency_s=time.monotonic() - begin)
-        self._estimate.learn(messages, tools, reply.usage)
-        return reply
+        reply = reply_of(data, latency_s=time.monotonic() - begin, hide=lambda text: hidden(text, self._secrets))
+        return self._estimate.counted(messages, tools, reply)
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
         """Return the number of tokens: the server's own where it tells (`/tokenize`), else an estimate."""
@@ -181,7 +184,8 @@ class HttpModel:
         except httpx.TimeoutException:
             raise late from None
         except httpx.HTTPError as error:
-            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {error}", retry=True) from None
+            said = hidden(str(error), self._secrets)
+            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {said}", retry=True) from None
         except httpx.InvalidURL as error:
             raise ModelError(f"{url} is no URL: {error}") from None
         except RuntimeError:
@@ -206,10 +210,8 @@ class HttpModel:
         return ModelError(f"{url} answers with status {status}: {said}", retry=status in RETRIED, wait_s=wait_s)
 
     def _shown(self, raw: bytes) -> str:
-        text = raw[:2000].decode("utf-8", "replace")
-        if self._secret:
-            text = text.replace(self._secret, "[key]")
-        return " ".join(text.split())[:500]
+        text = hidden(raw.decode("utf-8", "replace"), self._secrets)
+        return " ".join(text[:2000].split())[:500]
 
 
 def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:

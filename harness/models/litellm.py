@@ -7,6 +7,7 @@ mend.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from harness.messages import Message, Reply, Sampling
 from harness.models.counting import Estimate
 from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.userinfo import masked
+from harness.models.userinfo import hidden
 from harness.models.waiting import TIMEOUT_S, within
 from harness.models.wire import RETRIED, is_too_long, reply_of, request_of
 from pytest_ssr.errors import ContextError, ModelError
@@ -74,14 +75,14 @@ class LitellmModel:
             body |= {"logprobs": True, "extra_body": {"return_token_ids": True}}
         begin = time.monotonic()
         # Its own limit is of each read alone.
-        response = within(self._timeout_s, lambda: self._completion(body), asked=self.name)
-        reply = reply_of(response.model_dump(), latency_s=time.monotonic() - begin, cost_usd=_cost(response))
-        self._estimate.learn(messages, tools, reply.usage)
-        return reply
+        data, cost = within(self._timeout_s, lambda: self._completion(body), asked=self.name)
+        reply = reply_of(data, latency_s=time.monotonic() - begin, cost_usd=cost, hide=_hidden)
+        return self._estimate.counted(messages, tools, reply)
 
-    def _completion(self, body: dict[str, Any]) -> Any:
+    def _completion(self, body: dict[str, Any]) -> tuple[Any, float | None]:
         try:
-            return litellm.completion(**body, timeout=self._timeout_s, num_retries=0, drop_params=True)
+            response = litellm.completion(**body, timeout=self._timeout_s, num_retries=0, drop_params=True)
+            return response.model_dump(), _cost(response)
         except Exception as error:
             raise _as_ours(self.name, error) from None
 
@@ -99,14 +100,20 @@ class LitellmModel:
 
 def _as_ours(name: str, error: Exception) -> ModelError:
     kinds = {kind.__name__ for kind in type(error).__mro__}
-    said = masked(str(error))
-    for variable, value in os.environ.items():
-        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
-            said = said.replace(value, f"[{variable}]")
-    said = " ".join(said.split())[:500]
+    # Its own text may end with a traceback of its own code.
+    said = " ".join(_hidden(str(error)).partition("Traceback (most recent call last)")[0].split())[:500]
     if "ContextWindowExceededError" in kinds or ("BadRequestError" in kinds and is_too_long(said)):
         return ContextError(f"{name}: {said}")
     return ModelError(f"{name}: {type(error).__name__}: {said}", retry=_may_be_mended(error), wait_s=_wait_s(error))
+
+
+def _hidden(text: str) -> str:
+    """Return a text without what the environment holds by names of secrets."""
+    found: dict[str, str] = {}
+    for variable, value in os.environ.items():
+        if len(value) >= 8 and variable.upper().endswith(("_KEY", "_TOKEN", "_SECRET")):
+            found.setdefault(value, variable)
+    return hidden(text, found)
 
 
 def _may_be_mended(error: Exception) -> bool:
@@ -132,9 +139,10 @@ def _wait_s(error: Exception) -> float:
 def _cost(response: Any) -> float | None:
     """Return what a reply cost, None where litellm knows no price."""
     try:
-        return float(litellm.completion_cost(response))
+        cost = float(litellm.completion_cost(response))
     except Exception:
         return None
+    return cost if 0 <= cost < math.inf else None
 
 
 def _context_of(name: str) -> int:

@@ -43,7 +43,7 @@ class ScriptedModel:
                 raise TypeError("it is no list")
             replies = [_message(item, place) for place, item in enumerate(items)]
             return cls(f"scripted:{path}", replies, context_tokens=context_tokens)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise SettingsError(f"{path} holds no list of replies for `scripted:`: {error}") from None
 
     @property

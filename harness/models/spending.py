@@ -1,9 +1,15 @@
-"""A model that keeps to a budget of money, tokens and requests, for all rollouts of a run together."""
+"""A model that keeps to a budget of money, tokens and requests, for all rollouts of a run together.
+
+A call is made while what is spent, and for each call under way as much as the dearest one so far, is below the limit;
+the first is waited for. So a limit is passed by less than one call, as long as calls do not become dearer; where they
+do, by what the calls under way are dearer than that.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,6 +17,9 @@ from harness.messages import Message, Reply, Sampling, Usage
 from harness.models.around import Around
 from harness.models.protocol import Model, ToolSchema
 from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.stopping import require_going_on
+
+_LOOK_S = 0.1
 
 
 class BudgetSpentError(ModelError):
@@ -31,7 +40,12 @@ class Budget:
     made: int = 0
     unpriced: int = 0
     """Calls whose price is not known."""
-    _lock: Any = field(default_factory=threading.Lock, repr=False)
+    estimated: int = 0
+    """Calls whose tokens are our estimate."""
+    _dearest_usd: float = 0.0
+    _dearest_tokens: int = 0
+    _under_way: int = 0
+    _changed: Any = field(default_factory=threading.Condition, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse limits that allow nothing; raises SettingsError."""
@@ -40,26 +54,55 @@ class Budget:
             if value is not None and value <= 0:
                 raise SettingsError(f"a budget of {value} {name} allows nothing")
 
-    def require(self) -> None:
-        """Raise BudgetSpentError when nothing is left."""
-        used = self.spent.prompt_tokens + self.spent.completion_tokens
-        for name, limit, spent in (
-            ("USD", self.usd, self.spent_usd),
-            ("tokens", self.tokens, used),
-            ("calls", self.calls, self.made),
+    @contextlib.contextmanager
+    def call(self) -> Iterator[None]:
+        """Hold a place for a call; waits for those under way where it depends on them.
+
+        Raises BudgetSpentError when nothing is left.
+        """
+        with self._changed:
+            while not self._has_room():
+                self._changed.wait(_LOOK_S)
+                require_going_on()
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._under_way -= 1
+                self._changed.notify_all()
+
+    def _has_room(self) -> bool:
+        for name, limit, spent, dearest in (
+            ("USD", self.usd, self.spent_usd, self._dearest_usd if self.made else None),
+            ("tokens", self.tokens, tokens_of(self.spent), self._dearest_tokens if self.made else None),
+            ("calls", self.calls, self.made, 1),
         ):
-            if limit is not None and spent >= limit:
+            if limit is None:
+                continue
+            if spent >= limit:
                 raise BudgetSpentError(f"the budget of {limit:g} {name} is spent; a larger one goes on from here")
+            if self._under_way and (dearest is None or spent + self._under_way * dearest >= limit):
+                return False
+        return True
 
     def take(self, reply: Reply) -> None:
         """Count a reply, unless it was paid for before."""
         if reply.cached:
             return
-        with self._lock:
+        with self._changed:
             self.made += 1
             self.spent = self.spent + reply.usage
             self.spent_usd += reply.cost_usd or 0.0
             self.unpriced += reply.cost_usd is None
+            self.estimated += reply.usage.estimated
+            self._dearest_usd = max(self._dearest_usd, reply.cost_usd or 0.0)
+            self._dearest_tokens = max(self._dearest_tokens, tokens_of(reply.usage))
+
+
+def tokens_of(usage: Usage) -> int:
+    """Return the tokens that count: of prompt and reply."""
+    return usage.prompt_tokens + usage.completion_tokens
 
 
 class Spending(Around):
@@ -71,9 +114,9 @@ class Spending(Around):
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Ask while something is left."""
-        self._budget.require()
-        reply = self._model.reply(messages, tools=tools, sampling=sampling)
-        self._budget.take(reply)
+        with self._budget.call():
+            reply = self._model.reply(messages, tools=tools, sampling=sampling)
+            self._budget.take(reply)
         return reply
 
     def session(self, rollout: str) -> Model:

@@ -6,11 +6,12 @@ A response is not trusted: what is missing, of another type or absurd becomes a 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage
+from harness.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage, is_deep
 from harness.models.protocol import ToolSchema
+from harness.models.userinfo import masked
 from pytest_ssr.errors import ModelError
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
@@ -51,8 +52,13 @@ def _drawing(model: str, sampling: Sampling) -> dict[str, float]:
     return both
 
 
-def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -> Reply:
-    """Return the reply that a response holds; raises ModelError for a response that holds none."""
+def reply_of(
+    data: object, *, latency_s: float, cost_usd: float | None = None, hide: Callable[[str], str] = masked
+) -> Reply:
+    """Return the reply that a response holds; raises ModelError for a response that holds none.
+
+    hide: takes secrets out of a text.
+    """
     try:
         assert isinstance(data, Mapping)
         choice = data["choices"][0]
@@ -61,7 +67,7 @@ def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -
         assert isinstance(content, str)
         content = _whole(content)
         calls = tuple(_call(call, place) for place, call in enumerate(said.get("tool_calls") or ()))
-        token_ids = _numbers(_found(choice, "token_ids"), int)
+        token_ids = _numbers(_found(choice, "token_ids"))
         logprobs = _logprobs(choice.get("logprobs"))
         return Reply(
             message=Message(ASSISTANT, content, calls, thoughts=_thoughts(said)),
@@ -70,16 +76,14 @@ def reply_of(data: object, *, latency_s: float, cost_usd: float | None = None) -
             cost_usd=cost_usd,
             latency_s=round(latency_s, 3),
             request_id=str(data.get("id") or ""),
-            prompt_ids=_numbers(_found(data, "prompt_token_ids"), int),
+            prompt_ids=_numbers(_found(data, "prompt_token_ids")),
             token_ids=token_ids,
             logprobs=logprobs if token_ids is None or logprobs is None or len(logprobs) == len(token_ids) else None,
         )
-    except (AssertionError, LookupError, TypeError, ValueError, AttributeError) as error:
-        shown = repr(data)
-        raise ModelError(
-            f"the server's response is none of the chat protocol ({type(error).__name__}: {error}): {shown[:300]}",
-            retry=True,
-        ) from None
+    except (AssertionError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        why = hide(f"{type(error).__name__}: {error}")[:200]
+        shown = "nested too deep" if is_deep(data) else hide(repr(data))[:300]
+        raise ModelError(f"the server's response is none of the chat protocol ({why}): {shown}", retry=True) from None
 
 
 def _call(call: Mapping[str, Any], place: int) -> ToolCall:
@@ -91,11 +95,15 @@ def _call(call: Mapping[str, Any], place: int) -> ToolCall:
 
 
 def _thoughts(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that hold what the model thought, as they are; those of no known form are passed over."""
+    """Return the fields that hold what the model thought, as they are; those of no known form are passed over.
+
+    Blocks that are nested too deep are of none.
+    """
     *texts, blocks = REASONING
     found = {name: said[name] for name in texts if isinstance(said.get(name), str) and said[name]}
-    if isinstance(said.get(blocks), list) and said[blocks] and all(isinstance(b, dict) for b in said[blocks]):
-        found[blocks] = said[blocks]
+    if isinstance(told := said.get(blocks), list) and told and all(isinstance(b, dict) for b in told):
+        if not is_deep(told):
+            found[blocks] = told
     thoughts: dict[str, Any] = json.loads(_whole(json.dumps(found, ensure_ascii=False)))
     return thoughts
 
@@ -116,8 +124,15 @@ def _found(data: Mapping[str, Any], name: str) -> Any:
     return data[name] if data.get(name) is not None else further.get(name)
 
 
-def _numbers(values: Any, kind: type[int]) -> tuple[int, ...] | None:
-    return None if values is None else tuple(kind(v) for v in values)
+def _numbers(values: Any) -> tuple[int, ...] | None:
+    return None if values is None else tuple(_natural(v) for v in values)
+
+
+def _natural(value: Any) -> int:
+    number = int(value)
+    if number < 0:
+        raise ValueError(f"{number} is less than 0")
+    return number
 
 
 def _logprobs(data: Any) -> tuple[float, ...] | None:
@@ -131,7 +146,7 @@ def _usage(data: Any) -> Usage:
         return Usage()
     details = data.get("prompt_tokens_details") or {}
     return Usage(
-        int(data.get("prompt_tokens") or 0),
-        int(data.get("completion_tokens") or 0),
-        int(details.get("cached_tokens") or 0),
+        _natural(data.get("prompt_tokens") or 0),
+        _natural(data.get("completion_tokens") or 0),
+        _natural(details.get("cached_tokens") or 0),
     )

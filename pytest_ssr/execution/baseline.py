@@ -7,6 +7,7 @@ test reaches; where a test does otherwise in them, a plain run with the same see
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -96,26 +97,29 @@ class Baseline:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Baseline | None:
-        """Read plain data back; None for another schema version, so that it is measured anew."""
+        """Read plain data back; None for another schema version or what is not whole: it is measured anew."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
-        return cls(
-            collected=tuple(data["collected"]),
-            stable=frozenset(data["stable"]),
-            set_aside=dict(data["set_aside"]),
-            durations=dict(data["durations"]),
-            parameters={i: tuple((a, n) for a, n in p) for i, p in data["parameters"].items()},
-            sources=tuple(data["sources"]),
-            addopts=tuple(data["addopts"]),
-            seconds=data["seconds"],
-            longest_setup_s=data["longest_setup_s"],
-            note=data["note"],
-            python=data["python"],
-            reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
-            modules=tuple(data["modules"]),
-            unlike={mode: frozenset(names) for mode, names in data["unlike"].items()},
-            cold=dict(data["cold"]),
-        )
+        try:
+            return cls(
+                collected=tuple(data["collected"]),
+                stable=frozenset(data["stable"]),
+                set_aside=dict(data["set_aside"]),
+                durations=dict(data["durations"]),
+                parameters={i: tuple((a, n) for a, n in p) for i, p in data["parameters"].items()},
+                sources=tuple(data["sources"]),
+                addopts=tuple(data["addopts"]),
+                seconds=data["seconds"],
+                longest_setup_s=data["longest_setup_s"],
+                note=data["note"],
+                python=data["python"],
+                reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
+                modules=tuple(data["modules"]),
+                unlike={mode: frozenset(names) for mode, names in data["unlike"].items()},
+                cold=dict(data["cold"]),
+            )
+        except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
+            return None
 
 
 def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:

@@ -29,6 +29,12 @@ _OPTIONS = (
     ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
     ("solver", str, "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH (default search)"),
     ("attempts", int, "attempts at each artifact (default 8)"),
+    ("budget-usd", float, "money of the whole run of a model, shared among xdist's workers (default: no limit)"),
+    ("budget-tokens", int, "tokens of the whole run, likewise"),
+    ("budget-calls", int, "requests of the whole run, likewise"),
+    ("rollout-usd", float, "money of one attempt of a model, where prices are known (default 5)"),
+    ("rollout-tokens", int, "tokens of one attempt of a model (default 2000000)"),
+    ("steps", int, "replies of one attempt of a model (default 100)"),
     ("sandbox", str, "auto, bubblewrap, process, or what a plugin adds (default auto)"),
     ("store", str, "where results are kept (default .ssr in the project)"),
     (

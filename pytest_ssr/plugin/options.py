@@ -21,6 +21,7 @@ _MARKS = (
     *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
     *("pyproject.toml", "tox.ini", "setup.cfg", "setup.py"),
 )
+_MONEY, _COUNTS = ("budget_usd", "rollout_usd"), ("budget_tokens", "budget_calls", "rollout_tokens", "steps")
 
 
 def option(config: pytest.Config, name: str) -> str | None:
@@ -38,6 +39,22 @@ def number(config: pytest.Config, name: str, default: int) -> int:
         return default if text is None else int(text)
     except ValueError:
         raise SettingsError(f"--ssr-{name.replace('_', '-')} takes a whole number, not {text!r}") from None
+
+
+def limits_of_models(config: pytest.Config) -> dict[str, float]:
+    """Return the limits of models that were given; raises SettingsError naming the option."""
+    found: dict[str, float] = {}
+    for name in (*_MONEY, *_COUNTS):
+        text, shown = option(config, name), f"--ssr-{name.replace('_', '-')}"
+        try:
+            value = None if text is None else float(text) if name in _MONEY else int(text)
+        except ValueError:
+            raise SettingsError(f"{shown} takes a {'' if name in _MONEY else 'whole '}number, not {text!r}") from None
+        if value is not None:
+            if not value > 0:
+                raise SettingsError(f"{shown} must be more than 0, not {text}")
+            found[name] = value
+    return found
 
 
 def wanted_count(config: pytest.Config) -> int:

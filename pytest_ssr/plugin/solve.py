@@ -121,6 +121,8 @@ class SolvePlugin:
                 solver=options.option(self.config, "solver") or "search",
                 seed=options.number(self.config, "seed", 0),
                 opening=options.opening_arguments(self.config),
+                limits=options.limits_of_models(self.config),
+                workers=_workers(self.config),
             )
 
     @pytest.hookimpl(tryfirst=True)
@@ -152,3 +154,9 @@ class SolvePlugin:
         """End what solves."""
         if hasattr(self, "attempts"):
             self.attempts.close()
+
+
+def _workers(config: pytest.Config) -> int:
+    """Return how many processes make the attempts, asked in any of them."""
+    own: dict[str, int] = getattr(config, "workerinput", {})
+    return own.get("workercount") or config.getoption("numprocesses", None) or 1

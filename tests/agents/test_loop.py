@@ -138,6 +138,14 @@ def test_a_reply_that_calls_nothing_is_told_so_and_is_a_step(desk: Desk, text: s
         ([Message(ASSISTANT, "no")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
         ([call("fly")] * 9, RolloutLimits(format_errors=3), ExitReason.FORMAT, "failed"),
         ([bash("true")] * 9, RolloutLimits(repeats=4), ExitReason.LOOP, "failed"),
+        ([bash("true"), bash("echo a")] * 4, RolloutLimits(repeats=4), ExitReason.LOOP, "failed"),
+        ([bash("true"), bash("echo a"), bash("echo b")] * 3, RolloutLimits(repeats=3), ExitReason.LOOP, "failed"),
+        (
+            [*[bash("true"), bash("echo a")] * 3, bash("echo c"), SUBMIT],
+            RolloutLimits(repeats=4),
+            ExitReason.SUBMITTED,
+            "completed",
+        ),
         ([bash(f"echo {n}") for n in range(9)], RolloutLimits(steps=5), ExitReason.STEP_LIMIT, "truncated"),
         ([bash("sleep 1; date")] * 9, RolloutLimits(wall_s=1.5), ExitReason.TIME_LIMIT, "truncated"),
         ([bash("true")], RolloutLimits(), ExitReason.MODEL, "aborted"),
@@ -240,6 +248,15 @@ def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
     assert done.exit_reason is ExitReason.SUBMITTED
 
 
+@pytest.mark.parametrize("value", [True, False])
+@pytest.mark.parametrize("kind", ["integer", "number"])
+def test_a_truth_value_is_no_number(value: bool, kind: str) -> None:
+    schema = {"type": "object", "properties": {"line": {"type": kind}}}
+    tool = BundledTool("zoom", "", schema, "zoom <line>", "bundle")
+    assert problem(tool, {"line": value}) == f"the argument 'line' must be of type {kind}"
+    assert problem(tool, {"line": int(value)}) == ""
+
+
 def test_a_choice_among_numbers_is_told() -> None:
     schema = {"type": "object", "properties": {"level": {"type": "integer", "enum": [1, 2]}}}
     tool = BundledTool("zoom", "", schema, "zoom <level>", "bundle")
@@ -277,6 +294,18 @@ def test_faults_of_ours_abort(desk: Desk) -> None:
     assert done.exit_reason is ExitReason.SUBMITTED
     done = run(Agent(Refusing("s", [SUBMIT], 99), made.tools), desk)
     assert (done.exit_reason, done.status) == (ExitReason.MODEL, "aborted"), "the task fits by what we know"
+
+
+def test_an_error_that_nobody_foresaw_costs_one_rollout_and_is_named(desk: Desk, tmp_path: Path) -> None:
+    class Falling(ScriptedModel):
+        def reply(self, *arguments: Any, **named: Any) -> Reply:
+            raise RuntimeError("the moon is down")
+
+    path = tmp_path / "trajectory.jsonl"
+    done = run(Agent(Falling("s", []), agent().tools), desk, path)
+    assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
+    assert done.detail.startswith("RuntimeError: the moon is down (test_loop.py, line ")
+    assert read_trajectory(path).detail == done.detail
 
 
 def test_a_crash_leaves_the_trajectory(desk: Desk, tmp_path: Path) -> None:

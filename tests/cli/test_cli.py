@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -170,6 +171,52 @@ def test_a_mistake_is_one_line_and_exit_2(tmp_path: Path, arguments: list[str], 
     assert done.returncode == 2, done.stderr
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_value_of_the_environment_that_is_refused_names_its_variable(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, words, says in (
+        ("SSR_ATTEMPTS", ["solve", "x"], "argument --attempts: invalid int value: 'abc' (from SSR_ATTEMPTS)"),
+        ("SSR_TIME_LIMIT", ["solve", "x"], "argument --time-limit: invalid float value: 'abc' (from SSR_TIME_LIMIT)"),
+        ("SSR_SEED", ["solve", "x", "--attempts", "abc"], "argument --attempts: invalid int value: 'abc'\n"),
+    ):
+        monkeypatch.setenv(name, "abc")
+        with pytest.raises(SystemExit, match="2"):
+            main(words)
+        monkeypatch.delenv(name)
+        assert says in capsys.readouterr().err
+
+
+def test_a_disk_that_is_full_while_the_project_is_copied_is_said(
+    tmp_path: Path, calculator: dict[str, str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", "calc.py")
+
+    (tmp_path / "calc.py").write_text(calculator["calc.py"])
+    words = ["inject", str(tmp_path), "--store", str(tmp_path / "s"), *SANDBOX]
+    says = "the disk is full; free some space and run the same command again"
+    with monkeypatch.context() as patch:
+        patch.setattr("pytest_ssr.snapshot.write_entry", full)
+        assert main(words) == 3
+        assert f"to {tmp_path / 's' / 'trees'}: {says} (nothing was lost)" in capfd.readouterr().err
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.injecting.open_campaign", lambda *_, **__: full())
+        patch.setattr(os, "dup2", lambda *_: None)
+        assert main(words) == 3
+        assert capfd.readouterr().err.endswith(f"ssr: calc.py: {says}\n")
+
+
+def test_an_artifact_that_is_not_there_was_looked_for_in_a_store_with_a_name(
+    tmp_path: Path, calculator: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("calc.py").write_text(calculator["calc.py"])
+    assert main(["solve", "nosuch", "--store", "kept"]) == 2
+    assert capsys.readouterr().err.endswith(f"nor the id of one in the store {tmp_path / 'kept'}\n")
+    assert main(["show", "nosuch"]) == 2
+    assert capsys.readouterr().err.endswith("nor the id of one in a store: there is none here\n")
 
 
 def test_every_command_has_an_example_in_its_help() -> None:

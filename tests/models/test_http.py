@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -98,6 +99,11 @@ def test_a_server_that_refuses_the_further_fields_is_asked_without_them() -> Non
     assert reply.message.content == "fine"
     assert reply.token_ids is None
     assert "return_token_ids" not in served.asked[1]
+
+
+def counted(usage: bytes, *, token_ids: bytes = b"null") -> Any:
+    choice = b'{"message": {"role": "assistant", "content": "x"}, "token_ids": ' + token_ids + b"}"
+    return garbage(b'{"choices": [' + choice + b'], "usage": ' + usage + b"}")
 
 
 def refusing(*fields: str, **headers: str) -> Any:
@@ -246,6 +252,14 @@ def test_what_leads_to_this_machine_is_known_by_its_name(url: str, here: bool) -
         (garbage(b'{"choices": []}'), "none of the chat protocol"),
         (garbage(b'{"choices": [{"message": {"content": 3}}]}'), "none of the chat protocol"),
         (garbage(b'{"choices": [{"message": {"tool_calls": [{"function": {"name": "x"}}]}}]}'), "are no text"),
+        (counted(b'{"prompt_tokens": 1e999}'), r"none of the chat protocol \(OverflowError"),
+        (counted(b'{"prompt_tokens": -5}'), "-5 is less than 0"),
+        (counted(b'{"completion_tokens": -1}'), "-1 is less than 0"),
+        (counted(b'{"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": -1}}'), "-1 is less than 0"),
+        (counted(b'{"prompt_tokens": "sk"}'), "none of the chat protocol"),
+        (counted(b"{}", token_ids=b"[1e999]"), "OverflowError"),
+        (counted(b"{}", token_ids=b"[-1]"), "-1 is less than 0"),
+        (garbage(b'{"choices": ' + b"[" * 900 + b"]" * 900 + b"}"), "nested too deep|no JSON object"),
         (cut_off, "cannot be reached"),
         (slow(0.8), "does not answer in time"),
     ],
@@ -312,6 +326,52 @@ def test_a_key_is_sent_and_never_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     assert served.keys == ["Bearer s3cr3t-s3cr3t"]
     assert "s3cr3t" not in str(raised.value)
     assert "[key]" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": {"message": "Incorrect API key provided: s3cr3t/s3cr3t"}},
+        {"error": {"message": "x" * 260 + " s3cr3t/s3cr3t"}},
+        {"choices": [{"message": {"content": "x"}}], "usage": {"prompt_tokens": "s3cr3t/s3cr3t"}},
+        ["s3cr3t/s3cr3t"],
+        ["x" * 490 + "s3cr3t/s3cr3t"],
+    ],
+)
+@pytest.mark.parametrize("written", [lambda text: text, lambda text: text.replace("/", r"\/")])
+def test_a_key_in_an_answer_that_is_none_is_never_shown(
+    body: Any, written: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_KEY", "s3cr3t/s3cr3t\n")
+    with serving(garbage(written(json.dumps(body)).encode())) as served:
+        model = HttpModel("vllm:x", served.url, key_variable="MY_KEY")
+        with pytest.raises(ModelError, match=r"none of the chat protocol|no JSON object") as raised:
+            model.reply(ASKED, tools=(), sampling=Sampling())
+        model.close()
+    assert "s3" not in str(raised.value).replace("[key]", "")
+
+
+def test_arguments_that_are_nested_too_deep_are_malformed() -> None:
+    deep = {"function": {"name": "bash", "arguments": '{"command": ' + "[" * 900 + "]" * 900 + "}"}}
+    fine = {"function": {"name": "bash", "arguments": '{"command": ' + "[" * 40 + "]" * 40 + "}"}}
+    with serving({"role": "assistant", "content": "", "tool_calls": [deep, fine]}) as served:
+        model = HttpModel("vllm:x", served.url)
+        message = model.reply(ASKED, tools=TOOLS, sampling=Sampling()).message
+        model.close()
+    assert [call.fault for call in message.tool_calls] == ["the arguments are nested deeper than 50 levels", ""]
+    assert Message.from_json(json.loads(json.dumps(message.to_json()))) == message
+
+
+def test_thoughts_that_are_nested_too_deep_are_passed_over(tmp_path: Path) -> None:
+    deep: list[Any] = []
+    for _ in range(300):
+        deep = [deep]
+    said = message("x") | {"thinking_blocks": [{"a": deep}], "reasoning": "hm"}
+    with serving(said) as served:
+        model = Caching(HttpModel("vllm:x", served.url), Store(tmp_path / "store"))
+        replies = [model.reply(ASKED, tools=TOOLS, sampling=Sampling(seed=1)) for _ in range(2)]
+        model.close()
+    assert [r.message.thoughts for r in replies] == [{"reasoning": "hm"}] * 2
 
 
 def test_arguments_that_are_no_json_are_kept_and_sent_back_as_json() -> None:

@@ -48,6 +48,13 @@ def model_of(name: str, url: str, **settings: Any) -> Any:
     return LitellmModel(name, url=url, **settings)
 
 
+def test_a_traceback_of_its_own_is_cut_off() -> None:
+    from harness.models.litellm import _as_ours
+
+    told = _as_ours("a/b", RuntimeError(f"it fell {KEY}\nTraceback (most recent call last):\n  File x, line 3"))
+    assert str(told) == "a/b: RuntimeError: it fell [OPENAI_API_KEY]"
+
+
 def said_of(name: str, url: str, past: list[Message] = ASKED, top_p: float = 0.9) -> Message:
     return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, top_p, 100, seed=5)).message  # type: ignore[no-any-return]
 

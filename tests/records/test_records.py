@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +15,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pytest_ssr.errors as errors_module
+from harness.episode import Episode, Rollout
 from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, SsrError, StoreError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.reach import Reach
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
@@ -203,6 +208,30 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
         state.apply(make_patch({"x": (None, FileEntry(b"/etc", 0o120000))}))
     with pytest.raises(ArtifactError, match=r"calc\.py"):
         buggy.apply(BUG)
+
+
+ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, "", "submitted", "completed", flags=("f",))
+EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", rollouts=(ROLLOUT,))
+ATTEMPT = Attempt(0, AttemptStatus.VALID, "s", "o", "p", 1, "", "", "")
+REACH = Reach(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {}, fewest={"x.py": {(1, 0): 2}})
+BASELINE = Baseline(("t",), frozenset(("t",)), {}, {"t": 0.1}, {}, ("x.py",), (), 1.0, 0.1, "", "3", reach=REACH)
+
+
+@pytest.mark.parametrize("record", [ROLLOUT, EPISODE, ATTEMPT, BASELINE], ids=lambda r: type(r).__name__)
+def test_a_record_that_is_not_whole_is_none_and_no_error(record: Rollout | Episode | Attempt | Baseline) -> None:
+    data, kind = json.loads(json.dumps(record.to_json())), type(record)
+    assert kind.from_json(data) == record
+    assert kind.from_json({"schema_version": data["schema_version"]}) is None
+    for key in data:
+        kind.from_json({k: v for k, v in data.items() if k != key})
+        for other in (5, None, "x", [1], {"a": 1}):
+            kind.from_json({**data, key: other})
+
+
+def test_a_new_store_may_be_opened_by_several_runs_at_once(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for number in range(20):
+            list(pool.map(Store, [tmp_path / str(number)] * 8))
 
 
 def test_a_store_is_atomic_and_knows_its_own(tmp_path: Path) -> None:

@@ -7,15 +7,22 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain import plain_python
 from proven import Proven
 
+from harness.agents.limits import RolloutLimits
+from harness.attempting import Attempting
+from pytest_ssr.artifact import write_artifact
+from pytest_ssr.errors import ArtifactError
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.validator import Validation
 from pytest_ssr.verdicts import Verdicts
 
 COMMENTS = [("bash", {"command": "echo '# better' >> calc.py"}), ("submit", {})]
@@ -71,10 +78,59 @@ def test_what_is_not_resolved_fails_and_what_has_no_grade_is_an_error(proven: Pr
     assert "Traceback" not in done.stdout + done.stderr
 
 
+def test_a_run_keeps_to_its_budget_and_an_attempt_to_its_steps(proven: Proven, tmp_path: Path) -> None:
+    solver = ["--ssr-solver", scripted(tmp_path / "comments.json", COMMENTS), "--ssr-attempts", "3"]
+    done = solve(proven, tmp_path / "s", *solver, "--ssr-budget-calls", "3")
+    assert "1 failed, 2 errors" in done.stdout, done.stdout
+    assert "the budget of 3 calls is spent" in done.stdout
+    done = solve(proven, tmp_path / "t", *solver, "--ssr-steps", "1", "--ssr-rollout-tokens", "9000")
+    assert "the attempt ended by step_limit: 1 replies" in done.stdout
+
+
+@pytest.mark.parametrize(("workers", "calls"), [(1, 5), (2, 2)])
+def test_workers_share_a_budget(proven: Proven, tmp_path: Path, workers: int, calls: int) -> None:
+    limits = {"budget_usd": 3.0, "budget_calls": 5, "steps": 7}
+    made = attempting(proven, Store(tmp_path / "s"), tmp_path, limits=limits, workers=workers)
+    budget, solver = made._roles.budget, made._solver
+    made.close()
+    assert (budget.usd, budget.calls, budget.tokens) == (3.0 / workers, calls, None)
+    assert getattr(solver, "limits", None) == RolloutLimits(steps=7)
+
+
+def test_an_artifact_that_is_not_valid_is_proven_once(
+    proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad"
+    bad.mkdir()
+    write_artifact(bad, replace(proven.artifact, bug=proven.artifact.weaken))
+    judged: list[object] = []
+    monkeypatch.setattr("harness.solving.Validation", lambda *of: judged.append(of) or Validation(*of))
+    made = attempting(proven, Store(tmp_path / "s"), tmp_path)
+    for number in range(3):
+        with pytest.raises(ArtifactError, match="the artifact is not valid, nothing to solve"):
+            made.made(bad, number)
+    made.close()
+    assert len(judged) == 1
+
+
+def attempting(proven: Proven, store: Store, folder: Path, **settings: Any) -> Attempting:
+    opening = {"settings": RuleSettings(), "sandbox": "process", "python": plain_python()}
+    told: dict[str, Any] = {"limits": {}, "workers": 1, **settings}
+    solver = scripted(folder / "comments.json", COMMENTS)
+    return Attempting(proven.project, store, [], solver=solver, seed=0, opening=opening, **told)
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (["--ssr-solver", "oracle"], "there is no solver 'oracle'; choose search, replay:PATH, or a model"),
+        (["--ssr-budget-usd", "1"], "--ssr-budget-usd is for a model, not for search"),
+        (["--ssr-steps", "few"], "--ssr-steps takes a whole number, not 'few'"),
+        (["--ssr-solver", "scripted:x", "--ssr-rollout-usd", "0"], "--ssr-rollout-usd must be more than 0, not 0"),
+        (
+            ["--ssr-solver", "scripted:x", "--ssr-budget-calls", "1", "-n", "2"],
+            "is less than one for each of 2 workers",
+        ),
         (["--ssr-attempts", "0"], "--ssr-attempts must be at least 1, not 0"),
         (["--ssr-solve", "nowhere"], "nowhere does not exist; name an artifact's directory"),
         (["--ssr-inject"], "--ssr-inject and --ssr-solve are 2 jobs; give one of them"),

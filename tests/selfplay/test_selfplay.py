@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -182,6 +184,18 @@ def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bu
     assert [r.unpriced for r in episode.rollouts] == [2, 2]
 
 
+def test_an_error_that_nobody_foresaw_in_one_attempt_does_not_end_the_run(project: Path, bugs: Store) -> None:
+    class Falling(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            if not journal.trajectory.attempt:
+                raise OverflowError("a number")
+            return super().solve(task, seed=seed, journal=journal)
+
+    (episode,) = selfplay(project, bugs, Falling(name="falling")).play()
+    assert [r.resolved for r in episode.rollouts] == [None, False]
+    assert "no grade: infra: OverflowError: a number (test_selfplay.py, line " in episode.rollouts[0].reason
+
+
 def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
     project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -241,15 +255,120 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     assert len(solver.asked) == 1
 
 
+def test_a_patch_without_a_grade_that_is_gone_is_made_again(
+    proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Fixing(Told):
+        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+            self.asked.append((task.id, 0))
+            return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
+
+    solver, store = Fixing(name="fixing"), Store(tmp_path / "s")
+
+    def solving() -> bool | None:
+        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
+        assert solving() is None
+        next(store.root.rglob("patch.diff")).unlink()
+        assert (solving(), len(solver.asked)) == (None, 2)
+        next(store.root.rglob("patch.diff")).write_bytes(b"diff --git")
+    assert (solving(), len(solver.asked)) == (True, 3)
+
+
+def test_records_that_are_not_whole_are_made_anew(project: Path, proven: Proven, tmp_path: Path) -> None:
+    solver, store, model = Told(name="whole"), Store(tmp_path / "s"), Failing(0)
+
+    def played() -> list[Episode]:
+        return selfplay(project, store, solver).play()
+
+    def injected() -> object:
+        injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
+        return replace(ModelCampaign(proven.bench, store, injector, seed=5).attempt(0), seconds=0)  # type: ignore[type-var]
+
+    first, rounds, made = played(), "episodes/*/round-*.json", injected()
+    for pattern, text in (
+        (rounds, "{}"),
+        (rounds, '{"episodes": 5}'),
+        (rounds, '{"episodes": [5, {"schema_version": 2}]}'),
+        ("rollouts/*/rollout.json", '{"schema_version": 2}'),
+        ("attempts/*/*.json", '{"schema_version": 2}'),
+        ("baselines/*.json", '{"schema_version": 3}'),
+        ("verdicts/*/*.json", '{"schema_version": 1}'),
+    ):
+        for path in [*store.root.glob(rounds), *store.root.glob(pattern)]:
+            path.write_text(text)
+        again = played()
+        assert [e.artifact_id for e in again] == [e.artifact_id for e in first]
+        assert [[r.resolved for r in e.rollouts] for e in again] == [[False, False]]
+        assert injected() == made
+
+
+@dataclass
+class Slow(Told):
+    """Takes a while, so that two runs meet."""
+
+    def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+        time.sleep(0.5)
+        return super().solve(task, seed=seed, journal=journal)
+
+
+def test_two_runs_on_one_store_make_an_attempt_once(proven: Proven, tmp_path: Path) -> None:
+    solver, root = Slow(name="slow"), tmp_path / "s"
+
+    def solving(_: int) -> list[Rollout]:
+        return Solving(proven.bench.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(solving, range(2))
+    assert first == second
+    assert len(solver.asked) == 2
+    assert [r.tokens for r in first] == [15, 15]
+    assert not list(root.rglob("earlier-*"))
+
+
+def test_two_runs_on_one_store_inject_a_bug_once(proven: Proven, tmp_path: Path) -> None:
+    injector, root = ModelInjector(Failing(0, pause_s=0.3), "direct", RolloutLimits(format_errors=2)), tmp_path / "s"
+
+    def injected(_: int) -> tuple[object, int]:
+        campaign = ModelCampaign(proven.bench.scoped(), Store(root), injector, seed=5)
+        return campaign.attempt(0), campaign.spent(0).tokens
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(injected, range(2))
+    assert first == second
+    assert first[1] == 220
+    assert not list(root.rglob("earlier-*"))
+
+
+def test_what_another_process_holds_is_waited_for(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from pytest_ssr.store import Store\n"
+    code += "with Store(Path(sys.argv[1])).alone('x'): print('held', flush=True); sys.stdin.read()"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "s")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline() == b"held\n"
+    begin, held = time.monotonic(), threading.Timer(0.5, other.kill)
+    held.start()
+    with Store(tmp_path / "s").alone("y"):
+        pass
+    with Store(tmp_path / "s").alone("x"):
+        assert time.monotonic() - begin >= 0.5, "a process that is killed holds nothing"
+    other.communicate()
+
+
 class Failing:
     """A model whose server fails so many times, and then says that it is done."""
 
     name, samples, context_tokens = "failing", True, 100_000
 
-    def __init__(self, times: int) -> None:
-        self.left = times
+    def __init__(self, times: int, *, pause_s: float = 0.0) -> None:
+        self.left, self._pause_s = times, pause_s
 
     def reply(self, messages: Any, **_: Any) -> Reply:
+        time.sleep(self._pause_s)
         if messages[-1].role == "user" and "no tool was called" in messages[-1].content:
             self.left -= 1
             if self.left >= 0:

@@ -94,7 +94,8 @@ def problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
         if name not in properties:
             return f"there is no argument {name!r}; there are {', '.join(properties) or 'none'}"
         wanted = properties[name].get("type", "")
-        if wanted in kinds and (not isinstance(value, kinds[wanted]) or (wanted == "integer" and value is True)):
+        is_truth = isinstance(value, bool) and wanted in ("integer", "number")
+        if wanted in kinds and (is_truth or not isinstance(value, kinds[wanted])):
             return f"the argument {name!r} must be of type {wanted}"
         if "enum" in properties[name] and value not in properties[name]["enum"]:
             return f"the argument {name!r} must be one of {', '.join(map(str, properties[name]['enum']))}"
