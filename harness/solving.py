@@ -21,7 +21,7 @@ from harness.tasks import open_task
 from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from harness.version import code_hash
 from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.errors import ArtifactError
+from pytest_ssr.errors import ArtifactError, SsrError, unforeseen
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
@@ -271,6 +271,10 @@ class Solving:
                 )
             except ArtifactError as error:
                 grade = Grade(self.verdict.artifact_id, False, f"the patch cannot be read: {error}")
+            except SsrError:
+                raise
+            except Exception as error:
+                grade = Grade(self.verdict.artifact_id, None, f"no grade: {unforeseen(error)}")
             if grade.resolved is None:
                 return grade
             self._grades[name] = grade

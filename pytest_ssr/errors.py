@@ -14,6 +14,8 @@ SsrError
 """
 
 import errno
+import traceback
+from pathlib import Path
 
 
 class SsrError(Exception):
@@ -67,6 +69,12 @@ class MissingExtraError(SsrError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")
+
+
+def unforeseen(error: Exception) -> str:
+    """Return an error that nobody raised on purpose, with its place in the code: it is one to be reported."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def advice(error: OSError) -> str:

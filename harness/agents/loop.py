@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import NoReturn
 
 from harness.agents.actions import FormatError, actions_of
@@ -24,7 +22,7 @@ from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Samp
 from harness.models.protocol import Model
 from harness.models.spending import BudgetSpentError
 from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
-from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError
+from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, unforeseen
 
 _MOST_TIGHTENINGS = 6
 _LONGEST_TURN = 3
@@ -101,16 +99,10 @@ def closing(journal: Journal) -> Iterator[None]:
         if isinstance(error, SsrError):
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
-        journal.end(ExitReason.INFRA, _unforeseen(error))
+        journal.end(ExitReason.INFRA, unforeseen(error))
     except BaseException as error:
         journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise
-
-
-def _unforeseen(error: Exception) -> str:
-    """Return an error with its place in the code: it is one to be reported."""
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 class _Rollout:

@@ -245,12 +245,17 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
     def interrupted(*_: object, **__: object) -> Grade:
         raise KeyboardInterrupt
 
+    def unforeseen(*_: object, **__: object) -> Grade:
+        raise RecursionError("too deep")
+
     with monkeypatch.context() as patch:
         patch.setattr("harness.solving.grade_patch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             solving()
         patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
         assert solving().resolved is None
+        patch.setattr("harness.solving.grade_patch", unforeseen)
+        assert solving().reason.startswith("no grade: RecursionError: too deep (test_selfplay.py, line ")
     assert solving().resolved is True
     assert len(solver.asked) == 1
 
