@@ -4,7 +4,7 @@ Run: `python benchmarks/http_episode.py --out benchmarks/results/NAME.md [sandbo
 A server that speaks the OpenAI protocol with tool calls plays a model that reads the project, injects a bug, and hands
 in the five files; then it is let at the bug twice: once it finds it, once it mends the wrong line. Everything but the
 words of that model is real: `ssr play`, the loop, the tools, the sandbox, the checks, the grades. Then the server is
-gone, and each rollout of both roles is repeated from its recording, the solvers' with their grades by `ssr solve`.
+gone, and `ssr play` repeats the whole episode from its recordings: the rollouts of both roles, verdict and grades.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from projects import fetch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.solvers.replay import repeat
-from harness.trajectory import Journal, Trajectory, read_trajectory
 from pytest_ssr.execution.own_script import own_parser, own_script
 from tests.model_server import Served, message, response, serving
 
@@ -109,20 +107,21 @@ def measure(sandbox: str, project: Path, python: Path, place: Path) -> list[str]
     with serving(max_model_len=32_768) as served:
         served.replies.append(Mind(served))
         model = f"vllm:{served.url}"
-        words = ["--rounds", 1, "--count", 1, "--attempts", ATTEMPTS, "--higher-order", 0, "--strategy", "direct"]
-        played = ssr("play", project, "--injector", model, "--solver", model, "--store", store, *words, *common)
+        words = ["--rounds", 1, "--count", 1, "--attempts", ATTEMPTS, "--higher-order", 0]
+        by_model = ["--injector", model, "--solver", model, "--strategy", "direct"]
+        played = ssr("play", project, *by_model, "--store", store, *words, *common)
         asked = len(served.asked)
-    (episode,) = played["episodes"]
-    grades = [r["resolved"] for r in episode["rollouts"]]
     seconds = time.monotonic() - begin
-    paths = sorted((store / "rollouts").glob("*/trajectory.jsonl"))
-    same = sum(repeated(path, place / f"again-{path.parent.name}.jsonl") for path in paths)
-    replaying = ["--solver", f"replay:{store / 'rollouts'}", "--attempts", ATTEMPTS, "--store", place / "other"]
-    artifact = store / "artifacts" / episode["artifact_id"]
-    again = ssr("solve", artifact, "--repo", project, *replaying, *common)
-    agreed = sum(r["resolved"] == g for r, g in zip(again["attempts"], grades, strict=True))
-    first = {p.read_bytes() for p in paths}
-    second = {p.read_bytes() for p in (place / "other" / "rollouts").glob("*/trajectory.jsonl")}
+    recorded = f"replay:{store / 'rollouts'}"
+    again = ssr(
+        "play", project, "--injector", recorded, "--solver", recorded, "--store", place / "again", *words, *common
+    )
+    (episode,), (repeated,) = played["episodes"], again["episodes"]
+    first, second = (
+        {p.read_bytes() for p in folder.glob("rollouts/*/trajectory.jsonl")} for folder in (store, place / "again")
+    )
+    grades, others = ([r["resolved"] for r in e["rollouts"]] for e in (episode, repeated))
+    judged = (repeated["valid"], repeated["artifact_id"]) == (episode["valid"], episode["artifact_id"])
     cells = [
         sandbox,
         str(asked),
@@ -130,15 +129,8 @@ def measure(sandbox: str, project: Path, python: Path, place: Path) -> list[str]
         str(episode["fail_to_pass"]),
     ]
     cells += [f"{sum(map(bool, grades))} of {len(grades)}", f"{episode['injector_reward']:+.2f}", f"{seconds:.1f}"]
-    return [*cells, f"{same} of {len(paths)}", f"{len(first & second)} of {ATTEMPTS}", f"{agreed} of {ATTEMPTS}"]
-
-
-def repeated(path: Path, target: Path) -> bool:
-    """Tell whether a rollout that happens again from its recording writes the same bytes."""
-    recorded = read_trajectory(path)
-    journal = Journal(Trajectory("again", "again", recorded.role, recorded.attempt, "replay"), target)
-    repeat(recorded, journal)
-    return target.read_bytes() == path.read_bytes()
+    agreed = sum(a == b for a, b in zip(grades, others, strict=True))
+    return [*cells, f"{len(first & second)} of {len(first)}", "yes" if judged else "no", f"{agreed} of {len(grades)}"]
 
 
 def main() -> None:
@@ -149,7 +141,7 @@ def main() -> None:
     arguments = parser.parse_args()
     project, python = fetch("itsdangerous", arguments.folder / "itsdangerous")
     head = ["sandbox", "requests", "bug valid", "FAIL_TO_PASS", "attempts resolved", "injector's reward", "s"]
-    head += ["rollouts repeated, same bytes", "`ssr solve replay:`, same bytes", "same grade"]
+    head += ["rollouts repeated, same bytes", "same bug, same verdict", "same grade"]
     text = [
         "# An episode by a model over HTTP, and the same from its recordings",
         "",

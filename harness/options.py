@@ -13,7 +13,7 @@ from harness.agents.process_reward import ProcessReward
 from harness.messages import Sampling
 from harness.models.names import is_model, is_started_late
 from harness.models.spending import Budget
-from harness.roles import Roles, read_bundles
+from harness.roles import Roles, read_bundles, writes
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.settings import RuleSettings
@@ -121,7 +121,7 @@ def _require_effect(arguments: argparse.Namespace) -> None:
             raise SettingsError(f"--vllm-{name} is for a model whose server is started here: vllm:PATH")
     if arguments.context and not names:
         raise SettingsError("--context is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE")
-    if injector and is_model(injector) and arguments.fixed_mixture:
+    if injector and writes(injector) and arguments.fixed_mixture:
         raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
     for name in OF_AN_INJECTOR:
         if injector and not is_model(injector) and getattr(arguments, name) is not None:

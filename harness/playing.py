@@ -9,7 +9,6 @@ from typing import Any
 
 from harness.commands import BROKEN, DONE, NO
 from harness.episode import Episode, Rollout, missing
-from harness.models.names import is_model
 from harness.options import (
     OF_AN_INJECTOR,
     chosen_judge,
@@ -123,7 +122,7 @@ def play(arguments: argparse.Namespace) -> int:
         require_directory(project)
     settings = _play_settings(arguments)
     with open_roles(arguments) as roles:
-        by_model = is_model(arguments.injector)
+        by_model = writes(arguments.injector)
         injectors = [] if by_model else load_injectors(arguments.injector)
         given = {name: getattr(arguments, name) for name in OF_AN_INJECTOR if getattr(arguments, name) is not None}
         model = roles.injector(arguments.injector, **given) if by_model else None
@@ -161,7 +160,7 @@ def _play_settings(arguments: argparse.Namespace) -> PlaySettings:
         adaptive=not arguments.fixed_mixture,
         higher_order=arguments.higher_order,
         grade_unsubmitted=arguments.grade_unsubmitted,
-        model_written=writes(arguments.solver) or is_model(arguments.injector),
+        model_written=writes(arguments.solver) or writes(arguments.injector),
         sandbox=arguments.sandbox,
         python=arguments.python,
         rule=rule_settings(arguments),

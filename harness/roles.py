@@ -14,6 +14,7 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.agents.tools.protocol import ToolBundle
 from harness.injectors.model import STRATEGIES, ModelInjector
+from harness.injectors.replay import ReplayInjector
 from harness.messages import Sampling
 from harness.models.names import is_model, is_started_late, open_model
 from harness.models.protocol import Model
@@ -90,8 +91,12 @@ class Roles:
             self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens
         )
 
-    def injector(self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2) -> ModelInjector:
-        """Return a model that injects; raises SettingsError for an unknown strategy."""
+    def injector(
+        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2
+    ) -> ModelInjector | ReplayInjector:
+        """Return a model that injects, or a recording of one; raises SettingsError for an unknown strategy."""
+        if name.startswith("replay:"):
+            return ReplayInjector.named(name)
         return ModelInjector(
             self._with_room(name),
             strategy,

@@ -18,6 +18,7 @@ from harness.episode import Episode, Rollout, missing
 from harness.higher_order import Failed, HigherOrderInjector
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
+from harness.injectors.replay import ReplayInjector
 from harness.mixture import Mixture, Table
 from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
@@ -92,7 +93,7 @@ class SelfPlay:
         settings: PlaySettings,
         *,
         injectors: Sequence[Injector] = (),
-        model: ModelInjector | None = None,
+        model: ModelInjector | ReplayInjector | None = None,
         judge: ProcessReward | None = None,
         watch: Watch | None = None,
     ) -> None:

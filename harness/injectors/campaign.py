@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.injectors.model import Injected, ModelInjector
+from harness.injectors.replay import ReplayInjector
 from harness.spent import NAME, Spent, begin_anew
 from harness.trajectory import ExitReason, Journal, Trajectory
 from harness.version import code_hash
@@ -30,7 +31,7 @@ _MOST_ABORTED = 3
 class ModelCampaign:
     """Attempts of one model at one tree; the same for the same seed as far as its server answers the same."""
 
-    def __init__(self, bench: Workbench, store: Store, injector: ModelInjector, *, seed: int) -> None:
+    def __init__(self, bench: Workbench, store: Store, injector: ModelInjector | ReplayInjector, *, seed: int) -> None:
         """Raises ProjectError or SettingsError where no attempt can be made."""
         injector.require(bench.snapshot)
         self.bench, self.store, self.injector, self.seed = bench, store, injector, seed

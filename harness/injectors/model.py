@@ -22,6 +22,7 @@ from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
+from harness.injectors.handing_in import recorded
 from harness.messages import Sampling
 from harness.models.identity import hash_of, identity_of
 from harness.models.protocol import Model
@@ -114,6 +115,7 @@ class ModelInjector:
         """
         with closing(journal):
             strategy = Random(seed).choice(self.strategies(bench.snapshot))
+        journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
         session = _Session(self, bench)
         tools: Sequence[Tool] = [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, session.take)]
         agent = Agent(self.model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
@@ -183,11 +185,16 @@ class _Session:
         except ArtifactError as error:
             self._why = str(error)
         if self.verdict is not None and self.verdict.valid:
-            return Observation("the bug is proven", 0, done=True, result={"artifact": self.verdict.artifact_id})
+            result = {"artifact": self.verdict.artifact_id, **self._recorded()}
+            return Observation("the bug is proven", 0, done=True, result=result)
         self._left -= 1
         if self._left < 0:
-            return Observation(f"rejected: {self._why}", 1, done=True, result={"rejected": self._why})
+            result = {"rejected": self._why, **self._recorded()}
+            return Observation(f"rejected: {self._why}", 1, done=True, result=result)
         return Observation(f"rejected: {self._why}; mend it and submit again ({self._left + 1} more times)", 1)
+
+    def _recorded(self) -> dict[str, object]:
+        return recorded(self.artifact) if self.artifact is not None else {}
 
     def reason(self, done: Trajectory) -> str:
         """Return why there is no valid bug."""

@@ -17,6 +17,7 @@ from proven import FILE, Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.injectors.campaign import ModelCampaign
+from harness.injectors.handing_in import handed_in, recorded
 from harness.injectors.model import ModelInjector, head_of
 from harness.messages import Sampling
 from harness.models.http import HttpModel
@@ -26,7 +27,7 @@ from harness.solvers.model import ModelSolver
 from harness.solvers.replay import ReplaySolver
 from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
-from pytest_ssr.errors import ProjectError, SettingsError
+from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError
 from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import load_provider
@@ -227,7 +228,8 @@ def inject(
 
         served.replies[:] = [reply] * 20
         injector = ModelInjector(model_at(served), strategy, RolloutLimits(steps=12), Sampling(max_tokens=200), **named)
-        journal = Journal(Trajectory("i", "calc", "injector", 0, "vllm:tiny"), tmp_path / "trajectory.jsonl")
+        header = Trajectory("i", proven.bench.snapshot.tree_hash, "injector", 0, "vllm:tiny")
+        journal = Journal(header, tmp_path / "trajectory.jsonl")
         found = injector.inject(proven.bench.scoped(), seed=at, journal=journal)
     return found, served
 
@@ -239,11 +241,47 @@ def test_a_model_injects_a_bug_that_is_proven(proven: Proven, tmp_path: Path) ->
     )
     assert found.valid, found.reason
     assert found.verdict.fail_to_pass == proven.verdict.fail_to_pass
-    assert found.trajectory.result == {"artifact": found.verdict.artifact_id}
+    assert found.trajectory.result["artifact"] == found.verdict.artifact_id
+    assert found.artifact is not None
+    assert handed_in(found.trajectory.result) == found.artifact
     assert read_trajectory(tmp_path / "trajectory.jsonl") == found.trajectory
     task = served.asked[0]["messages"][1]["content"]
     assert "at least 1 of the chosen tests pass" in task
     assert "$" not in task.replace("$A", ""), "every place of the prompt is filled in"
+
+
+def test_an_injection_happens_again_from_its_recording(proven: Proven, tmp_path: Path) -> None:
+    good = five_files(proven.artifact.bug, proven.artifact.weaken)
+    script = [message("", bash(f"A=FOLDER\n{good}")), message("", SUBMIT)]
+    found, _ = inject(proven, lambda folder: json.loads(json.dumps(script).replace("FOLDER", folder)), tmp_path)
+    with Roles() as roles:
+        injector = roles.injector(f"replay:{tmp_path}")
+        campaign = ModelCampaign(proven.bench.scoped(), Store(tmp_path / "again"), injector, seed=3)
+        attempt = campaign.attempt(0)
+        assert attempt is not None
+        assert (attempt.status, attempt.artifact_id) == ("valid", found.verdict.artifact_id)
+        assert attempt.strategy == found.strategy
+        (again,) = (tmp_path / "again").rglob("trajectory.jsonl")
+        assert again.read_bytes() == (tmp_path / "trajectory.jsonl").read_bytes()
+        with pytest.raises(ModelError, match="holds no attempt 2 at this tree"):
+            campaign.attempt(1)
+
+
+@pytest.mark.parametrize(
+    "result", [{"files": 3}, {"files": {}}, {"files": {"test_script.sh": "x"}, "files_base64": {"test_parser.py": 1}}]
+)
+def test_a_recording_without_whole_files_is_said_to_be_one(result: dict[str, Any]) -> None:
+    with pytest.raises(ArtifactError):
+        handed_in(result)
+    assert handed_in({"rejected": "no"}) is None
+
+
+def test_bytes_of_an_artifact_are_recorded_without_loss(proven: Proven) -> None:
+    diff = (
+        b"diff --git a/a.py b/a.py\nindex 1111111..2222222 100644\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+'\xff'\n"
+    )
+    odd = replace(proven.artifact, bug=Patch.parse(diff), info={})
+    assert handed_in(json.loads(json.dumps(recorded(odd)))) == odd
 
 
 def test_thresholds_stand_in_the_prompt(proven: Proven, tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ from harness.agents.loop import Agent
 from harness.agents.tools.protocol import Observation
 from harness.messages import ASSISTANT, Message, Reply, Sampling, ToolCall, Usage
 from harness.models.scripted import ScriptedModel
+from harness.recordings import repeat
 from harness.solvers.handing_in import handed_in, recorded
 from harness.solvers.protocol import SolverTask
-from harness.solvers.replay import ReplaySolver, repeat
+from harness.solvers.replay import ReplaySolver
 from harness.trajectory import ExitReason, Journal, Step, Trajectory, read_trajectory
 from pytest_ssr.errors import ArtifactError, ModelError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch
