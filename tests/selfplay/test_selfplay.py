@@ -42,7 +42,7 @@ from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.history import HistoryInjector
-from pytest_ssr.patch import FileEntry
+from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -229,15 +229,20 @@ def test_a_run_is_named_by_all_that_it_depends_on(project: Path, bugs: Store, tm
     assert len(keys) == len(others) + 1
 
 
+class Fixing(Told):
+    def __init__(self, patch: Patch) -> None:
+        super().__init__(name="fixing")
+        self.patch = patch
+
+    def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
+        self.asked.append((task.id, 0))
+        return Solution(self.patch, journal.end(ExitReason.SUBMITTED))
+
+
 def test_only_the_grade_is_made_again_where_only_that_is_missing(
     proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fixing(Told):
-        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
-            self.asked.append((task.id, 0))
-            return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
-
-    solver, store = Fixing(name="fixing"), Store(tmp_path / "s")
+    solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> Rollout:
         return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
@@ -263,12 +268,7 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
 def test_a_patch_without_a_grade_that_is_gone_is_made_again(
     proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Fixing(Told):
-        def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
-            self.asked.append((task.id, 0))
-            return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
-
-    solver, store = Fixing(name="fixing"), Store(tmp_path / "s")
+    solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> bool | None:
         return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
