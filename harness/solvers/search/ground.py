@@ -6,6 +6,7 @@ follows from them: those that fail with the specification and did not fail befor
 
 from __future__ import annotations
 
+import heapq
 import math
 import threading
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,7 @@ _SHARPNESS = 6
 """Power of the suspicion in a repair's score: of 16 bugs in real projects all but one lay in the first function."""
 _MOST_BYTES = 500_000
 """Of all files of tests, where the whole suite is measured."""
+_MOST_REPAIRS = 5000
 _FEW = 8
 _DEAR = 10
 
@@ -76,7 +78,7 @@ class Ground:
     known: dict[str, Tried] = field(default_factory=dict)
     """By the hash of a state's tree, what was found; the same for every attempt."""
     lock: threading.Lock = field(default_factory=threading.Lock)
-    _repairs: list[tuple[float, Repair]] | None = None
+    _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
 
     @property
     def original(self) -> CodebaseState:
@@ -89,13 +91,11 @@ class Ground:
             self.bench.warm.close()
 
     def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
-        """Return every candidate repair of a state with its score, the best first."""
-        if not base.changes and self._repairs is not None:
-            return self._repairs
-        found = sorted(self._scored(base), key=lambda pair: -pair[0])
-        if not base.changes:
-            self._repairs = found
-        return found
+        """Return the candidate repairs of a state with their scores, the best first; listed once for all attempts."""
+        name = base.tree_hash
+        if name not in self._repairs:
+            self._repairs[name] = heapq.nlargest(_MOST_REPAIRS, self._scored(base), key=lambda pair: pair[0])
+        return self._repairs[name]
 
     def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
         for path, names in self._places().items():
