@@ -26,6 +26,8 @@ def recorded(artifact: BugArtifact) -> dict[str, object]:
 def handed_in(result: Mapping[str, Any]) -> BugArtifact | None:
     """Return the artifact of a rollout's result, None where there is none; raises ArtifactError for what is none."""
     if _TEXTS not in result:
+        if "artifact" in result:
+            raise ArtifactError("the five files are not in the recording: an earlier version made it")
         return None
     try:
         contents = {n: str(t).encode("utf-8", "surrogateescape") for n, t in result[_TEXTS].items()}

@@ -268,7 +268,13 @@ def test_an_injection_happens_again_from_its_recording(proven: Proven, tmp_path:
 
 
 @pytest.mark.parametrize(
-    "result", [{"files": 3}, {"files": {}}, {"files": {"test_script.sh": "x"}, "files_base64": {"test_parser.py": 1}}]
+    "result",
+    [
+        {"artifact": "a"},
+        {"files": 3},
+        {"files": {}},
+        {"files": {"test_script.sh": "x"}, "files_base64": {"test_parser.py": 1}},
+    ],
 )
 def test_a_recording_without_whole_files_is_said_to_be_one(result: dict[str, Any]) -> None:
     with pytest.raises(ArtifactError):
