@@ -88,6 +88,7 @@ class Solving:
             self.verdict.artifact_id,
             self.bench.interpreter.environment_hash,
             self.bench.provider.name,
+            self.bench.settings.time_limit_s,
             getattr(self.solver, "key", self.solver.name),
             self.seed,
             self.grade_unsubmitted,

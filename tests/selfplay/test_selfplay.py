@@ -229,6 +229,14 @@ def test_a_run_is_named_by_all_that_it_depends_on(project: Path, bugs: Store, tm
     assert len(keys) == len(others) + 1
 
 
+def test_an_attempt_is_another_one_where_tests_may_take_longer(proven: Proven, tmp_path: Path) -> None:
+    benches = [proven.bench.scoped() for _ in range(2)]
+    benches[1].settings = replace(benches[1].settings, time_limit_s=benches[1].settings.time_limit_s + 1)
+    store = Store(tmp_path / "s")
+    keys = {Solving(b, proven.artifact, proven.verdict, Told(), store).key(0) for b in benches}
+    assert len(keys) == 2
+
+
 class Fixing(Told):
     def __init__(self, patch: Patch) -> None:
         super().__init__(name="fixing")
