@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - it was closed by whoever started this
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - likewise
     words = sys.argv[1:] if argv is None else argv
-    arguments = parser().parse_args(words)
+    arguments = parser(words).parse_args(words)
     run: Callable[[argparse.Namespace], int] = arguments.run
     end_like_an_interrupt()
     try:

@@ -9,12 +9,14 @@ import pickle
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-
-import pytest
+from typing import TYPE_CHECKING
 
 from harness.evaluation.outcome import Outcome
 from pytest_ssr import errors
 from pytest_ssr.errors import MissingExtraError, SsrError
+
+if TYPE_CHECKING:
+    import pytest
 
 OUTCOME, ENDS, WORK = "ssr_outcome", "ssr_ends", "--ssr-work"
 
@@ -32,6 +34,8 @@ def share(
     plan: what it reads, with pickle. take: is told the name of each unit that is done, and what it came to. lose: is
     told of one whose worker was lost, and why. dist: xdist's way. Raises what a unit has raised that ends a whole run.
     """
+    import pytest
+
     with tempfile.TemporaryDirectory() as place, _alone():
         path = Path(place) / "work"
         path.write_bytes(pickle.dumps(plan))

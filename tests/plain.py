@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import compileall
 import functools
 import importlib.metadata
 import shutil
@@ -30,4 +31,6 @@ def plain_python() -> Path:
                 (site / path).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(str(path.locate()), site / path)
     (site / "borrower.py").write_text("import lent\n")
+    # Runs write no compiled files, and not every installer does.
+    compileall.compile_dir(site, quiet=2)
     return folder / "bin" / "python"

@@ -40,7 +40,7 @@ class Environments:
         if self.python is not None:
             return self.python
         recipe = recipe_of(instance, tree)
-        key = key_of(ENVIRONMENTS, 1, repr(recipe))
+        key = key_of(ENVIRONMENTS, 2, repr(recipe))
         if key not in self._known:
             with self.store.alone(f"environment-{key}"):
                 self._known[key] = self._built(recipe, self.store.root / ENVIRONMENTS / key, instance)
@@ -60,7 +60,8 @@ class Environments:
             place = folder / f"requirements-{number}-{Path(name).name}"
             place.write_text(text, encoding="utf-8", errors="surrogateescape")
             requirements += ["-r", str(place)]
-        install = [uv, "pip", "install", "--quiet", "--no-build", "--python", str(python)]
+        # Sandboxes show it read-only: what is not compiled now would be compiled in every run.
+        install = [uv, "pip", "install", "--quiet", "--no-build", "--compile-bytecode", "--python", str(python)]
         install += ["--exclude-newer", recipe.before] if recipe.before else []
         everything = [*recipe.packages, *requirements]
         try:

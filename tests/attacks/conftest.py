@@ -53,14 +53,17 @@ PASS_TO_PASS = (
 )
 ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")]
 GVISOR = pytest.param("gvisor", marks=pytest.mark.gvisor)
-FEW = 12
+FEW = 24
 EACH = ["process", *ISOLATE]
 TIME_LIMIT_S = 6.0
 EVERY, ALL_ON_GVISOR = os.environ.get("SSR_TEST_EVERY"), os.environ.get("SSR_TEST_GVISOR")
+TURN = int(os.environ.get("SSR_TEST_TURN") or 0)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each file of attacks to bubblewrap and, in turn, to one of the others; with SSR_TEST_EVERY to all.
+
+    With SSR_TEST_TURN one more than before, each goes to the next of the others: in three turns it meets them all.
 
     A few go to gvisor as well, whose starts are slow; with SSR_TEST_GVISOR all of them.
     """
@@ -69,7 +72,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     paths = sorted(Path(__file__).with_name(folder).glob("*.toml"))
     first, *others = [*ISOLATE, "process"]
-    pairs = [(path, s) for i, path in enumerate(paths) for s in (first, *(others if EVERY else [others[i % 3]]))]
+    pairs = [
+        (path, s) for i, path in enumerate(paths) for s in (first, *(others if EVERY else [others[(i + TURN) % 3]]))
+    ]
     pairs += [(path, GVISOR) for i, path in enumerate(paths) if ALL_ON_GVISOR or i % FEW == 0]
     sandboxes = [(path, *(s.values if not isinstance(s, str) else (s,))) for path, s in pairs]
     marks = [s.marks if not isinstance(s, str) else () for _, s in pairs]

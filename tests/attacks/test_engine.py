@@ -12,6 +12,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from plain import plain_python
 
 from pytest_ssr.sandbox.docker_container import LABEL
 
@@ -46,7 +47,7 @@ def made(tmp_path: Path) -> Path:
 
 def command(store: Path) -> list[str]:
     words = ["inject", ".", "--sandbox", "docker", "--count", str(COUNT), "--store", str(store), "--json"]
-    return [sys.executable, "-m", "harness.cli", *words, f"--python={sys.executable}"]
+    return [sys.executable, "-m", "harness.cli", *words, f"--python={plain_python()}"]
 
 
 def containers() -> list[str]:

@@ -116,9 +116,10 @@ def test_uv_makes_an_environment_once_and_knows_the_project_without_its_code(ins
     environments = Environments(Store(tmp_path / "store"), told=told.append)
     python = environments.python_of(replace(instance, created_at=""), folder)
     code = "import importlib.metadata as m, pytest; print(m.version('the-shop'), *m.entry_points(group='console_scripts', name='shop'))"
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-B", "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout.startswith("2.1 EntryPoint(name='shop'"), done.stderr
     assert not list(python.parents[1].glob("lib/*/site-packages/shop*"))
+    assert list(python.parents[1].glob("lib/*/site-packages/pluggy/__pycache__/_hooks.*")), "no run has to compile it"
     again = Environments(Store(tmp_path / "store"), told=told.append)
     assert again.python_of(replace(instance, id="other"), folder) == python
     assert told == ["acme__shop-1: building its environment"]

@@ -6,6 +6,7 @@ import functools
 import sys
 from pathlib import Path
 
+import pytest
 from test_inject import run as run_plain
 
 from pytest_ssr import hookspecs
@@ -43,6 +44,13 @@ def pytest_ssr_verdict(config, verdict):
     with open("seen.txt", "a") as file:
         file.write(f"{verdict.valid} {[c.name for c in verdict.checks][-1]}\\n")
 """
+
+
+@pytest.fixture
+def project(project: Path) -> Path:
+    """Its runs do without the plugins that are here for our own tests."""
+    (project / "pytest.ini").write_text("[pytest]\naddopts = -p no:anyio -p no:hypothesispytest\n")
+    return project
 
 
 def test_each_hook_takes_effect(project: Path) -> None:

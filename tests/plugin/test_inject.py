@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -17,12 +18,15 @@ from plain import plain_python
 from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.plugin.inject import InjectPlugin
 
+WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest")
+"""Plugins that are here for our own tests, and take half of a start."""
+
 
 def run(
     project: Path, *arguments: str, timeout: float = 300, python: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     inner = f"--ssr-python={python or plain_python()}"
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", inner, *arguments]
+    command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox", "process", inner, *arguments]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
     return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=timeout, check=False)
 
@@ -32,8 +36,22 @@ def artifacts(project: Path, store: str = ".ssr") -> dict[str, bytes]:
     return {p.relative_to(top).as_posix(): p.read_bytes() for p in sorted(top.rglob("*")) if p.is_file()}
 
 
-def test_valid_artifacts_and_what_the_tests_missed_are_shown(project: Path) -> None:
-    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "--junitxml", "../out.xml")
+@pytest.fixture(scope="module")
+def made(
+    tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
+) -> tuple[Path, subprocess.CompletedProcess[str]]:
+    """The small project with two artifacts in its store, and what was said."""
+    project = tmp_path_factory.mktemp("made") / "project"
+    for name, text in calculator.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    return project, run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "--junitxml", "../out.xml")
+
+
+def test_valid_artifacts_and_what_the_tests_missed_are_shown(
+    made: tuple[Path, subprocess.CompletedProcess[str]],
+) -> None:
+    project, done = made
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 of 7 tests pass every time" in done.stdout
     assert "valid artifacts: 2" in done.stdout
@@ -52,18 +70,14 @@ def test_valid_artifacts_and_what_the_tests_missed_are_shown(project: Path) -> N
     assert (project / ".ssr" / ".gitignore").read_text() == "*\n"
     names = {case.get("name") for case in ET.parse(project.parent / "out.xml").iter("testcase")}
     assert {"screening", "bug-validity", "inverse-mutation", "buggy-repeats"} <= names
-    again = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-store", "other")
-    assert again.returncode == 0
-    assert artifacts(project, "other") == files
 
 
-def test_two_workers_make_the_same_artifacts(project: Path) -> None:
+def test_two_workers_make_the_same_artifacts(project: Path, made: tuple[Path, object]) -> None:
     pytest.importorskip("xdist")
-    assert run(project, "--ssr-inject", "--ssr-count", "2", "-p", "no:xdist").returncode == 0
-    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-store", "two", "-n", "2")
+    done = run(project, "--ssr-inject", "--ssr-count", "2", "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "valid artifacts: 2" in done.stdout
-    assert artifacts(project, "two") == artifacts(project)
+    assert artifacts(project) == artifacts(made[0]) != {}
 
 
 def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(project: Path) -> None:
@@ -157,11 +171,9 @@ def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(p
     assert "of 2 reached: try another --ssr-seed or --ssr-injector" in done.stdout
 
 
-def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: Path) -> None:
-    assert run(project, "--ssr-inject", "--ssr-count", "1").returncode == 0
-    found = next((project / ".ssr" / "artifacts").iterdir())
+def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: Path, made: tuple[Path, object]) -> None:
     good = project / "good"
-    found.rename(good)
+    shutil.copytree(next((made[0] / ".ssr" / "artifacts").iterdir()), good)
     (good / "artifact.json").unlink()
     done = run(project, "--ssr-validate", "good", "-v")
     assert done.returncode == 0, done.stdout
@@ -180,9 +192,10 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
 
 
 @pytest.mark.any_pytest
-def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
+def test_a_killed_run_goes_on_where_it_was(project: Path, made: tuple[Path, object]) -> None:
     words = ("--ssr-inject", "--ssr-count", "2")
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}", *words]
+    command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox", "process"]
+    command += [f"--ssr-python={plain_python()}", *words]
     process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((project / ".ssr").glob("attempts/*/*.json")):
@@ -198,8 +211,7 @@ def test_a_killed_run_goes_on_where_it_was(project: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert finished
     assert all(p.stat().st_mtime_ns == at for p, at in finished.items())
-    assert run(project, *words, "--ssr-store", "whole").returncode == 0
-    assert artifacts(project, "whole") == artifacts(project)
+    assert artifacts(project) == artifacts(made[0]) != {}
     assert not list((project / ".ssr" / "tmp").iterdir())
 
 

@@ -30,7 +30,9 @@ COMMENTS = [("bash", {"command": "echo '# better' >> calc.py"}), ("submit", {})]
 
 def solve(proven: Proven, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
     artifact = proven.store.root / "artifacts" / proven.verdict.artifact_id
-    command = [sys.executable, "-m", "pytest", "--ssr-sandbox", "process", f"--ssr-python={plain_python()}"]
+    # Plugins that are here for our own tests take half of a start.
+    command = [sys.executable, "-m", "pytest", "-p", "no:anyio", "-p", "no:hypothesispytest"]
+    command += ["--ssr-sandbox", "process", f"--ssr-python={plain_python()}"]
     command += ["--ssr-solve", str(artifact), "--ssr-store", str(store), *words]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
     return subprocess.run(
