@@ -28,7 +28,8 @@ def fetch(name: str, folder: Path) -> tuple[Path, Path]:
         pip = [sys.executable, "-m", "pip", "download", *_QUIET, "--no-deps", "--no-binary", ":all:"]
         subprocess.run([*pip, "-d", str(folder), requirement], check=True, stderr=subprocess.DEVNULL)
         with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-            archive.extractall(folder / "unpacked", filter="data")
+            # Python 3.11.0 to 3.11.3 know no filters.
+            archive.extractall(folder / "unpacked", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
         subprocess.run([sys.executable, "-m", "venv", str(folder / "venv")], check=True)
         pip = [str(python), "-m", "pip", "install", *_QUIET, "pytest", *extra]
         subprocess.run(pip, check=True, stderr=subprocess.DEVNULL)

@@ -61,7 +61,9 @@ def folder_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / str(python)[1:]).parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(python, root / str(python)[1:])
     (root / "usr/bin/python3").symlink_to(python)
-    packages = root / str(library)[1:] / "site-packages"
+    where = "import site; print(site.getsitepackages()[0])"
+    place = subprocess.run([python, "-I", "-c", where], capture_output=True, text=True, check=True).stdout.strip()
+    packages = root / place[1:]
     for name in ("pytest", "iniconfig", "packaging", "pluggy", "pygments"):
         for file in metadata.files(name) or ():
             if ".." not in file.parts and file.suffix != ".pyc":
