@@ -53,7 +53,7 @@ PASS_TO_PASS = (
 )
 ISOLATE = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")]
 GVISOR = pytest.param("gvisor", marks=pytest.mark.gvisor)
-FEW = 24
+FEW = 48
 EACH = ["process", *ISOLATE]
 TIME_LIMIT_S = 6.0
 EVERY, ALL_ON_GVISOR = os.environ.get("SSR_TEST_EVERY"), os.environ.get("SSR_TEST_GVISOR")
@@ -63,9 +63,8 @@ TURN = int(os.environ.get("SSR_TEST_TURN") or 0)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each file of attacks to bubblewrap and, in turn, to one of the others; with SSR_TEST_EVERY to all.
 
-    With SSR_TEST_TURN one more than before, each goes to the next of the others: in three turns it meets them all.
-
-    A few go to gvisor as well, whose starts are slow; with SSR_TEST_GVISOR all of them.
+    A few go to gvisor as well, whose starts are slow; with SSR_TEST_GVISOR all. Each SSR_TEST_TURN chooses others: in
+    three turns that follow each other every attack meets docker, apptainer and process.
     """
     folder = getattr(metafunc.function, "attacks", None)
     if folder is None:
@@ -75,7 +74,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     pairs = [
         (path, s) for i, path in enumerate(paths) for s in (first, *(others if EVERY else [others[(i + TURN) % 3]]))
     ]
-    pairs += [(path, GVISOR) for i, path in enumerate(paths) if ALL_ON_GVISOR or i % FEW == 0]
+    pairs += [(path, GVISOR) for i, path in enumerate(paths) if ALL_ON_GVISOR or (i - TURN) % FEW == 0]
     sandboxes = [(path, *(s.values if not isinstance(s, str) else (s,))) for path, s in pairs]
     marks = [s.marks if not isinstance(s, str) else () for _, s in pairs]
     metafunc.parametrize(
