@@ -69,7 +69,8 @@ def kill_launchers(name: str) -> Callable[[], bool]:
                 parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 continue
-            if parent in mine and os.path.basename(words[0]) == name.encode():
+            # Apptainer goes on under another name: "Apptainer runtime parent".
+            if parent in mine and os.path.basename(words[0]).lower().startswith(name.encode()):
                 os.kill(int(path.name), signal.SIGKILL)
                 return True
         return False
