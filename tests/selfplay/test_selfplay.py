@@ -406,34 +406,43 @@ def test_records_that_are_not_whole_are_made_anew(project: Path, proven: Proven,
         injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
         return replace(ModelCampaign(proven.bench, store, injector, seed=5).attempt(0), seconds=0)  # type: ignore[type-var]
 
-    first, rounds, made = played(), "episodes/*/round-*.json", injected()
+    first, made = played(), injected()
+    (record,) = store.root.glob("episodes/*/round-*.json")
+    key, whole = selfplay(project, store, solver).key, record.read_text()
+    assert read_round(store, key, 0, 0, attempts=2) is not None
+    for damage in (
+        "{}",
+        '{"episodes": 5}',
+        '{"episodes": [5, {"schema_version": 2}]}',
+        ("lines", None),
+        ("tokens", "5"),
+        ("seconds", None),
+        ("strategy", 5),
+        ("rollouts", "resolved", "no"),
+        ("rollouts", "resolved", 7),
+        ("rollouts", "reward", "x"),
+        ("rollouts", "attempt", 5),
+        ("rollouts", "attempt", 1),
+        ("rollouts", "reward", float("nan")),
+        ("rollouts", "seconds", float("inf")),
+        ("rollouts", "flags", "forged"),
+        ("rollouts", "flags", [5]),
+        ("cost_usd", 10**400),
+    ):
+        record.write_text(damage if isinstance(damage, str) else _damaged(record, *damage))
+        assert read_round(store, key, 0, 0, attempts=2) is None, damage
+        record.write_text(whole)
+    record.write_text(_damaged(record, "lines", None))
+    assert played() == first
     for pattern, text in (
-        (rounds, "{}"),
-        (rounds, '{"episodes": 5}'),
-        (rounds, '{"episodes": [5, {"schema_version": 2}]}'),
-        (rounds, ("lines", None)),
-        (rounds, ("tokens", "5")),
-        (rounds, ("seconds", None)),
-        (rounds, ("strategy", 5)),
-        (rounds, ("rollouts", "resolved", "no")),
-        (rounds, ("rollouts", "resolved", 7)),
-        (rounds, ("rollouts", "reward", "x")),
-        (rounds, ("rollouts", "attempt", 5)),
-        (rounds, ("rollouts", "attempt", 1)),
-        (rounds, ("rollouts", "reward", float("nan"))),
-        (rounds, ("rollouts", "seconds", float("inf"))),
-        (rounds, ("rollouts", "flags", "forged")),
-        (rounds, ("rollouts", "flags", [5])),
-        (rounds, ("cost_usd", 10**400)),
         ("rollouts/*/rollout.json", '{"schema_version": 2}'),
         ("attempts/*/*.json", '{"schema_version": 2}'),
         ("baselines/*.json", '{"schema_version": 3}'),
         ("verdicts/*/*.json", '{"schema_version": 1}'),
     ):
-        for path in [*store.root.glob(rounds), *store.root.glob(pattern)]:
-            path.write_text(text if isinstance(text, str) else _damaged(path, *text))
+        for path in [record, *store.root.glob(pattern)]:
+            path.write_text(text)
         again = played()
-        assert again == first or isinstance(text, str)
         assert [e.artifact_id for e in again] == [e.artifact_id for e in first]
         assert [[r.resolved for r in e.rollouts] for e in again] == [[False, False]]
         assert injected() == made
