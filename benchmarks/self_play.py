@@ -38,18 +38,22 @@ def played(words: list[str], *, as_json: bool) -> str:
 
 
 def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each round: how hard its bugs were, and how far from what pays most."""
+    """Return a row for each round, and one for all in which something was learnt: how hard the bugs were, what paid."""
     rows = []
-    for number in sorted({e["round"] for e in episodes}):
-        bugs = [e for e in episodes if e["round"] == number and e["valid"] and e["order"] == 1 and e["rollouts"]]
+    numbers = sorted({e["round"] for e in episodes})
+    spans = [(str(n), {n}) for n in numbers]
+    if numbers[2:]:
+        spans.append((f"{numbers[1]} to {numbers[-1]}", set(numbers[1:])))
+    for label, among in spans:
+        bugs = [e for e in episodes if e["round"] in among and e["valid"] and e["order"] == 1 and e["rollouts"]]
         grades = [[r["resolved"] for r in e["rollouts"] if r["resolved"] is not None] for e in bugs]
         rates = [e["solve_rate"] for e in bugs if e["solve_rate"] is not None]
         between = sum(0 < r < 1 for r in rates)
         solved, made = sum(map(sum, grades)), sum(map(len, grades))
         low, high = clustered_interval([(sum(g), len(g)) for g in grades])
-        rewards = [e["injector_reward"] for e in episodes if e["round"] == number and e["injector_reward"] is not None]
+        rewards = [e["injector_reward"] for e in episodes if e["round"] in among and e["injector_reward"] is not None]
         rate = f"{solved} of {made}, {solved / max(1, made):.2f} ({low:.2f} to {high:.2f})"
-        rows.append([str(number), str(len(bugs)), rate, f"{between} of {len(rates)}", f"{fmean(rewards):+.2f}"])
+        rows.append([label, str(len(bugs)), rate, f"{between} of {len(rates)}", f"{fmean(rewards):+.2f}"])
     return rows
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from processes import command_lines
 
 from pytest_ssr.sandbox.protocol import MIB
 
@@ -61,15 +62,7 @@ def attack(script):
 
 def left_running():
     """Processes that carry the mark of an attack."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = path.read_bytes()
-        except OSError:
-            continue
-        if MARK.encode() in text:
-            found.append(text)
-    return found
+    return [c for c in command_lines() if MARK.encode() in c]
 
 
 def judged(bench, weak, script, parser=PARSER, bug=ADD_BUG):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from plain import plain_python
+from processes import command_lines
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.change import changed_functions
@@ -283,8 +284,7 @@ def test_what_a_run_leaves_running_is_ended(made: Made, tmp_path: Path) -> None:
     for wanted in (Wanted(state), swapped(state)):
         assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
         warm.run(Wanted(bench.original))
-        running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if os.access(p, os.R_OK)]
-        assert not [c for c in running if b"4321.5" in c]
+        assert not [c for c in command_lines() if b"4321.5" in c]
 
 
 def test_files_of_others_are_left_alone(made: Made) -> None:
@@ -375,9 +375,8 @@ def test_a_mode_that_is_refused_leaves_nothing_running(made: Made) -> None:
         with pytest.raises(UnfitError, match="because"):
             warm.run(Wanted(bench.original))
     warm.close()
-    running = [p.read_bytes() for p in Path("/proc").glob("[0-9]*/cmdline") if p.exists()]
     place = os.fsencode(bench.snapshot.origin)
-    assert not [c for c in running if b"ssr_warm_server" in c and place in c]
+    assert not [c for c in command_lines() if b"ssr_warm_server" in c and place in c]
 
 
 def test_a_lost_server_is_replaced(made: Made) -> None:
