@@ -38,12 +38,13 @@ def played(words: list[str], *, as_json: bool) -> str:
 
 
 def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each round, and one for all in which something was learnt: how hard the bugs were, what paid."""
+    """Return a row for each round, and one for the second half of them: how hard the bugs were, and what paid."""
     rows = []
     numbers = sorted({e["round"] for e in episodes})
     spans = [(str(n), {n}) for n in numbers]
-    if numbers[2:]:
-        spans.append((f"{numbers[1]} to {numbers[-1]}", set(numbers[1:])))
+    late = numbers[len(numbers) // 2 :]
+    if late[1:]:
+        spans.append((f"{late[0]} to {late[-1]}", set(late)))
     for label, among in spans:
         bugs = [e for e in episodes if e["round"] in among and e["valid"] and e["order"] == 1 and e["rollouts"]]
         grades = [[r["resolved"] for r in e["rollouts"] if r["resolved"] is not None] for e in bugs]

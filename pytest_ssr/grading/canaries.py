@@ -18,11 +18,12 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import tests_of
 from pytest_ssr.grading.twins import Function, Garden, Planted
-from pytest_ssr.outcomes import Outcome, SuiteRun
+from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry
 
 _ROOM_S, _LEAST_S, _QUICK_S = 10.0, 0.002, 0.05
 _COPIES, _MOST_COPIES = 4, 12
+_DRAWS = 3
 _FAILED = (Outcome.FAILED, Outcome.ERROR)
 _T = TypeVar("_T")
 
@@ -79,7 +80,7 @@ class Canaries:
         every: as many as a run may have at all, quick FAIL_TO_PASS functions with many twins. many: FAIL_TO_PASS
         functions that have many, if they are quick, in any case.
         """
-        self._bench, self._files, self._like_s, self._chance = bench, tuple(files), like_s, chance
+        self._bench, self._files, self._chance = bench, tuple(files), chance
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         bases = tests_of(bench.original)
         garden = Garden(texts, [*fail_to_pass, *pass_to_pass], bases)
@@ -89,30 +90,25 @@ class Canaries:
         real = {place for f, place in places.items() if ids[f] in wanted}
         functions = _shuffled(garden.once(list(places)), chance)
         functions.sort(key=lambda f: places[f] not in real)
-        seconds = self._seconds({ids[f]: place for f, place in places.items()})
+        usual, _ = bench.suite(bench.original, self._files, like_s=like_s, fresh=True)
+        seconds = _seconds(usual, {ids[f]: place for f, place in places.items()})
         total = sum(seconds.values())
         # The run with the twins in it has the time limit of a run on the original.
         most = max(0.0, (bench.limits_after(like_s or total).wall_s - total) / 2)
         room = most if every else min(most, max(_ROOM_S, total))
         quick = {f for f in functions if places[f] in real and seconds[places[f]] <= _QUICK_S}
         self._many = {f for f in quick if every or ids[f] in many}
-        spent = accumulate((_MOST_COPIES if f in self._many else _COPIES) * seconds[places[f]] for f in functions)
+        copies = ((_MOST_COPIES if f in self._many else _COPIES) * seconds[places[f]] for f in functions)
+        spent = list(accumulate(copies))
         chosen = functions[: max(1, sum(s <= room for s in spent))]
+        self._like_s = max(like_s or 0.0, usual.seconds) + (spent[len(chosen) - 1] if chosen else 0.0)
+        self._endless: set[Function] = set()
+        """Functions of which a twin did not end: another value may be how far something counts."""
         asked = {places[f] for f in chosen}
         self._real = [f for f in chosen if places[f] in real]
         self._never = wanted - {ids[f] for f, place in places.items() if place in asked}
         self._left_out = tuple(sorted(ids[f] for f, p in places.items() if p not in asked and ids[f] not in wanted))
         self._garden = Garden(texts, [f.id_of(f.chain[-1]) for f in chosen], bases)
-
-    def _seconds(self, places: Mapping[str, object]) -> dict[object, float]:
-        """Return how long the tests take that are written in each place, with all parameters and in all classes."""
-        usual, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        found: dict[object, float] = dict.fromkeys(places.values(), _LEAST_S)
-        for name, result in usual.results.items():
-            place = places.get(name.partition("[")[0])
-            if place is not None:
-                found[place] += result.duration_s + _LEAST_S
-        return found
 
     def opinion(self, state: CodebaseState, tests: Collection[str]) -> Opinion:
         """Run a state's tests with twins among them; `tests` have passed without. Raises SandboxError."""
@@ -186,17 +182,25 @@ class Canaries:
         everything = self._garden.functions
         hash_seed = self._chance.randint(3, 1000)
         for functions in (everything, [f for f in everything if not f.chain]):
-            planted = self._garden.plant({f: self._drawn(f) for f in functions}, self._chance)
-            reference = self._run(self._bench.original, planted, hash_seed, self._like_s)
+            for _ in range(_DRAWS):
+                planted = self._garden.plant({f: self._drawn(f) for f in functions}, self._chance)
+                reference = self._run(self._bench.original, planted, hash_seed, self._like_s)
+                ended = reference.results.keys()
+                endless = next((t for i in reference.collected if i not in ended and (t := planted.twin_of(i))), None)
+                if reference.status is not RunStatus.TIMED_OUT or endless is None:
+                    break
+                self._endless.add(endless.function)
             expected = _as_they_must(reference, planted)
             if not all(expected.values()):
                 break
-        run = self._run(state, planted, hash_seed, max(self._like_s or 0.0, reference.seconds))
+        run = self._run(state, planted, hash_seed, max(self._like_s, reference.seconds))
         return _Compared(planted, reference, run, expected)
 
     def _drawn(self, function: Function) -> list[int | None]:
         """Draw how the twins of a function are: one that must pass, and up to three, or many, that must fail."""
         sites = self._garden.sites[function]
+        if function in self._endless:
+            return [None, len(sites) - 1]
         if function in self._many:
             drawn = _shuffled(range(len(sites) - 1), self._chance)
             drawn.sort(key=lambda n: not sites[n].is_value)
@@ -213,13 +217,23 @@ class Canaries:
         state: CodebaseState,
         planted: Planted,
         hash_seed: int,
-        like_s: float | None,
+        like_s: float,
         *,
         targets: Sequence[str] = (),
     ) -> SuiteRun:
         entries = {p: FileEntry(d, e.mode) for p, d in planted.files.items() if (e := self._bench.original.entry(p))}
         wanted = targets or self._files
         return self._bench.suite(state.replace(entries), wanted, hash_seed=hash_seed, like_s=like_s, fresh=True)[0]
+
+
+def _seconds(usual: SuiteRun, places: Mapping[str, object]) -> dict[object, float]:
+    """Return how long the tests take that are written in each place, with all parameters and in all classes."""
+    found: dict[object, float] = dict.fromkeys(places.values(), _LEAST_S)
+    for name, result in usual.results.items():
+        place = places.get(name.partition("[")[0])
+        if place is not None:
+            found[place] += result.duration_s + _LEAST_S
+    return found
 
 
 def _tested(planted: Planted, name: str) -> str:

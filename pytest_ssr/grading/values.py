@@ -43,6 +43,10 @@ _MOST_FUNCTIONS, _SEVERAL, _LEAST_SHARE, _BOTH = 8, 2, 0.5, 2
 _VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
 """Inputs of a test; where all tests take no longer than that."""
 _ROOM_S = 10.0
+_MOST_CHARS = 100_000
+"""That the names of tests may have, all together, on a command line."""
+_USAGE = 4
+"""Pytest's exit status where one of them is not there."""
 _T = TypeVar("_T")
 
 
@@ -87,14 +91,15 @@ class Values:
         usual, _ = bench.suite(bench.original, files, fresh=True)
         self._like_s = usual.seconds
         every = every or usual.seconds <= _ROOM_S
-        self._files = tuple(files)
+        self._files = list(files)
         self._failing = frozenset(t.partition("[")[0] for t in fail_to_pass)
         texts = {p: e.data for p in files if (e := bench.original.entry(p)) is not None}
         garden = Garden(texts, [*fail_to_pass, *others], tests_of(bench.original))
-        owners: dict[object, set[str]] = {}
+        alike: dict[object, list[Function]] = {}
         known = [f for f in garden.functions if (n := garden.definition(f)) is not None and _can_be_asked(n)]
         for function in known:
-            owners.setdefault(garden.place(function), set()).add(_id(function))
+            alike.setdefault(garden.place(function), []).append(function)
+        owners = {place: {_id(f) for f in found} for place, found in alike.items()}
         failing = [f for f in known if _id(f) in self._failing]
         drawn = _some(garden.once(failing), len(failing) if every else _MOST_FUNCTIONS, chance)
         places = {garden.place(f) for f in failing}
@@ -128,6 +133,11 @@ class Values:
                 self._unvaried.append(first)
                 self._owners.append(mine)
         self._planted, self._names = garden.plant_texts(wanted, recorder_of(recorder), chance)
+        named = zip(wanted, self._names, strict=True)
+        # In each class that inherits it.
+        self._targets = [f.id_of(name) for (function, _), name in named for f in alike[garden.place(function)]]
+        if sum(map(len, self._targets)) > _MOST_CHARS:
+            self._targets = self._files
         self._chars = 0
         self._known: dict[int, Test] = {}
         self._telling: dict[int, frozenset[Key]] = {}
@@ -253,7 +263,11 @@ class Values:
         """Return what the planted tests write on a state; None where that is more than is read."""
         files = {p: (d, e.mode) for p, d in self._planted.files.items() if (e := bench.original.entry(p)) is not None}
         changed = state.replace({p: FileEntry(d, mode) for p, (d, mode) in files.items()})
-        lines, run = bench.values(changed, self._files, hash_seed=hash_seed, like_s=self._like_s)
+        lines, run = bench.values(changed, self._targets, hash_seed=hash_seed, like_s=self._like_s)
+        if state == bench.original and run.exit_code == _USAGE and self._targets != self._files:
+            # One of them is collected under another name, or not at all.
+            self._targets = self._files
+            return self._written(bench, state, hash_seed)
         if state == bench.original:
             if run.status is RunStatus.TIMED_OUT:
                 return {}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain import plain_python
 
+from pytest_ssr.execution import workbench
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.canaries import Canaries
 from pytest_ssr.opening import open_workbench
+from pytest_ssr.outcomes import RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -164,3 +167,30 @@ def test_an_object_equal_to_all_of_its_kind_is_seen_where_tests_compute_what_the
     asked = Canaries(bench, ["test_shop.py"], ["test_shop.py::test_back"], (), random.Random(0))
     assert list(asked.opinion(forged, ()).doubts) == ["test_shop.py::test_back"]
     assert not asked.opinion(bench.original, ()).doubts
+
+
+def test_a_twin_that_does_not_end_is_planted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a test that counts until a value, one that awaits another value may count for ever."""
+    monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
+    code = "def wait(n):\n    while n != 4:\n        pass\n    return n\n"
+    tests = "from shop import wait\n\n\ndef test_wait():\n    assert wait(4) == wait(4)\n"
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(code)
+    (tmp_path / "project" / "test_shop.py").write_text(tests)
+    place, python = Store(tmp_path / "store"), plain_python()
+    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    ids = ["test_shop.py::test_wait"]
+    suites: list[SuiteRun] = []
+    suite = shop.suite
+
+    def kept(*arguments: Any, **options: Any) -> tuple[SuiteRun, bool]:
+        run, made = suite(*arguments, **options)
+        suites.append(run)
+        return run, made
+
+    monkeypatch.setattr(shop, "suite", kept)
+    opinion = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0), every=True).opinion(shop.original, ids)
+    late = [run.seconds for run in suites if run.status is RunStatus.TIMED_OUT]
+    assert len(late) == 1
+    assert late[0] < 60
+    assert (opinion.failed, opinion.unasked, opinion.certain) == ("", (), True)

@@ -6,6 +6,7 @@ import random
 import re
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain import plain_python
@@ -107,6 +108,64 @@ def test_tests_that_compare_nothing_tell_nothing(bench: Workbench) -> None:
     asked = tuple(sorted({test.partition("[")[0] for test in FAILING}))
     assert values.answer(bench, bench.original) == Answer(untold=asked, untried=asked)
     assert values.answer(bench, state(bench, BUGGY)).forged
+
+
+INHERITED = """\
+from shop import price
+
+
+class Base:
+    def test_rate(self):
+        assert price(100, rate=self.rate) == 100 + self.rate
+
+
+class TestNone(Base):
+    rate = 0
+
+
+class TestTen(Base):
+    rate = 10
+
+
+def test_other():
+    assert price(100) == 110
+"""
+
+
+def test_only_what_is_planted_is_run_and_in_each_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(CODE)
+    (tmp_path / "project" / "test_shop.py").write_text(INHERITED)
+    place, python = Store(tmp_path / "store"), plain_python()
+    bench = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    ran: list[set[str]] = []
+    written = bench.values
+
+    def kept(*arguments: Any, **options: Any) -> Any:
+        lines, run = written(*arguments, **options)
+        ran.append({i.rpartition("::")[0] for i in run.results})
+        assert not [i for i in run.results if i.endswith(("test_rate", "test_other"))]
+        return lines, run
+
+    monkeypatch.setattr(bench, "values", kept)
+    buggy = bench.original.replace({"shop.py": FileEntry(CODE.replace("net + net", "net - net").encode())})
+    both = [f"test_shop.py::{name}::test_rate" for name in ("TestNone", "TestTen")]
+    values = Values(bench, buggy, FILES, both, ["test_shop.py::test_other"], random.Random(1))
+    assert ran == [{"test_shop.py", "test_shop.py::TestNone", "test_shop.py::TestTen"}] * 3
+    assert values.answer(bench, bench.original).told == set(both)
+
+
+def test_where_a_name_is_not_collected_the_whole_files_are_run(tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(CODE)
+    (tmp_path / "project" / "test_shop.py").write_text(INHERITED)
+    (tmp_path / "project" / "pytest.ini").write_text("[pytest]\npython_classes = TestTen\n")
+    place, python = Store(tmp_path / "store"), plain_python()
+    bench = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    buggy = bench.original.replace({"shop.py": FileEntry(CODE.replace("net + net", "net - net").encode())})
+    both = [f"test_shop.py::{name}::test_rate" for name in ("TestNone", "TestTen")]
+    values = Values(bench, buggy, FILES, both, (), random.Random(1))
+    assert values.answer(bench, bench.original).told == set(both)
 
 
 HELPED = """\
