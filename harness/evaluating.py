@@ -6,14 +6,14 @@ import argparse
 import contextlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.commands import BROKEN, DONE, NO
 from harness.evaluation.grading import Grading
 from harness.evaluation.outcome import Outcome, Status
-from harness.evaluation.predictions import read_predictions
+from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import RESULTS, reporting, write_lines, write_run
 from harness.evaluation.work import Attempted, Predicted, Unit, Work
 from harness.exporters.stored import is_store, rows_of
@@ -48,7 +48,7 @@ def evaluate(arguments: argparse.Namespace) -> int:
     terminal = Terminal(quiet=arguments.json)
     if is_store(Path(arguments.dataset)):
         arguments = _of_store(arguments, terminal)
-    work = opened_work(arguments)
+    work = opened_work(arguments, lambda what: terminal.say(what, "missed"))
     try:
         watch = _Watch(work.units, terminal, arguments.out / RESULTS)
         with contextlib.ExitStack() as stack:
@@ -80,8 +80,11 @@ def _of_store(arguments: argparse.Namespace, terminal: Terminal) -> argparse.Nam
     return argparse.Namespace(**{**vars(arguments), "dataset": str(path), "given": str(given)})
 
 
-def opened_work(arguments: argparse.Namespace) -> Work:
-    """Read the dataset and open what grades, and the solver; raises an SsrError that says what is wrong."""
+def opened_work(arguments: argparse.Namespace, told: Callable[[str], None] = lambda _: None) -> Work:
+    """Read the dataset and open what grades, and the solver; raises an SsrError that says what is wrong.
+
+    told: is told what does not fit and is no mistake.
+    """
     instances = chosen_instances(arguments, arguments.dataset)
     store = Store(arguments.store or arguments.out / ".ssr")
     require_own_images(arguments)
@@ -96,12 +99,12 @@ def opened_work(arguments: argparse.Namespace) -> Work:
         logs=not arguments.no_logs,
     )
     if not hasattr(arguments, "solver"):
-        return Predicted.of(grading, read_predictions(arguments.predictions, instances), instances)
+        return Predicted.of(grading, read_predictions(arguments.predictions, instances, told), instances)
     if arguments.judge:
         raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins")
     roles = open_roles(_part(arguments), arguments.out)
     solver = chosen_solver(arguments, roles)
-    name = arguments.name or solver.name
+    name = require_name(arguments.name or solver.name, "--name")
     units = [Unit(i, name, a) for i in instances for a in range(arguments.attempts)]
     by_statement = is_model(arguments.solver) and not arguments.show_tests
     return Attempted(
@@ -191,7 +194,15 @@ def _written(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal:
     for name in ("predictions", "solver", "attempts", "seed"):
         if hasattr(arguments, name):
             about[name] = getattr(arguments, name)
-    write_run(arguments.out, arguments.run_id, work, [o for _, o in made], wanted=len(work.units), about=about)
+    write_run(
+        arguments.out,
+        arguments.run_id,
+        work,
+        [o for _, o in made],
+        wanted=len(work.units),
+        instances=work.chosen,
+        about=about,
+    )
 
 
 def _told(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal: Terminal) -> int:
@@ -199,11 +210,16 @@ def _told(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal: Te
     if arguments.json:
         print((arguments.out / "summary.json").read_text(encoding="utf-8"), end="")
     else:
+        none = len(work.chosen) - len({o.instance_id for o in outcomes})
         terminal.say(_totals(outcomes, len(work.units)), "heading")
+        if none:
+            terminal.say(f"{none} of {len(work.chosen)} instances have no outcome", "missed")
         terminal.say(f"results: {shown(arguments.out)}")
     if any(o.resolved is None for o in outcomes) or len(outcomes) < len(work.units):
         return BROKEN
-    return DONE if all(o.resolved for o in outcomes) else NO
+    # An instance without a prediction is not resolved.
+    whole = len({o.instance_id for o in outcomes}) == len(work.chosen)
+    return DONE if whole and all(o.resolved for o in outcomes) else NO
 
 
 def _line(outcome: Outcome) -> str:

@@ -7,6 +7,18 @@ import tempfile
 from pathlib import Path
 
 
+def half_character(text: str) -> str:
+    """Return how the first half of a pair of surrogates is written that is in a text alone; empty where there is none.
+
+    No file can hold it. Bytes that are no UTF-8 stand in texts as others, which can be written.
+    """
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(text[error.start]):04x}"
+    return ""
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a file atomically, with the folders that it lies in; raises OSError."""
     write_bytes(path, text.encode("utf-8", "surrogateescape"))

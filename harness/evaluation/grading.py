@@ -45,9 +45,8 @@ class Grading:
 
     def key(self, instance: Instance, patch: str) -> str:
         """Return the name of an outcome: a hash of everything that it depends on."""
-        python = self.environments.python
-        told = (instance.key, patch, self._sandbox(instance), str(python or ""), self.settings.time_limit_s, self.logs)
-        return key_of(code_hash(), *told)
+        where = (self._sandbox(instance), self.environments.told_apart(instance))
+        return key_of(code_hash(), instance.key, patch, *where, self.settings.time_limit_s, self.logs)
 
     def known(self, instance: Instance, patch: str) -> Outcome | None:
         """Return an outcome that the store holds, if it is a grade."""

@@ -6,16 +6,21 @@ A folder is one that `mini-extra swebench` has written: `preds.json`, and `ID/ID
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from harness.instances import Instance
+from harness.writing import half_character
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.outcomes import some
 
 GOLD, EMPTY = "gold", "empty"
 _OF_MINI = "preds.json"
+_LONGEST = 200
+"""Bytes of a folder's name; reports have words of ours behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,13 @@ class Prediction:
         }
 
 
-def read_predictions(source: str, instances: Iterable[Instance]) -> list[Prediction]:
+def read_predictions(
+    source: str, instances: Iterable[Instance], told: Callable[[str], None] = lambda _: None
+) -> list[Prediction]:
     """Return the predictions for these instances in their order: `gold`, `empty`, or those of a file or folder.
 
-    Instances that a file says nothing of are left out. Raises SettingsError for a file that holds no predictions, that
-    tells of an instance twice, or of none of these.
+    Instances that a file says nothing of are left out, and `told` is told so, as of those that are for none of these.
+    Raises SettingsError for a file that holds no predictions, that tells of an instance twice, or of none of these.
     """
     instances = list(instances)
     if source == GOLD:
@@ -61,7 +68,28 @@ def read_predictions(source: str, instances: Iterable[Instance]) -> list[Predict
     wanted = [_with_trajectory(known[i.id], folder) for i in instances if i.id in known]
     if not wanted:
         raise SettingsError(f"{source} predicts none of the {len(instances)} instances")
+    if missing := [i.id for i in instances if i.id not in known]:
+        told(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {some(missing)}")
+    if strange := sorted(known.keys() - {i.id for i in instances}):
+        told(f"{len(strange)} of {len(known)} predictions in {source} are for none of the instances: {some(strange)}")
+    folders: dict[str, str] = {}
+    for model in dict.fromkeys(p.model for p in wanted):
+        other = folders.setdefault(folder_of(model), model)
+        if other != model:
+            raise SettingsError(f"{source}: the models {other} and {model} would be one folder; name one otherwise")
     return wanted
+
+
+def folder_of(model: str) -> str:
+    """Return a model's name as a folder, as SWE-bench writes it; nothing leads out of where it lies."""
+    return model.replace("/", "__").strip(".") or "unnamed"
+
+
+def require_name(model: str, where: str) -> str:
+    """Return a model's name; raises SettingsError for one that cannot name a folder."""
+    if half_character(model) or not model.isprintable() or len(os.fsencode(folder_of(model))) > _LONGEST:
+        raise SettingsError(f"{where} {ascii(model)[:80]} cannot name a folder")
+    return model
 
 
 def _with_trajectory(prediction: Prediction, folder: Path | None) -> Prediction:
@@ -79,7 +107,7 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
             f"predictions {path} cannot be read: {error}; name a file, a folder of mini-swe-agent, gold or empty"
         ) from None
     if path.suffix == ".jsonl":
-        lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+        lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
         return [(f"{path}: line {n}", _parsed(line, f"{path}: line {n}")) for n, line in lines]
     data = _parsed(text, str(path))
     if isinstance(data, Mapping):
@@ -103,4 +131,7 @@ def _prediction(row: Any, where: str) -> Prediction:
     patch = row.get("model_patch", row.get("patch"))
     if patch is not None and not isinstance(patch, str):
         raise SettingsError(f"{where}: model_patch is {type(patch).__name__}, not text")
-    return Prediction(row["instance_id"], str(row.get("model_name_or_path") or "unnamed"), patch or "")
+    if half := half_character(patch or ""):
+        raise SettingsError(f"{where}: model_patch holds {half}, which is half a character")
+    model = require_name(str(row.get("model_name_or_path") or "unnamed"), f"{where}: model_name_or_path")
+    return Prediction(row["instance_id"], model, patch or "")

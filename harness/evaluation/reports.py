@@ -10,16 +10,19 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 from harness.evaluation.logs import NOT_APPLIED
 from harness.evaluation.outcome import Outcome, Status, counts
+from harness.evaluation.predictions import folder_of
 from harness.writing import write_text
 from pytest_ssr.errors import StoreWriteError, advice
 
-LOGS, RESULTS = Path("logs", "run_evaluation"), "results.jsonl"
+LOGS, RESULTS, META = Path("logs", "run_evaluation"), "results.jsonl", "meta.json"
+_FILES = ("patch.diff", "report.json", "run_instance.log", "test_output.txt", "traj.json", META)
 _PASSED = "passed"
 
 
@@ -40,24 +43,39 @@ class Kept(Protocol):
 
 
 def write_run(
-    folder: Path, run: str, kept: Kept, outcomes: Sequence[Outcome], *, wanted: int, about: Mapping[str, Any]
+    folder: Path,
+    run: str,
+    kept: Kept,
+    outcomes: Sequence[Outcome],
+    *,
+    wanted: int,
+    instances: Sequence[str],
+    about: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Write all files of a run and return its summary; each file is whole or as it was before.
 
-    wanted: how many outcomes there would be at its end. about: what it was made with. Raises StoreWriteError.
+    What an earlier run of the name has left there, of other models, instances and attempts, is removed.
+    wanted: how many outcomes there would be at its end. instances: all that were chosen, those without a prediction as
+    well. about: what it was made with. Raises StoreWriteError.
     """
-    summary = {**counts(outcomes), "wanted": wanted, **about}
+    none = sorted(set(instances) - {o.instance_id for o in outcomes})
+    summary = {**counts(outcomes), "wanted": wanted, "instances": len(instances), "without_outcome": none, **about}
+    written: set[Path] = set()
     with reporting(folder):
         for attempt in sorted({o.attempt for o in outcomes}):
             mine = [o for o in outcomes if o.attempt == attempt]
             name = run if attempt == 0 else f"{run}.{attempt + 1}"
             suffix = "" if attempt == 0 else f".{attempt + 1}"
-            _lines(folder / f"predictions{suffix}.jsonl", [_prediction(o, kept.patch(o)) for o in mine])
+            written.add(path := folder / f"predictions{suffix}.jsonl")
+            _lines(path, [_prediction(o, kept.patch(o)) for o in mine])
             for outcome in mine:
-                _write_instance(folder / LOGS / name / _named(outcome.model) / outcome.instance_id, outcome, kept)
+                written.add(path := folder / LOGS / name / folder_of(outcome.model) / outcome.instance_id)
+                _write_instance(path, outcome, kept)
             for model in dict.fromkeys(o.model for o in mine):
                 of_model = [o for o in mine if o.model == model]
-                write_text(folder / f"{_named(model)}.{name}.json", _dumped(totals(of_model, len(of_model))))
+                written.add(path := folder / f"{folder_of(model)}.{name}.json")
+                write_text(path, _dumped(totals(of_model, instances)))
+        _remove_others(folder, run, written)
         _lines(folder / RESULTS, [o.to_json() for o in outcomes])
         write_text(folder / "summary.json", _dumped(summary))
     return summary
@@ -78,6 +96,24 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         _lines(path, rows)
 
 
+def _remove_others(folder: Path, run: str, written: Collection[Path]) -> None:
+    """Remove what an earlier run of the name has left of other models, instances and attempts, and nothing else."""
+    name = rf"{re.escape(run)}(\.\d+)?"
+    for told in (folder / LOGS).glob(f"*/*/*/{META}"):
+        place = told.parent
+        if place in written or not re.fullmatch(name, told.parents[2].name):
+            continue
+        for file in (*_FILES, f"{place.name}.traj.json"):
+            (place / file).unlink(missing_ok=True)
+        for empty in told.parents[:3]:
+            with contextlib.suppress(OSError):
+                empty.rmdir()
+    for path in folder.glob("*.json*"):
+        ours = re.fullmatch(rf".+\.{name}\.json|predictions\.\d+\.jsonl", path.name)
+        if ours and path not in written:
+            path.unlink()
+
+
 def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:
     write_text(place / "patch.diff", kept.patch(outcome))
     if outcome.status is Status.ERROR:
@@ -88,13 +124,19 @@ def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:
         (place / "run_instance.log").unlink(missing_ok=True)
         write_text(place / "report.json", _dumped({outcome.instance_id: report(outcome)}))
     told = {k: v for k, v in outcome.to_json().items() if k not in ("fail_to_pass", "pass_to_pass")}
-    write_text(place / "meta.json", _dumped(told))
-    if log := kept.log(outcome):
-        write_text(place / "test_output.txt", log)
-    if (trajectory := kept.trajectory(outcome)) is not None:
-        write_text(place / "traj.json", _dumped(trajectory))
-    if (native := kept.native(outcome)) is not None:
-        write_text(place / f"{outcome.instance_id}.traj.json", _dumped(native))
+    write_text(place / META, _dumped(told))
+    trajectory, native = kept.trajectory(outcome), kept.native(outcome)
+    texts = {
+        "test_output.txt": kept.log(outcome),
+        "traj.json": _dumped(trajectory) if trajectory is not None else "",
+        f"{outcome.instance_id}.traj.json": _dumped(native) if native is not None else "",
+    }
+    for name, text in texts.items():
+        if text:
+            write_text(place / name, text)
+        else:
+            # Of another patch.
+            (place / name).unlink(missing_ok=True)
 
 
 def _prediction(outcome: Outcome, patch: str) -> dict[str, str]:
@@ -122,8 +164,11 @@ def report(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def totals(outcomes: Sequence[Outcome], instances: int) -> dict[str, Any]:
-    """Return a model's totals in the form of SWE-bench's harness, schema version 2."""
+def totals(outcomes: Sequence[Outcome], instances: Sequence[str]) -> dict[str, Any]:
+    """Return a model's totals in the form of SWE-bench's harness, schema version 2.
+
+    instances: all that were chosen; those without an outcome are incomplete.
+    """
 
     def ids(*statuses: Status) -> list[str]:
         return sorted(o.instance_id for o in outcomes if o.status in statuses)
@@ -131,7 +176,7 @@ def totals(outcomes: Sequence[Outcome], instances: int) -> dict[str, Any]:
     unresolved = ids(Status.UNRESOLVED, Status.TIMED_OUT)
     named = {
         "completed_ids": sorted([*ids(Status.RESOLVED), *unresolved]),
-        "incomplete_ids": [],
+        "incomplete_ids": sorted(set(instances) - {o.instance_id for o in outcomes}),
         "empty_patch_ids": ids(Status.EMPTY),
         "submitted_ids": sorted(o.instance_id for o in outcomes),
         "resolved_ids": ids(Status.RESOLVED),
@@ -141,7 +186,7 @@ def totals(outcomes: Sequence[Outcome], instances: int) -> dict[str, Any]:
         "error_ids": ids(Status.ERROR),
     }
     return {
-        "total_instances": instances,
+        "total_instances": len(instances),
         "submitted_instances": len(outcomes),
         "completed_instances": len(named["completed_ids"]),
         "resolved_instances": len(named["resolved_ids"]),
@@ -161,11 +206,6 @@ def _split(statuses: Mapping[str, str]) -> dict[str, list[str]]:
         "success": [i for i, s in statuses.items() if s == _PASSED],
         "failure": [i for i, s in statuses.items() if s != _PASSED],
     }
-
-
-def _named(model: str) -> str:
-    """Return a model's name as a folder, as SWE-bench writes it; nothing leads out of where it lies."""
-    return model.replace("/", "__").strip(".") or "unnamed"
 
 
 def _dumped(data: object) -> str:

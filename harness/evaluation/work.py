@@ -56,6 +56,10 @@ class Work(Protocol):
 
     units: Sequence[Unit]
 
+    @property
+    def chosen(self) -> Sequence[str]:
+        """The instances of the dataset that are wanted, by id; of some there may be no unit."""
+
     def known(self, unit: Unit) -> Outcome | None:
         """Return what an earlier run has made of a unit."""
 
@@ -87,13 +91,15 @@ class Predicted:
 
     grading: Grading
     units: Sequence[Unit]
+    chosen: Sequence[str]
     _by_id: dict[str, Unit] = field(default_factory=dict)
 
     @classmethod
     def of(cls, grading: Grading, predictions: Sequence[Prediction], instances: Sequence[Instance]) -> Predicted:
         """Make a unit of each prediction."""
         by_id = {i.id: i for i in instances}
-        return cls(grading, [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions])
+        units = [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions]
+        return cls(grading, units, list(by_id))
 
     def known(self, unit: Unit) -> Outcome | None:
         """Return the grade that the store holds."""
@@ -152,10 +158,15 @@ class Attempted:
     _solving: tuple[str, Solving] | None = None
     _by_id: dict[str, Instance] = field(default_factory=dict)
 
+    @property
+    def chosen(self) -> Sequence[str]:
+        """The instances, by id."""
+        return list(dict.fromkeys(u.instance.id for u in self.units))
+
     def known(self, unit: Unit) -> Outcome | None:
         """Return an attempt that the store holds, if it has a grade."""
         found = Outcome.from_json(self.grading.store.record(ATTEMPTS, self._key(unit)))
-        return found if found is not None and found.resolved is not None else None
+        return replace(found, model=unit.model) if found is not None and found.resolved is not None else None
 
     def make(self, unit: Unit) -> Outcome:
         """Make an attempt and grade it."""
@@ -259,7 +270,8 @@ class Attempted:
 
     def _key(self, unit: Unit) -> str:
         own = getattr(self.solver, "key", self.solver.name)
-        how = (own, self.seed, self.grade_unsubmitted, self.by_statement, unit.attempt)
+        statement = unit.instance.statement if self.by_statement else ""
+        how = (own, self.seed, self.grade_unsubmitted, self.by_statement, statement, unit.attempt)
         return key_of(self.grading.key(unit.instance, ""), *how)
 
     def _file(self, rollout: str, name: str) -> bytes:

@@ -7,6 +7,7 @@ only its own build code can tell, or with extensions to compile, needs an image 
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from pathlib import Path
 from harness.installing import uv_program
 from harness.instances.instance import Instance, InstanceError
 from harness.instances.recipes import Recipe, recipe_of
+from pytest_ssr.execution.interpreter import find_interpreter
 from pytest_ssr.store import Store, key_of
 
 ENVIRONMENTS = "environments"
@@ -34,6 +36,7 @@ class Environments:
     told: Callable[[str], None] = lambda _: None
     """Is told what takes long."""
     _known: dict[str, Path] = field(default_factory=dict)
+    _installed: str = ""
 
     def python_of(self, instance: Instance, tree: Path) -> Path:
         """Return the interpreter; raises InstanceError where it cannot be had, MissingExtraError without uv."""
@@ -45,6 +48,20 @@ class Environments:
             with self.store.alone(f"environment-{key}"):
                 self._known[key] = self._built(recipe, self.store.root / ENVIRONMENTS / key, instance)
         return self._known[key]
+
+    def told_apart(self, instance: Instance) -> str:
+        """Return what names an instance's environment before it is there: what is installed, or what it is built from.
+
+        Raises ProjectError for an interpreter that cannot be used.
+        """
+        if self.python is None:
+            return key_of(json.dumps(instance.install, sort_keys=True), instance.created_at)
+        if not self.python.exists():
+            # It is one of an image.
+            return str(self.python)
+        if not self._installed:
+            self._installed = find_interpreter(self.store.root, self.python).environment_hash
+        return f"{self.python} {self._installed}"
 
     def _built(self, recipe: Recipe, folder: Path, instance: Instance) -> Path:
         python = folder / "bin" / "python"

@@ -12,7 +12,8 @@ from typing import Any
 
 from harness.instances import r2e
 from harness.instances.diffs import as_git_diff
-from harness.instances.instance import Instance, InstanceError
+from harness.instances.instance import Instance, RowError
+from harness.writing import half_character
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 
@@ -24,7 +25,7 @@ _IMAGES = ("image_name", "docker_image", "image")
 
 
 def read_row(row: Mapping[str, Any], where: str) -> Instance:
-    """Read a row of any family; raises InstanceError, naming `where` and the field, for one that cannot be used."""
+    """Read a row of any family; raises RowError, naming `where` and the field, for one that cannot be used."""
     family = _family(row)
     if family == "r2e-gym":
         row = r2e.as_swe_bench(row, where)
@@ -35,7 +36,7 @@ def read_row(row: Mapping[str, Any], where: str) -> Instance:
     if mirror := _MIRROR.fullmatch(repo):
         repo, commit = f"{mirror[1]}/{mirror[2]}", commit or mirror[3]
     if commit and not _COMMIT.fullmatch(commit):
-        raise InstanceError(f"{where}: base_commit {commit!r} is no commit")
+        raise RowError(f"{where}: base_commit {commit!r} is no commit")
     install = row.get("install_config")
     if isinstance(install, str):
         install = _json(install, "install_config", where)
@@ -99,13 +100,13 @@ def _family(row: Mapping[str, Any]) -> str:
 
 def _name(name: str, where: str) -> str:
     if not _NAME.fullmatch(name):
-        raise InstanceError(f"{where}: instance_id {name!r} cannot name a folder")
+        raise RowError(f"{where}: instance_id {name!r} cannot name a folder")
     return name
 
 
 def _repo(repo: str, where: str) -> str:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo) or ".." in repo:
-        raise InstanceError(f"{where}: repo {repo!r} is no owner/name")
+        raise RowError(f"{where}: repo {repo!r} is no owner/name")
     return repo
 
 
@@ -114,7 +115,9 @@ def _text(row: Mapping[str, Any], field: str, where: str) -> str:
     if value is None:
         return ""
     if not isinstance(value, str):
-        raise InstanceError(f"{where}: {field} is {type(value).__name__}, not text")
+        raise RowError(f"{where}: {field} is {type(value).__name__}, not text")
+    if half := half_character(value):
+        raise RowError(f"{where}: {field} holds {half}, which is half a character")
     return value
 
 
@@ -122,7 +125,7 @@ def _patch(row: Mapping[str, Any], field: str, where: str) -> Patch:
     try:
         return Patch.parse(as_git_diff(_text(row, field, where).encode("utf-8", "surrogateescape")))
     except ArtifactError as error:
-        raise InstanceError(f"{where}: {field}: {error}") from None
+        raise RowError(f"{where}: {field}: {error}") from None
 
 
 def _ids(row: Mapping[str, Any], field: str, where: str) -> tuple[str, ...]:
@@ -131,8 +134,8 @@ def _ids(row: Mapping[str, Any], field: str, where: str) -> tuple[str, ...]:
         value = _json(value or "[]", field, where)
     if value is None:
         return ()
-    if not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
-        raise InstanceError(f"{where}: {field} is no list of test ids")
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+        raise RowError(f"{where}: {field} is no list of test ids")
     return tuple(dict.fromkeys(value))
 
 
@@ -140,4 +143,4 @@ def _json(text: str, field: str, where: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InstanceError(f"{where}: {field} is not JSON: {error}") from None
+        raise RowError(f"{where}: {field} is not JSON: {error}") from None

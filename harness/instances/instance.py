@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pytest_ssr.errors import SsrError
+from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.patch import Patch
 
 _SWE_SMITH = "swebench/swesmith.x86_64."
@@ -16,6 +16,10 @@ _SWE_SMITH = "swebench/swesmith.x86_64."
 
 class InstanceError(SsrError):
     """A row cannot be used; says which, and what is wrong with it."""
+
+
+class RowError(InstanceError, SettingsError):
+    """A row cannot even be read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from harness.instances.instance import InstanceError
+from harness.instances.instance import RowError
 from pytest_ssr.patch import FileEntry, make_patch
 
 FOLDER = "r2e_tests"
@@ -43,11 +43,11 @@ def is_r2e(row: Mapping[str, Any]) -> bool:
 
 
 def as_swe_bench(row: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return the row with SWE-bench's fields; raises InstanceError naming the field that is wrong."""
+    """Return the row with SWE-bench's fields; raises RowError naming the field that is wrong."""
     name, commit = _text(row, "repo_name", where), _text(row, "commit_hash", where)
     repo = name if "/" in name else _OWNERS.get(name.lower())
     if repo is None:
-        raise InstanceError(f"{where}: repo_name {name!r} is no owner/name, and none of R2E-Gym's own")
+        raise RowError(f"{where}: repo_name {name!r} is no owner/name, and none of R2E-Gym's own")
     parsed = _object(row, "parsed_commit_content", where)
     ran = _object(row, "execution_result_content", where)
     files = dict(_test_files(ran, where))
@@ -71,7 +71,7 @@ def as_swe_bench(row: Mapping[str, Any], where: str) -> dict[str, Any]:
 def _text(row: Mapping[str, Any], field: str, where: str) -> str:
     value = row.get(field)
     if not isinstance(value, str) or not value:
-        raise InstanceError(f"{where}: {field} is missing")
+        raise RowError(f"{where}: {field} is missing")
     return value
 
 
@@ -79,19 +79,19 @@ def _object(row: Mapping[str, Any], field: str, where: str) -> Mapping[str, Any]
     try:
         found = json.loads(_text(row, field, where))
     except (ValueError, RecursionError) as error:
-        raise InstanceError(f"{where}: {field} is not JSON: {error}") from None
+        raise RowError(f"{where}: {field} is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise InstanceError(f"{where}: {field} is no object")
+        raise RowError(f"{where}: {field} is no object")
     return found
 
 
 def _test_files(ran: Mapping[str, Any], where: str) -> Iterator[tuple[str, str]]:
     names, texts = ran.get("test_file_names"), ran.get("test_file_codes")
     if not isinstance(names, list) or not isinstance(texts, list) or len(names) != len(texts):
-        raise InstanceError(f"{where}: execution_result_content has no test_file_names with their test_file_codes")
+        raise RowError(f"{where}: execution_result_content has no test_file_names with their test_file_codes")
     for name, text in zip(names, texts, strict=True):
         if not isinstance(name, str) or not isinstance(text, str) or not re.fullmatch(r"[\w-]+\.py", name):
-            raise InstanceError(f"{where}: execution_result_content: {name!r} is no file of tests")
+            raise RowError(f"{where}: execution_result_content: {name!r} is no file of tests")
         yield name, text
 
 
@@ -136,7 +136,7 @@ def _solution(parsed: Mapping[str, Any], where: str) -> str:
     try:
         return "".join(_diff(d) for d in diffs if _counts(d["header"]["file"]["path"])) if diffs else ""
     except (KeyError, TypeError, AttributeError) as error:
-        raise InstanceError(f"{where}: parsed_commit_content: file_diffs: {error!r}") from None
+        raise RowError(f"{where}: parsed_commit_content: file_diffs: {error!r}") from None
 
 
 def _diff(found: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.instances.families import read_row
-from harness.instances.instance import Instance, InstanceError
+from harness.instances.instance import Instance, RowError
 from pytest_ssr.errors import MissingExtraError, SettingsError
 
 _SPLIT = "test"
@@ -60,7 +60,7 @@ def read_instances(source: str, *, split: str = "") -> list[Instance]:
     """Read all instances of a dataset: a file, a folder, or a name on the hub (`owner/name`).
 
     split: of a dataset on the hub or a saved one (default test), or of a folder in the hub's layout (default all).
-    Raises InstanceError naming the row that is wrong, and SettingsError where there is no such dataset.
+    Raises RowError naming the row that is wrong, and SettingsError where there is no such dataset.
     """
     path = Path(source)
     if path.is_dir() and not is_saved(path):
@@ -75,7 +75,7 @@ def read_instances(source: str, *, split: str = "") -> list[Instance]:
     seen: set[str] = set()
     for instance in found:
         if instance.id in seen:
-            raise InstanceError(f"{source}: {instance.id} is there twice")
+            raise RowError(f"{source}: {instance.id} is there twice")
         seen.add(instance.id)
     if not found:
         raise SettingsError(f"{source} holds no instance")
@@ -116,11 +116,11 @@ def _json(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise InstanceError(f"{path} is not JSON: {error}") from None
+        raise RowError(f"{path} is not JSON: {error}") from None
     rows = data if isinstance(data, list) else [data]
     for number, row in enumerate(rows, 1):
         if not isinstance(row, dict):
-            raise InstanceError(f"{path}: row {number} is no object")
+            raise RowError(f"{path}: row {number} is no object")
         yield f"{path}: row {number}", row
 
 
@@ -163,9 +163,9 @@ def _object(line: str, where: str) -> Mapping[str, Any]:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise InstanceError(f"{where} is not JSON: {error}") from None
+        raise RowError(f"{where} is not JSON: {error}") from None
     if not isinstance(row, dict):
-        raise InstanceError(f"{where} is no object")
+        raise RowError(f"{where} is no object")
     return row
 
 

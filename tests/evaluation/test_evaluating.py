@@ -8,10 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import venv
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from rows import BASE, FIXED, git, written
+
+from harness.instances.environments import Environments
+from harness.instances.reading import read_instances
+from pytest_ssr.store import Store
 
 SHOP = "acme__shop-1"
 
@@ -139,6 +145,117 @@ def test_a_changed_patch_is_graded_anew_and_an_old_one_is_not(dataset, tmp_path:
     assert graded(wrong) == ("unresolved", True)
 
 
+def test_what_an_earlier_patch_left_is_gone(dataset, tmp_path: Path):
+    def graded(model: str, patch: str) -> set[str]:
+        row = {"instance_id": SHOP, "model_name_or_path": model, "model_patch": patch}
+        words = ["--predictions", written(tmp_path / "p.jsonl", [row]), "--out", tmp_path / "out", *dataset.common]
+        assert ssr("eval", dataset.path, *words).returncode == 1
+        return {str(p.relative_to(tmp_path / "out")) for p in (tmp_path / "out").rglob("*") if p.is_file()}
+
+    place = f"logs/run_evaluation/ssr/m__1/{SHOP}"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "theirs.json").write_text("{}")
+    assert {f"{place}/test_output.txt", "m__1.ssr.json"} <= graded("m/1", diff(dataset, FIXED))
+    found = graded("m/1", "no diff")
+    assert f"{place}/test_output.txt" not in found
+    assert f"{place}/run_instance.log" in found
+    found = graded("n", "no diff")
+    assert not [p for p in found if "m__1" in p]
+    assert {"theirs.json", "n.ssr.json"} <= found
+
+
+def test_instances_without_a_prediction_and_predictions_without_an_instance_are_told(dataset, tmp_path: Path):
+    rows = [{"instance_id": i, "model_name_or_path": "m", "model_patch": diff(dataset, FIXED)} for i in (SHOP, "typo")]
+    words = ["--predictions", written(tmp_path / "p.jsonl", rows), "--out", tmp_path / "out", *dataset.common]
+    done = ssr("eval", dataset.path, *words)
+    assert done.returncode == 1
+    assert "1 of 2 instances have no prediction" in done.stdout
+    assert "1 of 2 predictions" in done.stdout
+    assert "are for none of the instances: typo" in done.stdout
+    assert "1 of 2 instances have no outcome" in done.stdout
+    totals = json.loads((tmp_path / "out" / "m.ssr.json").read_text())
+    assert (totals["total_instances"], totals["incomplete_ids"]) == (2, ["acme__shop-2"])
+    assert json.loads((tmp_path / "out" / "summary.json").read_text())["without_outcome"] == ["acme__shop-2"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ({"model_patch": "a\ud83d"}, "model_patch holds \\ud83d, which is half a character"),
+        ({"model_name_or_path": "a\0b"}, "model_name_or_path 'a\\x00b' cannot name a folder"),
+        ({"model_name_or_path": "m" * 300}, "cannot name a folder"),
+    ],
+)
+def test_a_prediction_that_cannot_be_written_is_named(dataset, tmp_path: Path, line: dict, told: str):
+    row = {"instance_id": SHOP, "model_name_or_path": "m", "model_patch": "", **line}
+    words = ["--predictions", written(tmp_path / "p.jsonl", [row]), "--out", tmp_path / "out", *dataset.common]
+    done = ssr("eval", dataset.path, *words)
+    assert done.returncode == 2
+    assert f"p.jsonl: line 1: {told}" in done.stderr or told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_two_models_that_would_be_one_folder_are_refused(dataset, tmp_path: Path):
+    ids = [SHOP, "acme__shop-2"]
+    rows = [
+        {"instance_id": i, "model_name_or_path": m, "model_patch": ""}
+        for i, m in zip(ids, ("a/b", "a__b"), strict=True)
+    ]
+    words = ["--predictions", written(tmp_path / "p.jsonl", rows), "--out", tmp_path / "out", *dataset.common]
+    done = ssr("eval", dataset.path, *words)
+    assert done.returncode == 2
+    assert "the models a/b and a__b would be one folder" in done.stderr
+
+
+def test_a_patch_may_hold_every_kind_of_line_end(dataset, tmp_path: Path):
+    patch = diff(dataset, FIXED.replace("a + b", "a + b  # \u2028 \x85 \u2029"))
+    row = {"instance_id": SHOP, "model_name_or_path": "m", "model_patch": patch}
+    path = tmp_path / "p.jsonl"
+    path.write_text(json.dumps(row, ensure_ascii=False) + "\n")
+    done = ssr("eval", dataset.path, "--predictions", path, "--out", tmp_path / "out", *dataset.common)
+    assert [r["status"] for r in results(tmp_path / "out")] == ["resolved"], done.stdout + done.stderr
+
+
+def test_another_environment_gives_another_outcome(dataset, tmp_path: Path):
+    """By what it is built from, or, where one is named, by what is installed."""
+    (row,) = read_instances(str(written(tmp_path / "rows.jsonl", dataset.rows[:1])))
+    store = Store(tmp_path / "store")
+    built = Environments(store)
+    assert built.told_apart(row) == built.told_apart(replace(row, statement="other"))
+    assert len({built.told_apart(replace(row, install={"python": v})) for v in ("", "3.12", "3.13")}) == 3
+    python = tmp_path / "env" / "bin" / "python"
+    venv.create(python.parents[1], symlinks=True)
+    (place,) = (python.parents[1] / "lib").glob("python*/site-packages")
+
+    def install(name: str) -> None:
+        (place / f"{name}-1.0.dist-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n"
+        (place / f"{name}-1.0.dist-info" / "METADATA").write_text(text)
+
+    install("pytest")
+    before = Environments(store, python).told_apart(row)
+    assert Environments(store, python).told_apart(row) == before
+    install("six")
+    assert Environments(store, python).told_apart(row) != before
+
+
+def test_an_attempt_hangs_on_the_statement_and_not_on_the_name(dataset, tmp_path: Path):
+    calls = [("bash", {"command": "echo '# Looked at.' >> shop.py"}), ("submit", {})]
+    replies = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls]
+    (script := tmp_path / "script.json").write_text(json.dumps(replies))
+
+    def run(statement: str, name: str) -> tuple[str, bool]:
+        path = written(tmp_path / "rows.jsonl", [{**dataset.rows[0], "problem_statement": statement}])
+        words = ["--solver", f"scripted:{script}", "--name", name, "--out", tmp_path / name, *dataset.common]
+        done = ssr("run", path, *words)
+        assert done.returncode == 1, done.stdout + done.stderr
+        return results(tmp_path / name)[0]["model"], "1 of 1 are there" in done.stdout
+
+    assert run("Mend it.", "first") == ("first", False)
+    assert run("Mend it.", "second") == ("second", True)
+    assert run("Mend that.", "third") == ("third", False)
+
+
 def test_search_is_let_at_instances_and_what_it_did_is_kept(dataset, tmp_path: Path):
     out = tmp_path / "run"
     words = [
@@ -241,6 +358,23 @@ def test_a_mistake_is_one_line(dataset, tmp_path: Path, words: list[str], told: 
     assert done.returncode == 2
     assert told in done.stderr
     assert "Traceback" not in done.stderr + done.stdout
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"instance_id": "../x"}, "cannot name a folder"),
+        ({"repo": 5}, "repo is int, not text"),
+        ({"patch": "\ud800"}, "patch holds \\ud800, which is half a character"),
+        ({"FAIL_TO_PASS": json.dumps("tests/test_shop.py::test_add")}, "FAIL_TO_PASS is no list of test ids"),
+    ],
+)
+def test_a_row_that_cannot_be_read_is_a_mistake_of_one_line(dataset, tmp_path: Path, change: dict, told: str):
+    path = written(tmp_path / "rows.jsonl", [{**dataset.rows[0], **change}])
+    done = ssr("eval", path, "--predictions", "gold", "--out", tmp_path / "out", *dataset.common)
+    assert done.returncode == 2
+    assert told in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
