@@ -140,6 +140,7 @@ def export(arguments: argparse.Namespace) -> int:
         raise SettingsError(f"--splits makes several files, and --out {arguments.out} is one; name a folder")
     licences = _licences(arguments.licence)
     sources = find_sources(arguments.source)
+    destination.require_apart(s.path for s in sources)
     terminal, report = Terminal(quiet=arguments.json), Report()
     with _reporting(), Index() as index, destination.staging() as folder:
         terminal.status("looking what there is")

@@ -93,8 +93,12 @@ def _files(arguments: argparse.Namespace, board: Board, data: Mapping[str, Any])
         stem = arguments.csv.name.removesuffix(".csv")
         for name, text in tables.items():
             path = arguments.csv if name == "solvers" else arguments.csv.with_name(f"{stem}.{name}.csv")
-            write_text(path, text)
-            yield path
+            if text or name == "solvers":
+                write_text(path, text)
+                yield path
+            else:
+                # Of an earlier board.
+                path.unlink(missing_ok=True)
     if arguments.markdown:
         write_text(arguments.markdown, markdown(board))
         yield arguments.markdown

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import fields
 from typing import Any, TypeVar
 
 _Record = TypeVar("_Record", bound=Any)
+_LARGEST, _LARGEST_WHOLE = 1e100, 2**63
+"""More than anything that is counted, paid or waited for; tables hold less, and sums of it."""
 
 _KINDS: dict[str, tuple[type, ...]] = {
     "str": (str,),
@@ -38,5 +39,7 @@ def _is(value: object, kind: str) -> bool:
         return True
     if type(value) not in _KINDS[kind]:
         return False
-    # Beyond that are infinity, what is no number, and integers that no sum with a float can take.
-    return kind != "float" or (isinstance(value, int | float) and abs(value) <= sys.float_info.max)
+    # Beyond that are infinity, what is no number, and numbers that no table or sum can take.
+    if isinstance(value, float):
+        return abs(value) <= _LARGEST
+    return not isinstance(value, int) or abs(value) < _LARGEST_WHOLE

@@ -17,6 +17,7 @@ CREATE TABLE rollouts (id TEXT PRIMARY KEY, source INTEGER, place TEXT, first IN
 CREATE TABLE injections (rollout TEXT PRIMARY KEY, valid INTEGER, strategy TEXT, operator TEXT, artifact TEXT,
     change TEXT, why TEXT);
 CREATE TABLE outcomes (artifact TEXT, change TEXT, project TEXT, repeated INTEGER, reward REAL, rate REAL);
+CREATE TABLE called (repository TEXT, tree TEXT, PRIMARY KEY (repository, tree));
 CREATE TABLE judged (rollout TEXT, reward REAL, score REAL);
 """
 _INDICES = """
@@ -71,6 +72,18 @@ class Index:
             words = f"UPDATE rollouts SET {sets} WHERE id = ? AND first = 0"
             self._table.execute(words, (*values.values(), values["id"]))
         return False
+
+    def add_task(self, **values: Any) -> None:
+        """Add an artifact; of what several sources say of one, the least counts, whichever came first."""
+        self.add("called", repository=values["repository"], tree=values["tree"])
+        if self.add("tasks", **values):
+            return
+        known = self.task(values["id"])
+        assert known is not None
+        told = [n for n in values if n not in ("id", "source")]
+        if [values[n] for n in told] < [known[n] for n in told]:
+            sets = ", ".join(f"{name} = ?" for name in values)
+            self._table.execute(f"UPDATE tasks SET {sets} WHERE id = ?", (*values.values(), values["id"]))
 
     def close_filling(self) -> None:
         """Work out which projects rollouts are of, once everything is in."""
@@ -146,7 +159,7 @@ class Index:
 
     def trees(self) -> Iterable[tuple[str, str]]:
         """Return each project's name with each of its trees."""
-        words = "SELECT repository, tree FROM tasks UNION SELECT repository, tree FROM rollouts ORDER BY 1, 2"
+        words = "SELECT repository, tree FROM called UNION SELECT repository, tree FROM rollouts ORDER BY 1, 2"
         return [(row[0], row[1]) for row in self._table.execute(words)]
 
     def stores_of(self, tree: str) -> list[int]:

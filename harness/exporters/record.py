@@ -51,6 +51,10 @@ class Record:
             raise damaged("reward is no number")
         if reward is not None and data["status"] == "aborted":
             raise damaged("it was aborted and has a reward all the same")
+        verdict = data["verdict"]
+        ungraded = data["role"] == "solver" and verdict.get("resolved", False) is None
+        if reward is not None and (verdict.get("infra") is True or ungraded):
+            raise damaged("it has no grade and has a reward all the same")
         for name in ("repository", "tree_hash", "strategy"):
             require_text(data["task"].get(name, ""), name)
         require_text(data["policy"].get("model", ""), "model")

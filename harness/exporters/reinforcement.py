@@ -50,15 +50,15 @@ def _prompts(group: Group, choices: Choices) -> Iterator[Row]:
             group.leave(record.id, LeftOutError("its prompt is a row already"))
             continue
         seen.add(digest)
-        task, told = group.task, record.data["task"]
+        told = record.data["task"]
         yield {
             "prompt": prompt,
             "task_id": record.data["task_id"],
             "role": record.data["role"],
             "repository": record.repository,
             "strategy": str(told.get("strategy", "")),
-            "solve_rate": task.solve_rate if task is not None else told.get("solve_rate"),
-            "graded": task.graded if task is not None else told.get("graded"),
+            "solve_rate": told.get("solve_rate"),
+            "graded": told.get("graded"),
         }
 
 

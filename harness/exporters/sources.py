@@ -88,10 +88,10 @@ def _fill_artifacts(index: Index, number: int, store: Path, leave: Leave) -> Non
                 order = info.get("order", 1)
                 if not re.fullmatch(r"[0-9a-f]{40}|", values["tree_hash"]):
                     raise damaged("tree_hash of the artifact is no hash")
-                index.add(
-                    "tasks",
+                index.add_task(
                     id=folder.name,
                     source=number,
+                    spare=kind == "spare",
                     folder=f"{kind}/{folder.name}",
                     repository=values["repository"],
                     tree=values["tree_hash"],
@@ -99,7 +99,6 @@ def _fill_artifacts(index: Index, number: int, store: Path, leave: Leave) -> Non
                     operator=operator,
                     nth=order if type(order) is int and 0 < order < 100 else 1,
                     rollout=rollout,
-                    spare=kind == "spare",
                 )
             except LeftOutError as error:
                 leave(f"artifact {folder.name}", error)

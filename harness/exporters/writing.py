@@ -11,11 +11,12 @@ import importlib.util
 import io
 import json
 import os
+import re
 import secrets
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
@@ -158,14 +159,29 @@ class Destination:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def require_apart(self, sources: Iterable[Path]) -> None:
+        """Raise SettingsError where the place is, holds or lies in one of the sources: these are only read."""
+        if self.is_remote:
+            return
+        target = Path(self.out)
+        places = [p.resolve() for p in ((target, target.parent / self.card) if self.is_file else (target,))]
+        for source in sources:
+            own = source.resolve()
+            if any(own.is_relative_to(place) or place.is_relative_to(own) for place in places):
+                raise SettingsError(f"--out {target} and the source {source} are in one another; choose another place")
+
     def _require_free(self, target: Path) -> None:
         if self.is_file and target.is_dir():
             raise SettingsError(f"--out {target} is a folder, and its name says that it is a file")
+        if self.is_file:
+            card = target.parent / self.card
+            if (target.exists() or card.exists()) and not _is_ours(card):
+                raise SettingsError(f"--out {target} is there and no export; choose another, or remove it")
         if not self.is_file and target.exists():
             card = target / CARD
             if not target.is_dir():
                 raise SettingsError(f"--out {target} is a file; name a folder, or a file by its ending")
-            if any(target.iterdir()) and not (card.is_file() and MARK in card.read_text("utf-8", "replace")):
+            if any(target.iterdir()) and not _is_ours(card):
                 raise SettingsError(f"--out {target} is there and no export; choose another, or remove it")
 
     def sink(self, path: Path, columns: Mapping[str, str]) -> Sink:
@@ -187,7 +203,10 @@ class Destination:
             if self.is_remote:
                 base = self.out.rpartition("/")[0] if self.is_file else self.out.rstrip("/")
                 remote = importlib.import_module("harness.exporters.remote")
+                remote.require_free(f"{base}/{self.card}", MARK, [f"{base}/{n}" for n in names] if self.is_file else [])
                 remote.upload([(folder / name, f"{base}/{name}") for name in names])
+                if not self.is_file:
+                    remote.keep_only(f"{base}/data", {Path(name).name for name in names})
                 return
             for name in names:
                 _sync(folder / name)
@@ -212,6 +231,10 @@ class Destination:
             raise StoreWriteError(f"cannot write {self.out}: {why} (nothing is there under that name)") from None
 
 
+def _is_ours(card: Path) -> bool:
+    return card.is_file() and MARK in card.read_text("utf-8", "replace")
+
+
 def _swap(folder: Path, target: Path) -> None:
     """Put a folder in the place of another; the old one is there, under another name, until the new one is."""
     aside = folder.with_name(f"{folder.name}-old")
@@ -228,9 +251,9 @@ def _swap(folder: Path, target: Path) -> None:
 
 def _sweep(target: Path) -> None:
     """Remove what killed runs have left beside a place; an old export that such a run had put aside is brought back."""
-    for left in sorted(target.parent.glob(f".{target.name}.*-*")):
-        pid = left.name.removeprefix(f".{target.name}.").partition("-")[0]
-        if not pid.isdigit() or Path(f"/proc/{pid}").exists():
+    for left in sorted(target.parent.iterdir()):
+        named = re.fullmatch(rf"\.{re.escape(target.name)}\.(\d+)-[0-9a-f]{{8}}(-old)?", left.name)
+        if named is None or Path(f"/proc/{named[1]}").exists():
             continue
         if left.name.endswith("-old") and not target.exists():
             left.rename(target)

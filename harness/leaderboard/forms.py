@@ -90,11 +90,11 @@ def _markdown_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 def csv_tables(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables as CSV, by name: solvers, injectors, comparisons, agreement, and tasks with every attempt.
 
-    data: of `Board.to_json`.
+    data: of `Board.to_json`. A table without rows is an empty text.
     """
     found = {name: data[name] for name in ("solvers", "injectors", "comparisons", "agreement")}
     found["tasks"] = list(_attempts(data["tasks"]))
-    return {name: to_csv([_flat(row) for row in rows]) for name, rows in found.items() if rows}
+    return {name: to_csv([_flat(row) for row in rows]) if rows else "" for name, rows in found.items()}
 
 
 def _attempts(tasks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -596,3 +596,93 @@ def test_tars_are_the_same_bytes(tmp_path: Path, kept: Path) -> None:
     with tarfile.open(tmp_path / "a.tar") as tar:
         assert tar.getnames() == [f"t1/{n}" for n in (*FIVE_FILES, "artifact.json")]
         assert {m.mtime for m in tar} == {0}
+
+
+@pytest.mark.parametrize(
+    ("source", "out"),
+    [
+        ("all.jsonl", "all.jsonl"),
+        ("d/data/train.jsonl", "d"),
+        ("project/.ssr", "project"),
+        ("project", "project/.ssr/x"),
+    ],
+)
+def test_a_source_is_not_written_over(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, out: str
+) -> None:
+    for first in ("all.jsonl", "d"):
+        assert export(kept, "--format", "rollouts", "--out", tmp_path / first) == 0
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    assert export(tmp_path / source, "--format", "sft", "--out", tmp_path / out) == 2
+    assert "are in one another" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("theirs", ["sft.jsonl", "sft.jsonl.md"])
+def test_a_file_of_others_is_not_written_over(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], theirs: str
+) -> None:
+    out = tmp_path / "sft.jsonl"
+    assert export(kept, "--format", "sft", "--out", out) == 0
+    assert export(kept, "--format", "bc", "--out", out) == 0
+    for path in (out, tmp_path / "sft.jsonl.md"):
+        path.unlink()
+    (tmp_path / theirs).write_text("my notes")
+    assert export(kept, "--format", "sft", "--out", out) == 2
+    assert "is there and no export" in capsys.readouterr().err
+    assert (tmp_path / theirs).read_text() == "my notes"
+
+
+def test_only_what_killed_exports_left_is_swept_away(kept: Path, tmp_path: Path) -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    theirs = [".sft.2025-backup", f".sft.2025-01-31.{os.getpid()}-deadbeef", f".sft.{os.getpid()}-deadbeef"]
+    ours = f".sft.{gone.pid}-deadbeef"
+    for name in (*theirs, ours):
+        (tmp_path / name).mkdir()
+    assert export(kept, "--format", "sft", "--out", tmp_path / "sft") == 0
+    assert [(tmp_path / name).is_dir() for name in (*theirs, ours)] == [True, True, True, False]
+
+
+def test_the_order_of_sources_changes_nothing(tmp_path: Path) -> None:
+    for number, project in enumerate(("calc", "calc-checkout")):
+        folder = store(tmp_path / f"s{number}")
+        add_task(folder, "t1", project)
+        keep(folder, "ab"[number] * 24, True, attempt=number)
+    for name in ("sft", "rollouts", "swe-smith", "grpo"):
+        found = []
+        for order in ((0, 1), (1, 0)):
+            out = tmp_path / f"{name}{order[0]}"
+            sources = [tmp_path / f"s{number}" for number in order]
+            export(*sources, "--format", name, "--out", out, "--splits", "train=0.5,test=0.5", "--seed", "3")
+            found.append({p.name: p.read_bytes() for p in out.glob("data/*")})
+        assert found[0] == found[1]
+        assert all(b'"calc-checkout"' not in data for data in found[0].values())
+
+
+def test_an_export_to_a_url_leaves_nothing_of_an_earlier_one(kept: Path, tmp_path: Path) -> None:
+    url = f"file://{tmp_path}/out"
+    assert export(kept, "--format", "sft", "--out", url, "--splits", "train=0.5,test=0.5", "--seed", "1") == 0
+    assert {p.name for p in (tmp_path / "out" / "data").iterdir()} == {"test.jsonl"}
+    assert export(kept, "--format", "sft", "--out", url) == 0
+    assert {p.name for p in (tmp_path / "out" / "data").iterdir()} == {"train.jsonl"}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "notes.txt").write_text("my notes")
+    assert export(kept, "--format", "sft", "--out", f"file://{tmp_path}/theirs") == 2
+    (tmp_path / "notes.jsonl").write_text("my notes")
+    assert export(kept, "--format", "sft", "--out", f"file://{tmp_path}/notes.jsonl") == 2
+    assert (tmp_path / "notes.jsonl").read_text() == "my notes"
+
+
+@pytest.mark.parametrize(
+    "verdict", [{"resolved": None, "infra": True}, {"resolved": None}, {"resolved": True, "infra": True}]
+)
+def test_a_reward_without_a_grade_is_damage(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], verdict: dict[str, Any]
+) -> None:
+    export(kept, "--format", "rollouts", "--out", tmp_path / "all.jsonl")
+    found = [r for r in lines(tmp_path / "all.jsonl") if r["rollout_id"][0] == "b"]
+    path = tmp_path / "changed.jsonl"
+    path.write_text(json.dumps({**found[0], "verdict": verdict, "reward": 0.0}) + "\n")
+    assert export(path, "--format", "slime-samples", "--out", tmp_path / "x") == 1
+    assert "has no grade and has a reward all the same" in capsys.readouterr().out

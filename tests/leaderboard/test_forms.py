@@ -14,6 +14,7 @@ import pytest
 from board_parts import HOSTILE, board, episode, outcomes, results_only, store
 from markdown_it import MarkdownIt
 
+from harness.cli import main
 from harness.leaderboard.board import Board
 from harness.leaderboard.forms import csv_tables, lines, markdown
 from harness.leaderboard.page import page
@@ -126,3 +127,25 @@ def test_text_is_shown_as_what_it_is() -> None:
     assert for_markdown("a_b|c*`<>[x](y)\nhttp://x www.x.y - -1") == (
         "a&#95;b&#124;c&#42;&#96;&#60;&#62;&#91;x&#93;(y)&#92;u000ahttp&#58;//x www&#46;x.y &#45; &#45;1"
     )
+
+
+def test_tables_of_an_earlier_board_do_not_stay(tmp_path: Path) -> None:
+    run, table = results_only(tmp_path / "run", outcomes("m", {"a__b-1": "r", "a__b-2": "u"})), tmp_path / "b.csv"
+    assert main(["leaderboard", str(run), "--csv", str(table)]) == 0
+    assert (tmp_path / "b.tasks.csv").exists()
+    tried = store(tmp_path / "s", [episode(0)])
+    assert main(["leaderboard", str(tried), "--csv", str(table)]) == 0
+    assert table.read_text() == ""
+    assert not (tmp_path / "b.tasks.csv").exists()
+    assert (tmp_path / "b.injectors.csv").exists()
+
+
+@pytest.mark.parametrize(("field", "value"), [("tokens", 10**400), ("tokens", 2**63), ("cost_usd", 1e308)])
+def test_a_number_that_no_table_holds_is_damage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: float
+) -> None:
+    run = results_only(tmp_path / "run", outcomes("m", {"a__b-1": "r"}))
+    (path,) = run.rglob("results.jsonl")
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}) + "\n")
+    assert main(["leaderboard", str(run)]) == 2
+    assert "results.jsonl" in capsys.readouterr().err
