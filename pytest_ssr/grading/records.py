@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from pytest_ssr.grading.asking import END, EQUAL, HOLDS, NEAR, OPEN
+from pytest_ssr.grading.recorder import END, EQUAL, HOLDS, NEAR, OPEN
 from pytest_ssr.quiet import recorded_warnings
 
 _NEARLY, _EXACTLY = (1e-3, 1e-6), (1e-9, 1e-12)

@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import MOST_VALUES, Workbench
-from pytest_ssr.grading.asking import END, EQUAL, HOLDS, Asked, asking, inputs_of, recorder_of
+from pytest_ssr.grading.asking import Asked, asking, inputs_of
 from pytest_ssr.grading.bases import tests_of
+from pytest_ssr.grading.recorder import END, EQUAL, HOLDS, recorder_of
 from pytest_ssr.grading.records import (
     Key,
     Record,
