@@ -1,10 +1,10 @@
 """Self-play without a model over real projects: operators against `search`, some rounds, and where difficulty goes.
 
 Run: `python benchmarks/self_play.py --out benchmarks/results/NAME.md [--rounds 3] [--count 4] [--attempts 8]
-[--tries 400] [--jobs 2] [--control] [project ...]`. All projects are played by one `ssr play`, so that what pays in one
-is tried in the others; what it shows at its end is kept as it is, with a picture of the solve rates of each round
-beside it. --control: everything is played again with `--fixed-mixture`, where rounds learn nothing from each other. A
-run that is cut off goes on when it is started again.
+[--tries 400] [--jobs 2] [--injector mutation,removal] [--control] [project ...]`. All projects are played by one `ssr
+play`, so that what pays in one is tried in the others; what it shows at its end is kept as it is, with a picture of the
+solve rates of each round beside it. --control: everything is played again with `--fixed-mixture`, where rounds learn
+nothing from each other. A run that is cut off goes on when it is started again.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", default=PROJECTS)
     for name, default in (("rounds", 3), ("count", 4), ("attempts", 8), ("tries", 400), ("jobs", 2), ("seed", 0)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--injector", default=INJECTORS)
     parser.add_argument("--control", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
     parser.add_argument("--out", type=Path, required=True)
@@ -102,7 +103,7 @@ def main() -> None:
     python = plain(arguments.folder, further=["freezegun"])
     numbers = [f"--{n}={getattr(arguments, n)}" for n in ("rounds", "count", "attempts", "tries", "jobs", "seed")]
     words = [*sources, "--store", str(arguments.folder / "self-play"), "--python", str(python), "--solver", "search"]
-    words += ["--injector", INJECTORS, "--higher-order=0", *numbers]
+    words += ["--injector", arguments.injector, "--higher-order=0", *numbers]
     begin = time.monotonic()
     episodes = json.loads(played(words, as_json=True))["episodes"]
     fixed = [*words, "--fixed-mixture"]
@@ -122,7 +123,7 @@ def main() -> None:
         "# Self-play without a model",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/self_play.py "
-        f"{' '.join(numbers)}`: {INJECTORS} against search, on {', '.join(arguments.projects)}. "
+        f"{' '.join(numbers)}`: {arguments.injector} against search, on {', '.join(arguments.projects)}. "
         f"{minutes:.0f} minutes in this start.",
         "",
         f"| {' | '.join(head)} |",
