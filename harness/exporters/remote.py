@@ -12,6 +12,8 @@ import fsspec
 
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError
 
+_LOCAL = ("file://", "local://")
+
 
 def upload(files: Sequence[tuple[Path, str]]) -> None:
     """Copy files to URLs, in order, each under a temporary name first, then under its own.
@@ -55,6 +57,12 @@ def keep_only(folder: str, names: Collection[str]) -> None:
         for path in system.find(target, maxdepth=1):
             if path.rpartition("/")[2] not in names:
                 system.rm_file(path)
+
+
+def local_path(url: str) -> Path | None:
+    """Return the path on this machine that a URL means; None where it means a place elsewhere."""
+    last = url.rpartition("::")[2]
+    return Path(_at(last)[1]) if last.startswith(_LOCAL) else None
 
 
 def _at(url: str) -> tuple[Any, str]:

@@ -161,14 +161,18 @@ class Destination:
 
     def require_apart(self, sources: Iterable[Path]) -> None:
         """Raise SettingsError where the place is, holds or lies in one of the sources: these are only read."""
+        target: Path | None = Path(self.out)
         if self.is_remote:
+            target = importlib.import_module("harness.exporters.remote").local_path(self.out)
+        if target is None:
             return
-        target = Path(self.out)
         places = [p.resolve() for p in ((target, target.parent / self.card) if self.is_file else (target,))]
         for source in sources:
             own = source.resolve()
             if any(own.is_relative_to(place) or place.is_relative_to(own) for place in places):
-                raise SettingsError(f"--out {target} and the source {source} are in one another; choose another place")
+                raise SettingsError(
+                    f"--out {self.out} and the source {source} are in one another; choose another place"
+                )
 
     def _require_free(self, target: Path) -> None:
         if self.is_file and target.is_dir():

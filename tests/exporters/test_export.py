@@ -618,6 +618,24 @@ def test_a_source_is_not_written_over(
     assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
 
 
+def test_a_url_of_this_machine_is_no_way_around_that(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for first in ("all.jsonl", "d"):
+        assert export(kept, "--format", "rollouts", "--out", tmp_path / first) == 0
+    before = {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()}
+    for source, out in (
+        ("all.jsonl", f"file://{tmp_path}/all.jsonl"),
+        ("d/data/train.jsonl", f"file://{tmp_path}/x/../d"),
+        ("d/data/train.jsonl", f"local://{tmp_path}/d"),
+        ("d/data/train.jsonl", f"simplecache::file://{tmp_path}/d"),
+        ("project", f"file://{tmp_path}/project/.ssr/x"),
+    ):
+        assert export(tmp_path / source, "--format", "sft", "--out", out) == 2
+        assert "are in one another" in capsys.readouterr().err
+    assert {p: p.read_bytes() for p in tmp_path.rglob("*") if p.is_file()} == before
+
+
 @pytest.mark.parametrize("theirs", ["sft.jsonl", "sft.jsonl.md"])
 def test_a_file_of_others_is_not_written_over(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], theirs: str
