@@ -165,7 +165,8 @@ def main() -> None:
         mini = worked_by_its_own_command(place, data / "jsonl", row)
         print(f"its command: {sorted(p.name for p in mini.iterdir() if p.suffix == '.json' or p.is_dir())}", flush=True)
         common = ["--repos", place / "clones", "--sandbox", "process", "--python", sys.executable]
-        ssr("eval", data / "jsonl", "--predictions", mini, "--out", place / "eval", *common, cwd=place)
+        # 1: it was let at one of the two.
+        ssr("eval", data / "jsonl", "--predictions", mini, "--out", place / "eval", *common, cwd=place, status=1)
         theirs = outcome(place / "eval")
         with serving(*replies(row)) as served:
             words = ["--solver", f"mini-swe-agent:{MODEL}", "--url", served.url, "--only", row["instance_id"]]
