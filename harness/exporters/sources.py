@@ -38,12 +38,15 @@ class Source:
 
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
-    """Return the stores and files that are meant; raises SettingsError for a path that is, or holds, none."""
+    """Return the stores and files that are meant, each once, by their paths: the order they come in decides nothing.
+
+    Raises SettingsError for a path that is, or holds, none.
+    """
     found: dict[Path, Source] = {}
     for path in paths:
         source = _found(path)
         found.setdefault(source.path.resolve(), source)
-    return list(found.values())
+    return [found[place] for place in sorted(found)]
 
 
 def _found(path: Path) -> Source:

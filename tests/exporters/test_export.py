@@ -299,7 +299,7 @@ def test_a_line_that_was_cut_off_ends_a_rollout_as_interrupted(kept: Path, tmp_p
 def test_a_rollout_that_is_there_twice_is_exported_once(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    other = store(tmp_path / "other")
+    other = store(tmp_path / "twin")
     keep(other, "a" * 24, False)
     # A replay has another folder than its rollout, and comes after it whatever its name.
     shutil.copytree(kept / "rollouts" / ("b" * 24), kept / "rollouts" / "0replay")
@@ -676,6 +676,23 @@ def test_the_order_of_sources_changes_nothing(tmp_path: Path) -> None:
             found.append({p.name: p.read_bytes() for p in out.glob("data/*")})
         assert found[0] == found[1]
         assert all(b'"calc-checkout"' not in data for data in found[0].values())
+
+
+def test_of_two_rollouts_of_one_id_the_same_counts_in_any_order_of_the_sources(
+    kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = store(tmp_path / "other")
+    add_task(other, "t1", "calc")
+    keep(other, "a" * 24, True, commands=("pwd",))
+    changed = tmp_path / "changed.jsonl"
+    export(other, "--format", "rollouts", "--out", changed)
+    changed.write_text(changed.read_text().replace("be brief", "be quick"))
+    found = []
+    for sources in ((kept, other, changed), (changed, other, kept), (other, kept, changed)):
+        report = told(capsys, *sources, "--format", "rollouts", "--out", tmp_path / "all")
+        found.append((report, {p: p.read_bytes() for p in sorted((tmp_path / "all").rglob("*")) if p.is_file()}))
+    assert report["left_out"][0]["count"] == 2
+    assert found[0] == found[1] == found[2]
 
 
 def test_an_export_to_a_url_leaves_nothing_of_an_earlier_one(kept: Path, tmp_path: Path) -> None:
