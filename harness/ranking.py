@@ -86,19 +86,19 @@ def _pairs(option: str, words: list[str]) -> Iterator[tuple[str, str]]:
 
 def _files(arguments: argparse.Namespace, board: Board, data: Mapping[str, Any]) -> Iterator[Path]:
     """Write the files that are asked for, and yield their paths."""
-    from harness.leaderboard.forms import csv_tables, markdown
+    from harness.leaderboard.forms import csv_tables, is_table, markdown
 
     if arguments.csv:
         tables = csv_tables(data)
         stem = arguments.csv.name.removesuffix(".csv")
         for name, text in tables.items():
             path = arguments.csv if name == "solvers" else arguments.csv.with_name(f"{stem}.{name}.csv")
-            if text or name == "solvers":
+            if text:
                 write_text(path, text)
                 yield path
-            else:
+            elif is_table(name, path):
                 # Of an earlier board.
-                path.unlink(missing_ok=True)
+                path.unlink()
     if arguments.markdown:
         write_text(arguments.markdown, markdown(board))
         yield arguments.markdown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from harness.leaderboard.board import Board
@@ -14,6 +15,18 @@ from harness.leaderboard.texts import for_markdown, short, shown
 _WIDEST = 40
 _TASKS_SHOWN = 40
 _MOST_PAIRS = 20
+_BARE = (
+    "rank,solver,runs,tasks,of_tasks,attempts,graded,resolved,missing,resolve_rate,bound_low,bound_high,"
+    "cost_usd,tokens,steps,seconds,total_cost_usd,cost_per_resolved_usd,unpriced_calls,estimated_calls,"
+    "flagged,unsure,forged,only,contamination\r\n"
+)
+"""The header of the solvers' table without any; where something is known, more columns stand between."""
+_BEGINNINGS = {
+    "injectors": "injector,projects,tried",
+    "comparisons": "first,second,tasks,repos,wins",
+    "agreement": "first,second,kappa,tasks",
+    "tasks": "task,repo,injectors,created_at",
+}
 _LEFT_OUT = ("_by_repo", "tokens_by_task", "steps_by_task", "seconds_by_task", "cost_usd_by_task")
 
 
@@ -90,11 +103,21 @@ def _markdown_table(columns: Sequence[Column], rows: Sequence[Mapping[str, Any]]
 def csv_tables(data: Mapping[str, Any]) -> dict[str, str]:
     """Return the tables as CSV, by name: solvers, injectors, comparisons, agreement, and tasks with every attempt.
 
-    data: of `Board.to_json`. A table without rows is an empty text.
+    data: of `Board.to_json`. Without rows, that of solvers is a header, and any other an empty text.
     """
     found = {name: data[name] for name in ("solvers", "injectors", "comparisons", "agreement")}
     found["tasks"] = list(_attempts(data["tasks"]))
-    return {name: to_csv([_flat(row) for row in rows]) if rows else "" for name, rows in found.items()}
+    bare = {"solvers": _BARE}
+    return {name: to_csv([_flat(row) for row in rows]) if rows else bare.get(name, "") for name, rows in found.items()}
+
+
+def is_table(name: str, path: Path) -> bool:
+    """Return whether a file is a table of this name beside that of the solvers, by the columns that it begins with."""
+    beginning = _BEGINNINGS[name].encode()
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(beginning)) == beginning
 
 
 def _attempts(tasks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

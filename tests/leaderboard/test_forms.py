@@ -135,9 +135,31 @@ def test_tables_of_an_earlier_board_do_not_stay(tmp_path: Path) -> None:
     assert (tmp_path / "b.tasks.csv").exists()
     tried = store(tmp_path / "s", [episode(0)])
     assert main(["leaderboard", str(tried), "--csv", str(table)]) == 0
-    assert table.read_text() == ""
     assert not (tmp_path / "b.tasks.csv").exists()
     assert (tmp_path / "b.injectors.csv").exists()
+
+
+def test_a_table_without_solvers_is_its_header(tmp_path: Path) -> None:
+    table = tmp_path / "b.csv"
+    assert main(["leaderboard", str(store(tmp_path / "s", [episode(0)])), "--csv", str(table)]) == 0
+    ungraded = csv_tables(board(results_only(tmp_path / "run", outcomes("m", {"a__b-1": "i"}))).to_json())
+    assert table.read_bytes().decode() == ungraded["solvers"].splitlines(keepends=True)[0]
+
+
+def test_tables_of_ours_are_known_and_those_of_others_stay(tmp_path: Path) -> None:
+    told = {"a__b-1": "r", "a__b-2": "u"}
+    runs = [results_only(tmp_path / name, outcomes(name, told)) for name in ("m", "n")]
+    bugs, empty = store(tmp_path / "s", [episode(0)]), store(tmp_path / "t", [episode(0)])
+    table, others = tmp_path / "b.csv", ("injectors", "comparisons", "agreement", "tasks")
+    assert main(["leaderboard", *map(str, (*runs, bugs)), "--csv", str(table)]) == 0
+    assert [(tmp_path / f"b.{name}.csv").exists() for name in others] == [True] * 4
+    assert main(["leaderboard", str(empty), "--csv", str(table)]) == 0
+    assert [(tmp_path / f"b.{name}.csv").exists() for name in others] == [True, False, False, False]
+    assert main(["leaderboard", str(runs[0]), "--csv", str(table)]) == 0
+    assert [(tmp_path / f"b.{name}.csv").exists() for name in others] == [False, False, False, True]
+    (tmp_path / "b.tasks.csv").write_text("my notes")
+    assert main(["leaderboard", str(empty), "--csv", str(table)]) == 0
+    assert (tmp_path / "b.tasks.csv").read_text() == "my notes"
 
 
 @pytest.mark.parametrize(("field", "value"), [("tokens", 10**400), ("tokens", 2**63), ("cost_usd", 1e308)])
