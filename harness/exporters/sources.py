@@ -246,7 +246,8 @@ def _fill_from_file(index: Index, number: int, path: Path, leave: Leave) -> None
                 data = parsed(line)
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
-                resolved = verdict.get("resolved") if data.get("status") != "aborted" else None
+                graded = data.get("status") != "aborted" and verdict.get("infra") is not True
+                resolved = verdict.get("resolved") if graded else None
                 new = index.add_rollout(
                     id=data["rollout_id"],
                     source=number,

@@ -709,6 +709,18 @@ def test_an_export_to_a_url_leaves_nothing_of_an_earlier_one(kept: Path, tmp_pat
     assert (tmp_path / "notes.jsonl").read_text() == "my notes"
 
 
+def test_a_fault_of_the_machine_is_in_no_solve_rate_whatever_the_record_says_besides(
+    kept: Path, tmp_path: Path
+) -> None:
+    export(kept, "--format", "rollouts", "--out", tmp_path / "all.jsonl")
+    found = lines(tmp_path / "all.jsonl")[0]
+    other = {**found, "rollout_id": "x", "reward": None, "verdict": {"resolved": False, "infra": True}}
+    path = tmp_path / "changed.jsonl"
+    path.write_text("".join(json.dumps(r) + "\n" for r in (found, other)))
+    assert export(path, "--format", "rollouts", "--out", tmp_path / "again.jsonl") == 0
+    assert [(r["task"]["solve_rate"], r["task"]["graded"]) for r in lines(tmp_path / "again.jsonl")] == [(1.0, 1)] * 2
+
+
 @pytest.mark.parametrize(
     "verdict", [{"resolved": None, "infra": True}, {"resolved": None}, {"resolved": True, "infra": True}]
 )
