@@ -678,6 +678,17 @@ def test_the_order_of_sources_changes_nothing(tmp_path: Path) -> None:
         assert all(b'"calc-checkout"' not in data for data in found[0].values())
 
 
+def test_a_prompt_tells_the_solve_rate_of_the_first_model_that_is_left(kept: Path, tmp_path: Path) -> None:
+    for attempt in range(2):
+        keep(kept, f"{attempt}" * 24, True, model="n", attempt=attempt)
+    assert export(kept, "--format", "rollouts", "--out", tmp_path / "all.jsonl") == 0
+    for number, source in enumerate((kept, tmp_path / "all.jsonl")):
+        for words, rate in (((), (0.5, 2)), (("--model", "n"), (1.0, 2))):
+            out = tmp_path / f"{number}{len(words)}.jsonl"
+            assert export(source, "--format", "grpo", "--out", out, *words) == 0
+            assert (lines(out)[0]["solve_rate"], lines(out)[0]["graded"]) == rate
+
+
 def test_of_two_rollouts_of_one_id_the_same_counts_in_any_order_of_the_sources(
     kept: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
