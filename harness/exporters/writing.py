@@ -250,7 +250,15 @@ def _swap(folder: Path, target: Path) -> None:
         if aside.exists():
             aside.rename(target)
         raise
-    shutil.rmtree(aside, ignore_errors=True)
+    _remove(aside)
+
+
+def _remove(left: Path) -> None:
+    """Remove a folder, or a link to one and not what it leads to."""
+    if left.is_symlink():
+        left.unlink()
+    else:
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _sweep(target: Path) -> None:
@@ -262,7 +270,7 @@ def _sweep(target: Path) -> None:
         if left.name.endswith("-old") and not target.exists():
             left.rename(target)
         else:
-            shutil.rmtree(left, ignore_errors=True)
+            _remove(left)
 
 
 def _sync(path: Path) -> None:

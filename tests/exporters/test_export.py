@@ -662,6 +662,16 @@ def test_only_what_killed_exports_left_is_swept_away(kept: Path, tmp_path: Path)
     assert [(tmp_path / name).is_dir() for name in (*theirs, ours)] == [True, True, True, False]
 
 
+def test_a_link_is_replaced_and_what_it_leads_to_stays(kept: Path, tmp_path: Path) -> None:
+    assert export(kept, "--format", "sft", "--out", tmp_path / "real") == 0
+    before = {p: p.read_bytes() for p in (tmp_path / "real").rglob("*") if p.is_file()}
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    assert export(kept, "--format", "bc", "--out", tmp_path / "link") == 0
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["link", "project", "real"]
+    assert not (tmp_path / "link").is_symlink()
+    assert {p: p.read_bytes() for p in (tmp_path / "real").rglob("*") if p.is_file()} == before
+
+
 def test_the_order_of_sources_changes_nothing(tmp_path: Path) -> None:
     for number, project in enumerate(("calc", "calc-checkout")):
         folder = store(tmp_path / f"s{number}")
