@@ -51,7 +51,9 @@ def outcomes(model: str, told: Mapping[str, str], *, seed: str = "", repos: int 
 def run_folder(folder: Path, made: Iterable[Outcome], *, wanted: int = 0) -> Path:
     """Write a run's folder as `ssr run` does."""
     rows = list(made)
-    write_run(folder, "ssr", Kept(), rows, wanted=wanted or len(rows), about={"dataset": "rows.jsonl"})
+    chosen = sorted({o.instance_id for o in rows})
+    about = {"dataset": "rows.jsonl"}
+    write_run(folder, "ssr", Kept(), rows, wanted=wanted or len(rows), instances=chosen, about=about)
     return folder
 
 
