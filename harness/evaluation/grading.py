@@ -45,8 +45,11 @@ class Grading:
 
     def key(self, instance: Instance, patch: str) -> str:
         """Return the name of an outcome: a hash of everything that it depends on."""
-        where = (self._sandbox(instance), self.environments.told_apart(instance))
-        return key_of(code_hash(), instance.key, patch, *where, self.settings.time_limit_s, self.logs)
+        sandbox = self._sandbox(instance)
+        # An image's interpreter is its own, also where one of that path is here.
+        own = ":" in sandbox
+        python = str(self.environments.python or "") if own else self.environments.told_apart(instance)
+        return key_of(code_hash(), instance.key, patch, sandbox, python, self.settings.time_limit_s, self.logs)
 
     def known(self, instance: Instance, patch: str) -> Outcome | None:
         """Return an outcome that the store holds, if it is a grade."""
