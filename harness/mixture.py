@@ -2,10 +2,11 @@
 
 Two logistic regressions say of a candidate how likely it is valid and how likely one attempt solves it, from its
 operator, its strategy, its file and the size of its change: what one operator has shown tells something of all others
-that change as much. Both are sampled (MAP fits with perturbed priors on reweighted observations: bootstrapped Thompson
-sampling, Osband and Van Roy, arXiv 1507.00300) and the candidate whose expected reward is highest is taken: by the
-paper's formula for as many attempts as are made, so that difficulty moves to the solve rate at which that peaks (0.257
-for 8 attempts); by the reward for validity, to what is valid.
+that change as much. Both are sampled a few times (MAP fits with perturbed priors on reweighted observations: the
+bootstrapped posterior of Osband and Van Roy, arXiv 1507.00300) and the candidate whose expected reward is highest on
+average is taken: by the paper's formula for as many attempts as are made, so that difficulty moves to the solve rate at
+which that peaks (0.257 for 8 attempts); by the reward for validity, to what is valid. One sample alone, as Thompson has
+it, spends the few rounds that are played on trying what is uncertain.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ _STEP = 2.0
 _INVALID = -1.0
 _ELSEWHERE = ""
 
-# Attempts at one bug are alike: eight of them tell about as much as two bugs would.
-_BUG = 2.0
+# Attempts at one bug are alike: eight of them tell about as much as four at bugs of their own.
+_BUG = 4.0
+_SAMPLES = 6
 # Mean and precision of a weight before anything is seen, by the first word of its name.
 _VALID = {"all": (1.0, 0.5), "size": (0.0, 2.0), "strategy": (0.0, 2.0), "operator": (0.0, 1.0), "file": (0.0, 2.0)}
 # The more a bug changes, the harder it is.
@@ -88,25 +90,46 @@ class Table:
         text = json.dumps([[asdict(s) for s in self.seen], self.attempts, self.alpha, self.reward])
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
-    def drawn(self, offered: Sequence[Traits], chance: Random) -> Traits:
-        """Return the one of these whose expected reward is highest in one draw of what may be true."""
-        fit, rate = _Regression(_VALID, chance), _Regression(_SOLVED, chance)
-        for seen in self.seen:
+    def draws(self, chance: Random) -> Draws:
+        """Return draws by what is seen up to now."""
+        return Draws(self, chance)
+
+
+class Draws:
+    """Draws of candidates by one table, each with one belief that the one before has not had."""
+
+    def __init__(self, table: Table, chance: Random) -> None:
+        self._table, self._chance = table, chance
+        # Where only validity pays, much is worth the same: one belief keeps the variety.
+        self._beliefs: deque[_Belief] = deque(maxlen=_SAMPLES if table.reward == "solve-rate" else 1)
+
+    def best(self, offered: Sequence[Traits]) -> Traits:
+        """Return the one of these whose expected reward is highest on average."""
+        while True:
+            self._beliefs.append(_Belief(self._table, self._chance))
+            if len(self._beliefs) == self._beliefs.maxlen:
+                return max(offered, key=lambda traits: sum(b.reward(traits.features()) for b in self._beliefs))
+
+
+class _Belief:
+    """What may be true, by what a table has seen."""
+
+    def __init__(self, table: Table, chance: Random) -> None:
+        self._table = table
+        self._fit, self._rate = _Regression(_VALID, chance), _Regression(_SOLVED, chance)
+        for seen in table.seen:
             features = seen.traits.features()
-            fit.see(features, int(seen.valid), int(not seen.valid))
+            self._fit.see(features, int(seen.valid), int(not seen.valid))
             if seen.graded:
                 share = seen.solved / seen.graded
-                rate.see(features, _BUG * share, _BUG * (1 - share))
-        fit.settle()
-        rate.settle()
+                self._rate.see(features, _BUG * share, _BUG * (1 - share))
+        self._fit.settle()
+        self._rate.settle()
 
-        def value(traits: Traits) -> float:
-            features = traits.features()
-            valid = fit.chance_of(features)
-            paid = _expected(round(rate.chance_of(features) * _GRID), self.attempts, self.alpha, self.reward)
-            return valid * paid + (1 - valid) * _INVALID
-
-        return max(offered, key=value)
+    def reward(self, features: Mapping[str, float]) -> float:
+        table, valid = self._table, self._fit.chance_of(features)
+        paid = _expected(round(self._rate.chance_of(features) * _GRID), table.attempts, table.alpha, table.reward)
+        return valid * paid + (1 - valid) * _INVALID
 
 
 class _Regression:
@@ -188,6 +211,7 @@ class Mixture:
         Raises ProjectError where not one of the injectors can make any.
         """
         chance = Random(f"mixture:{seed}:{self._table.key()}")
+        draws = self._table.draws(chance)
         source = in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
         waiting: dict[Traits, deque[Candidate]] = {}
         held = 0
@@ -200,7 +224,7 @@ class Mixture:
                 held += 1
             if not held:
                 return
-            best = self._table.drawn(list(waiting), chance)
+            best = draws.best(list(waiting))
             yield waiting[best].popleft()
             held -= 1
             if not waiting[best]:

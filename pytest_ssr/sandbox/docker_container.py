@@ -34,7 +34,7 @@ _SLACK = 1024 * MIB
 # it is refused.
 _MOST_PROCESSES, _MOST_OF_RUNTIME = 1024, 8192
 _OWN_PROCESSES = 8
-_SAMPLE_S, _SHARE, _GRACE_S = 0.05, 10, 5.0
+_SAMPLE_S, _MOST_S, _SHARE, _GRACE_S = 0.05, 1.0, 10, 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,10 +263,12 @@ class _Watch:
             elif self._at_end or now >= due:
                 self.code = self._container.ended(self._name)
                 if self.code is not None:
+                    # What it leaves running is counted as well.
+                    limit = self._sampled()
                     break
                 if now >= due:
                     limit = self._sampled()
-                    due = now + max(_SAMPLE_S, _SHARE * (time.monotonic() - now))
+                    due = now + min(max(_SAMPLE_S, _SHARE * (time.monotonic() - now)), _MOST_S)
                 else:
                     # The command has closed its streams, or is just about to end.
                     time.sleep(pause)
@@ -304,7 +306,7 @@ class _Watch:
         usage, limits = self._container.shell.usage(alone=False), self._limits
         if usage.killed > self._before.killed:
             return cgroup.killed(by_limit=usage.full > self._before.full)
-        if usage.processes > limits.processes + _OWN_PROCESSES:
+        if usage.processes > limits.processes + _OWN_PROCESSES or usage.refused > self._before.refused:
             return Limit.PROCESSES
         if usage.resident_bytes > limits.memory_bytes:
             return Limit.MEMORY

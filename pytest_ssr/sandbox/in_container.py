@@ -54,6 +54,9 @@ sample() {
     for file in "$groups/pids.current" "$groups/pids/pids.current"; do
         [ -r "$file" ] && read -r count < "$file" && echo "processes $count"
     done
+    for file in "$groups/pids.events" "$groups/pids/pids.events"; do
+        [ -r "$file" ] && read -r key count < "$file" && echo "refused $count"
+    done
     for file in memory.stat memory/memory.stat memory.events memory/memory.oom_control; do
         [ -r "$groups/$file" ] && while read -r key value; do
             case $key in total_rss|anon|shmem|oom|oom_kill) echo "$key $value" ;; esac
@@ -82,6 +85,8 @@ class Usage:
 
     processes: int
     """Processes and threads, the shell's own among them."""
+    refused: int
+    """How often a process or thread was refused, as there were too many."""
     resident_bytes: int
     """Memory that belongs to no file."""
     shared_bytes: int
@@ -175,6 +180,7 @@ class Shell:
         used = used_bytes(text)
         return Usage(
             processes=int(words.get("processes", 0)),
+            refused=int(words.get("refused", 0)),
             resident_bytes=int(words.get("total_rss", words.get("anon", pages * 4096))),
             shared_bytes=int(words.get("shmem", used)),
             killed=int(words.get("oom_kill", 0)),

@@ -242,6 +242,19 @@ def test_a_fork_bomb_ends_soon_and_the_sandbox_lives(sandbox: DockerSandbox) -> 
     assert sh(sandbox, "cat file") == b"text"
 
 
+@pytest.mark.parametrize("count", [30, 1500])
+def test_too_many_processes_between_two_samples_are_told_as_their_limit(
+    sandbox: DockerSandbox, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that are left at the end, and those that the kernel refused and that are gone by then."""
+    monkeypatch.setattr("pytest_ssr.sandbox.docker_container._SAMPLE_S", 60.0)
+    small = Limits(wall_s=120, processes=16)
+    last = "[os.kill(p, 9) for p in made]" if count > 1000 else ""
+    program = f"import os, subprocess\nmade = []\ntry:\n    for _ in range({count}):\n        made.append(os.fork() or os.execlp('sleep', 'sleep', '100'))\nexcept OSError: pass\n{last}"
+    assert sandbox.exec([sys.executable, "-c", program], limits=small).limit is Limit.PROCESSES
+    assert sandbox.exec(["true"], limits=small).exit_code == 0
+
+
 def test_who_has_the_container_killed_for_memory_meets_the_limit_and_no_error(
     provider: DockerProvider, tmp_path: Path
 ) -> None:

@@ -61,8 +61,8 @@ def sized(seed: int) -> list[float]:
     effect = {f"operator-{n}": chance.gauss(0, 0.5) for n in range(24)}
     for number in range(4):
         offered = {Traits("mutation", chance.choice(list(effect)), "a.py", chance.choice(SIZES)) for _ in range(300)}
-        listed, draws, solved = sorted(offered, key=repr), Random(f"{seed}:{number}"), []
-        found = [table.drawn(listed, draws) for _ in range(20)]
+        listed, draws, solved = sorted(offered, key=repr), table.draws(Random(f"{seed}:{number}")), []
+        found = [draws.best(listed) for _ in range(20)]
         for traits in found:
             odds = 1.2 + effect[traits.operator] - 1.2 * math.log2(traits.lines / 2)
             solved.append(chance.random() < 1 / (1 + math.exp(-odds)))
