@@ -22,6 +22,7 @@ from harness.writing import write_text
 from pytest_ssr.errors import StoreWriteError, advice
 
 LOGS, RESULTS, META = Path("logs", "run_evaluation"), "results.jsonl", "meta.json"
+# The last tells that the others are ours.
 _FILES = ("patch.diff", "report.json", "run_instance.log", "test_output.txt", "traj.json", META)
 _PASSED = "passed"
 
@@ -98,20 +99,19 @@ def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _remove_others(folder: Path, run: str, written: Collection[Path]) -> None:
     """Remove what an earlier run of the name has left of other models, instances and attempts, and nothing else."""
-    name = rf"{re.escape(run)}(\.\d+)?"
     for told in (folder / LOGS).glob(f"*/*/*/{META}"):
-        place = told.parent
-        if place in written or not re.fullmatch(name, told.parents[2].name):
+        place, model, name = told.parent, told.parents[1].name, told.parents[2].name
+        number = re.fullmatch(rf"{re.escape(run)}(\.\d+)?", name)
+        if place in written or not number:
             continue
+        for path in (folder / f"predictions{number[1] or ''}.jsonl", folder / f"{model}.{name}.json"):
+            if path not in written:
+                path.unlink(missing_ok=True)
         for file in (*_FILES, f"{place.name}.traj.json"):
             (place / file).unlink(missing_ok=True)
         for empty in told.parents[:3]:
             with contextlib.suppress(OSError):
                 empty.rmdir()
-    for path in folder.glob("*.json*"):
-        ours = re.fullmatch(rf".+\.{name}\.json|predictions\.\d+\.jsonl", path.name)
-        if ours and path not in written:
-            path.unlink()
 
 
 def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:

@@ -15,8 +15,12 @@ from pathlib import Path
 import pytest
 from rows import BASE, FIXED, git, written
 
+from harness.evaluation.grading import Grading
+from harness.instances.checkouts import Checkouts
 from harness.instances.environments import Environments
 from harness.instances.reading import read_instances
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
 SHOP = "acme__shop-1"
@@ -154,14 +158,16 @@ def test_what_an_earlier_patch_left_is_gone(dataset, tmp_path: Path):
 
     place = f"logs/run_evaluation/ssr/m__1/{SHOP}"
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "theirs.json").write_text("{}")
+    theirs = {"theirs.json", "theirs.ssr.json", "predictions.2.jsonl"}
+    for name in theirs:
+        (tmp_path / "out" / name).write_text("{}")
     assert {f"{place}/test_output.txt", "m__1.ssr.json"} <= graded("m/1", diff(dataset, FIXED))
     found = graded("m/1", "no diff")
     assert f"{place}/test_output.txt" not in found
     assert f"{place}/run_instance.log" in found
     found = graded("n", "no diff")
     assert not [p for p in found if "m__1" in p]
-    assert {"theirs.json", "n.ssr.json"} <= found
+    assert theirs | {"n.ssr.json"} <= found
 
 
 def test_instances_without_a_prediction_and_predictions_without_an_instance_are_told(dataset, tmp_path: Path):
@@ -237,6 +243,23 @@ def test_another_environment_gives_another_outcome(dataset, tmp_path: Path):
     assert Environments(store, python).told_apart(row) == before
     install("six")
     assert Environments(store, python).told_apart(row) != before
+
+
+def test_an_interpreter_of_an_image_is_not_looked_for_here(dataset, tmp_path: Path):
+    """In an image another environment is another outcome by its place: its packages are the image's."""
+    (row,) = read_instances(str(written(tmp_path / "rows.jsonl", dataset.rows[:1])))
+    store = Store(tmp_path / "store")
+
+    def key(python: Path, sandbox: str, images: str = "") -> str:
+        grading = Grading(store, Checkouts(store), Environments(store, python), RuleSettings(), sandbox, images)
+        return grading.key(row, "")
+
+    (broken := tmp_path / "python").write_text("not one of this machine")
+    (other := tmp_path / "other").write_text("not one of this machine")
+    for words in (("docker:debian:12",), ("auto", "docker")):
+        assert key(broken, *words) == key(broken, *words) != key(other, *words)
+    with pytest.raises(ProjectError):
+        key(broken, "auto")
 
 
 def test_an_attempt_hangs_on_the_statement_and_not_on_the_name(dataset, tmp_path: Path):
