@@ -48,10 +48,10 @@ def outcomes(model: str, told: Mapping[str, str], *, seed: str = "", repos: int 
     return found
 
 
-def run_folder(folder: Path, made: Iterable[Outcome], *, wanted: int = 0) -> Path:
-    """Write a run's folder as `ssr run` does."""
+def run_folder(folder: Path, made: Iterable[Outcome], *, wanted: int = 0, instances: Iterable[str] = ()) -> Path:
+    """Write a run's folder as `ssr run` does; instances: what was chosen beyond those that have an outcome."""
     rows = list(made)
-    chosen = sorted({o.instance_id for o in rows})
+    chosen = sorted({o.instance_id for o in rows} | set(instances))
     about = {"dataset": "rows.jsonl"}
     write_run(folder, "ssr", Kept(), rows, wanted=wanted or len(rows), instances=chosen, about=about)
     return folder

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.evaluation.outcome import Outcome
 from harness.leaderboard.play_stores import is_store, read_store
-from harness.leaderboard.records import Attempt, Results, Run, Try
+from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
 from harness.leaderboard.sorting_out import separated, tried_once
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
 from harness.leaderboard.texts import clean
@@ -37,7 +37,12 @@ def read_runs(words: Sequence[str], *, by: str = "auto", alpha: float = ALPHA, k
         kind_of, found, made = _read(path, label, by=by, alpha=alpha, kind=kind)
         if not found and not made:
             raise SettingsError(f"{path} holds no result")
-        runs.append(Run(label, kind_of, len(found), len(made), _absent(path, len(found))))
+        told = _summary(path)
+        wanted = told.get("wanted")
+        absent = max(0, wanted - len(found)) if type(wanted) is int else 0
+        if not absent and isinstance(without := told.get("without_outcome"), list):
+            found += _not_handed_in(found, without, label)
+        runs.append(Run(label, kind_of, len(found), len(made), absent))
         attempts += found
         tries += made
     return Results.of(runs, separated(attempts), tried_once(tries))
@@ -149,10 +154,23 @@ def _digest(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
 
 
-def _absent(path: Path, found: int) -> int:
-    """Return how many attempts a run was to make beyond those that are there, by its summary."""
+def _summary(path: Path) -> Mapping[str, Any]:
+    """Return what a run tells of itself, if it does."""
     try:
-        wanted = json.loads((path / "summary.json").read_bytes()).get("wanted")
-    except (OSError, ValueError, AttributeError, RecursionError):
-        return 0
-    return max(0, wanted - found) if type(wanted) is int else 0
+        told = json.loads((path / "summary.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _not_handed_in(found: Sequence[Attempt], without: Sequence[object], label: str) -> list[Attempt]:
+    """Return an attempt that is missing for each solver and task of a finished run that it has no result for."""
+    others = [clean(i) for i in without if isinstance(i, str)]
+    tasks = {**{i: repo_of(i) for i in others}, **{a.task: a.repo for a in found}}
+    there = {(a.solver, a.task) for a in found}
+    return [
+        Attempt(solver, task, 0, label, INCOMPLETE, repo, INCOMPLETE, "never handed in")
+        for solver in sorted({a.solver for a in found})
+        for task, repo in sorted(tasks.items())
+        if (solver, task) not in there
+    ]

@@ -57,7 +57,8 @@ class Attempt:
 RESOLVED = "resolved"
 UNSURE = ("less certain", "by SWE-bench's rule")
 """How the grader's flags begin that speak of the grade and not of the attempt."""
-MISSING = frozenset({"infra", "ambiguous", "incomplete"})
+INCOMPLETE = "incomplete"
+MISSING = frozenset({"infra", "ambiguous", INCOMPLETE})
 """Statuses without a grade: a fault of ours, one that may be ours, and what was never handed in."""
 
 

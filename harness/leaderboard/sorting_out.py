@@ -6,17 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from harness.leaderboard.records import Attempt, Try
+from harness.leaderboard.records import INCOMPLETE, Attempt, Try
 from pytest_ssr.errors import SettingsError
 
 
 def separated(attempts: Iterable[Attempt]) -> list[Attempt]:
     """Return each attempt once; a solver whose runs hold other results for the same attempt is one solver for each run.
 
-    Runs of one solver that do not meet, as parts of a dataset, are one. Raises SettingsError where one run holds two
-    results for one attempt.
+    Runs of one solver that do not meet, as parts of a dataset, are one: what one has never handed in, another may have.
+    Raises SettingsError where one run holds two results for one attempt.
     """
-    found = sorted(attempts)
+    every = sorted(attempts)
+    made = {(a.solver, a.task, a.number) for a in every if a.status != INCOMPLETE}
+    found = [a for a in every if a.status != INCOMPLETE or (a.solver, a.task, a.number) not in made]
     places: dict[tuple[str, str, int], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for attempt in found:
         places[attempt.solver, attempt.task, attempt.number][attempt.run].add(attempt.key)

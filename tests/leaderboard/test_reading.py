@@ -118,6 +118,26 @@ def test_two_results_for_one_attempt_in_one_run_are_a_fault(tmp_path: Path) -> N
     assert len(read(results_only(tmp_path / "twice", made * 2)).attempts) == 1
 
 
+def test_what_was_never_handed_in_is_missing_and_not_left_out(tmp_path: Path) -> None:
+    """As in reports of SWE-bench; what one file of predictions lacks, another of the solver may hold."""
+    one = run_folder(tmp_path / "one", outcomes("m", {"a__b-1": "r"}), instances=["a__b-1", "c__d-2"])
+    resolved, missing = read(one).attempts
+    assert (resolved.task, resolved.resolved) == ("a__b-1", True)
+    assert (missing.task, missing.repo, missing.status, missing.resolved) == ("c__d-2", "c/d", "incomplete", None)
+    two = run_folder(tmp_path / "two", outcomes("m", {"c__d-2": "u"}), instances=["a__b-1", "c__d-2"])
+    both = read(one, two).attempts
+    assert [(a.solver, a.task, a.status) for a in both] == [("m", "a__b-1", "resolved"), ("m", "c__d-2", "unresolved")]
+    going_on = run_folder(tmp_path / "three", outcomes("m", TOLD), wanted=9, instances=["a__b-1", "a__b-2", "a__b-3"])
+    assert "a__b-3" not in {a.task for a in read(going_on).attempts}
+
+
+def test_several_solvers_of_one_run_are_missing_where_the_others_are(tmp_path: Path) -> None:
+    some = [*outcomes("m", {"a__b-1": "r"}), *outcomes("n", {"a__b-2": "r"})]
+    found = read(run_folder(tmp_path / "r", some)).attempts
+    told = [(a.solver, a.task, a.status) for a in found if a.status == "incomplete"]
+    assert sorted(told) == [("m", "a__b-2", "incomplete"), ("n", "a__b-1", "incomplete")]
+
+
 def test_what_is_no_run_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(SettingsError, match=r"gone is not there; name a folder with results.jsonl"):
