@@ -58,6 +58,8 @@ def _found(path: Path) -> Source:
         if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
             return Source(folder)
     what = "is no store, and holds none" if path.is_dir() else "does not exist"
+    if re.match(r"\w+:/", str(path)):
+        what = "is not on this machine, and only what is can be read"
     raise SettingsError(f"{path} {what}; name a store (.ssr), a project or run folder that has one, or a .jsonl file")
 
 

@@ -223,6 +223,7 @@ def test_what_is_no_source_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     for source, why in (
         (tmp_path, "is no store, and holds none"),
         ("gone", "does not exist"),
+        ("s3://bucket/rollouts.jsonl", "is not on this machine"),
         (tmp_path / "x.txt", ".jsonl"),
     ):
         assert export(source, "--format", "sft", "--out", tmp_path / "out") == 2
