@@ -1,12 +1,12 @@
 """Which candidates to draw, by what earlier bugs brought: a contextual bandit over the injectors' candidates.
 
 Two logistic regressions say of a candidate how likely it is valid and how likely one attempt solves it, from its
-operator, its strategy, its file and the size of its change: what one operator has shown tells something of all others
-that change as much. Both are sampled a few times (MAP fits with perturbed priors on reweighted observations: the
-bootstrapped posterior of Osband and Van Roy, arXiv 1507.00300) and the candidate whose expected reward is highest on
-average is taken: by the paper's formula for as many attempts as are made, so that difficulty moves to the solve rate at
-which that peaks (0.257 for 8 attempts); by the reward for validity, to what is valid. One sample alone, as Thompson has
-it, spends the few rounds that are played on trying what is uncertain.
+operator, its strategy, its file, the size of its change and that of the function around it: what one operator has shown
+tells something of all others that change as much. Both are sampled a few times (MAP fits with perturbed priors on
+reweighted observations: the bootstrapped posterior of Osband and Van Roy, arXiv 1507.00300) and the candidate whose
+expected reward is highest on average is taken: by the paper's formula for as many attempts as are made, so that
+difficulty moves to the solve rate at which that peaks (0.257 for 8 attempts); by the reward for validity, to what is
+valid. One sample alone, as Thompson has it, spends the few rounds that are played on trying what is uncertain.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from random import Random
 
 from harness.rewards import ALPHA, expected_injector_reward
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
+from pytest_ssr.injectors.python_source import count_statements, parse, scopes
 from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.patch import FileEntry, make_patch
 
@@ -36,9 +37,11 @@ _ELSEWHERE = ""
 _BUG = 4.0
 _SAMPLES = 6
 # Mean and precision of a weight before anything is seen, by the first word of its name.
-_VALID = {"all": (1.0, 0.5), "size": (0.0, 2.0), "strategy": (0.0, 2.0), "operator": (0.0, 1.0), "file": (0.0, 2.0)}
-# The more a bug changes, the harder it is.
-_SOLVED = {"all": (0.0, 0.5), "size": (-0.5, 2.0), "strategy": (0.0, 2.0), "operator": (0.0, 0.7), "file": (0.0, 2.0)}
+_VALID = {"all": (1.0, 0.5), "strategy": (0.0, 2.0), "operator": (0.0, 1.0), "file": (0.0, 2.0)}
+_VALID |= {"size": (0.0, 2.0), "length": (0.0, 2.0)}
+# The more a bug changes, and the more there is around it, the harder it is.
+_SOLVED = {"all": (0.0, 0.5), "strategy": (0.0, 2.0), "operator": (0.0, 0.7), "file": (0.0, 2.0)}
+_SOLVED |= {"size": (-0.5, 2.0), "length": (-0.3, 2.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,12 +54,16 @@ class Traits:
     """Empty: a file of another project, whose name says nothing here."""
     lines: int
     """That it adds and removes; 0 where it is not known."""
+    statements: int = 0
+    """In the function that it changes first; 0 where it is not known."""
 
     def features(self) -> dict[str, float]:
-        """Return what the regressions see, by name: 1 for what it is, and its size in doublings of two lines."""
+        """Return what the regressions see, by name: 1 for what it is; doublings of two lines, of four statements."""
         found = {"all": 1.0, f"strategy {self.strategy}": 1.0, f"operator {self.operator}": 1.0}
         if self.lines:
             found["size"] = math.log2(self.lines / 2)
+        if self.statements:
+            found["length"] = math.log2(self.statements / 4)
         if self.path != _ELSEWHERE:
             found[f"file {self.path}"] = 1.0
         return found
@@ -211,7 +218,7 @@ class Mixture:
         Raises ProjectError where not one of the injectors can make any.
         """
         chance = Random(f"mixture:{seed}:{self._table.key()}")
-        draws = self._table.draws(chance)
+        draws, functions = self._table.draws(chance), Functions(tree)
         source = in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
         waiting: dict[Traits, deque[Candidate]] = {}
         held = 0
@@ -220,7 +227,7 @@ class Mixture:
                 candidate = next(source, None)
                 if candidate is None:
                     break
-                waiting.setdefault(_traits(tree, candidate), deque()).append(candidate)
+                waiting.setdefault(_traits(tree, functions, candidate), deque()).append(candidate)
                 held += 1
             if not held:
                 return
@@ -231,8 +238,26 @@ class Mixture:
                 del waiting[best]
 
 
-def _traits(tree: SourceTree, candidate: Candidate) -> Traits:
-    return Traits(candidate.strategy, candidate.operator, candidate.path, _lines(tree, candidate))
+class Functions:
+    """How long the functions of a project are."""
+
+    def __init__(self, tree: SourceTree) -> None:
+        self._tree = tree
+        self._known: dict[str, dict[str, int]] = {}
+
+    def statements(self, path: str, scope: str) -> int:
+        """Return how many statements a function holds, by its qualified name; 0 where there is none."""
+        if path not in self._known:
+            entry = _entry(self._tree, path)
+            source = parse(path, entry.data) if entry is not None else None
+            found = scopes(source) if source is not None else []
+            self._known[path] = {s.qualname: count_statements(s.node) for s in found if s.kind == "function"}
+        return self._known[path].get(scope, 0)
+
+
+def _traits(tree: SourceTree, functions: Functions, candidate: Candidate) -> Traits:
+    length = functions.statements(candidate.path, candidate.scope)
+    return Traits(candidate.strategy, candidate.operator, candidate.path, _lines(tree, candidate), length)
 
 
 def _lines(tree: SourceTree, candidate: Candidate) -> int:

@@ -18,7 +18,7 @@ from harness.episode import Episode, Rollout, missing
 from harness.higher_order import Failed, HigherOrderInjector
 from harness.injectors.campaign import ModelCampaign, Submitting
 from harness.injectors.given import GivenInjector
-from harness.mixture import Mixture, Table, Traits
+from harness.mixture import Functions, Mixture, Table, Traits
 from harness.rewards import ALPHA, injector_reward
 from harness.solvers.protocol import Solver
 from harness.solving import PATCH, ROLLOUTS, Solving, proven, rates
@@ -128,6 +128,7 @@ class SelfPlay:
             for project in projects
         ]
         self._names = _told_apart([b.snapshot for b in self._benches])
+        self._functions = [Functions(b.snapshot) for b in self._benches]
         self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
         self._seen: set[tuple[int, str]] = set()
         self.key = self._named()
@@ -190,10 +191,11 @@ class SelfPlay:
             if episode.order > 1 or not episode.counts:
                 continue
             solved, graded = rates(episode.rollouts)
+            length = self._functions[place].statements(episode.path, episode.scope)
             # An operator that pays in one project is likely to pay in another; a file's name says nothing there.
             for other, table in enumerate(self._tables):
                 path = episode.path if other == place else ""
-                traits = Traits(episode.strategy, episode.operator, path, episode.lines)
+                traits = Traits(episode.strategy, episode.operator, path, episode.lines, length)
                 table.tell(traits, valid=episode.valid, solved=solved, graded=graded)
 
     def _played(self, number: int, place: int) -> Iterator[Episode]:

@@ -210,6 +210,16 @@ def statements(block: Node) -> list[Node]:
     return [c for c in block.named_children if c.type != "comment"]
 
 
+def count_statements(node: Node) -> int:
+    """Return how many statements a node holds at all depths, comments left out."""
+    count, left = 0, [node]
+    while left:
+        inner = left.pop()
+        count += len(statements(inner)) if inner.type == "block" else 0
+        left += inner.named_children
+    return count
+
+
 def without_statement(source: ParsedSource, node: Node) -> Edit:
     """Return the edit that takes a statement out: its lines, or `pass` where the block would be empty."""
     block = node.parent

@@ -10,7 +10,7 @@ from statistics import fmean
 
 import pytest
 
-from harness.mixture import Mixture, Table, Traits
+from harness.mixture import Functions, Mixture, Table, Traits
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 
@@ -105,6 +105,53 @@ def test_where_validity_is_rewarded_difficulty_is_nothing() -> None:
     assert Table(8).key() != Table(8, reward="validity").key()
 
 
+class Written:
+    """Has one file."""
+
+    def read(self, path: str) -> bytes:
+        if path != "a.py":
+            raise FileNotFoundError(path)
+        return b"""class A:
+    def long(self, x):
+        'What it does.'
+        # Not a statement.
+        if x:
+            for y in x:
+                print(y)
+        else:
+            return [z for z in x]
+        def inner():
+            return 1
+        return 2
+
+def short(): return 3
+"""
+
+
+def test_functions_are_as_long_as_what_they_hold() -> None:
+    functions = Functions(Written())  # type: ignore[arg-type]
+    assert functions.statements("a.py", "A.long") == 8
+    assert functions.statements("a.py", "short") == 1
+    assert {functions.statements("a.py", name) for name in ("A", "<module>", "gone", "")} == {0}
+    assert functions.statements("gone.py", "short") == 0
+
+
+def test_length_tells_where_nothing_else_does() -> None:
+    """Bugs in long functions are never found, those in short ones always, those between at times."""
+    rates = {4: 1.0, 16: 0.25, 64: 0.0}
+    chosen: Counter[int] = Counter()
+    for seed in range(4):
+        table, chance = Table(8), Random(seed)
+        for number, length in enumerate((4, 16, 64) * 4):
+            table.tell(
+                Traits("mutation", f"o{number}", "", 2, length), valid=True, solved=int(8 * rates[length]), graded=8
+            )
+        draws = table.draws(chance)
+        offered = [Traits("mutation", f"new{n}", "a.py", 2, length) for n, length in enumerate(rates)]
+        chosen.update(draws.best(offered).statements for _ in range(20))
+    assert chosen[16] > 60, chosen
+
+
 def test_without_a_past_all_are_drawn() -> None:
     assert set(drawn(Table(attempts=8), 40)) == set(OPERATORS)
 
@@ -114,7 +161,8 @@ def test_the_same_past_draws_the_same() -> None:
     again, _ = told(3, 5)
     assert table.key() == again.key()
     assert drawn(table, 50) == drawn(again, 50)
-    assert drawn(table, 50) != drawn(table, 50, seed=1)
+    early, _ = told(1, 5)
+    assert drawn(early, 50) != drawn(early, 50, seed=1)
     again.tell(Traits("mutation", "easy", "a.py", 1), valid=True, solved=8, graded=8)
     assert table.key() != again.key()
     assert Mixture([Source()], table).name != Mixture([Source()], again).name
