@@ -65,18 +65,19 @@ def project(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
     view = ("editor", {"command": "view", "path": "calc.py", "view_range": [1, 5]})
     good = [("I look — é.", look), ("", view), ("", ("bash", repair)), ("", submit)]
     bad = [("I look — é.", look), ("A comment.", ("bash", {"command": "echo '# x' >> calc.py"})), ("", submit)]
-    play = ["play", str(folder), "--injector", "mutation", "--count", "2", "--higher-order", "0", *SANDBOX]
+    play = ["play", str(folder), "--injector", "mutation", "--higher-order", "0", *SANDBOX]
+    play += ["--count", "2", "--attempts", "2"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSR_STORE", str(folder / ".ssr"))
         for name, replies in (("good", good), ("bad", bad)):
             script = folder.parent / f"{name}.json"
             told = [{"content": c, "tool_calls": [{"name": n, "arguments": a}]} for c, (n, a) in replies]
             script.write_text(json.dumps(told))
-            assert main([*play, "--attempts", "1", "--solver", f"scripted:{script}"]) == 0
-        # Two bugs, two attempts at each, one after the other: solved, not solved, and the same again.
+            assert main([*play, "--solver", f"scripted:{script}"]) == 0
+        # The same two bugs, two attempts at each, one after the other: solved, not solved, and the same again.
         turns = [replying(message(c, call)) for replies in (good, bad) * 2 for c, call in replies]
         with serving(*turns, max_model_len=100_000) as served:
-            assert main([*play, "--attempts", "2", "--solver", f"vllm:{served.url}"]) == 0
+            assert main([*play, "--solver", f"vllm:{served.url}"]) == 0
             assert not served.replies
     return folder
 
@@ -234,4 +235,4 @@ def test_nothing_is_read_from_the_network(project: Path, tmp_path: Path) -> None
     program = f"import datasets; print(datasets.load_dataset({str(out)!r})['train'].num_rows)"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "no_proxy": "*"}
     done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "4"
+    assert done.stdout.strip() == "6"
