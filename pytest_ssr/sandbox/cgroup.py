@@ -66,6 +66,12 @@ class Group:
             return killed(by_limit=full or peak > _memory() // 2)
         return Limit.PROCESSES if self._told("max", "pids.events") else None
 
+    def within(self, limits: Limits) -> bool:
+        """Whether the kernel counts no more processes and memory than the limits allow; False in doubt."""
+        processes = self._told("", "pids.current")
+        memory = self._told("", "memory.current", "memory.usage_in_bytes")
+        return 0 < processes <= limits.processes and 0 < memory <= limits.memory_bytes
+
     def _kill(self) -> None:
         """End what has left its parents and its environment behind, and can be known by the group alone."""
         for _ in range(_MOST_KILLS):

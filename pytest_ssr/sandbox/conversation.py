@@ -68,7 +68,7 @@ class Conversation:
         written: returns the bytes written in the sandbox so far. marker: as for `run`. ended: called once, at the end.
         """
         self._limits, self._written = limits, written
-        group = cgroup.made(limits)
+        self._group = group = cgroup.made(limits)
         whole = [*dying_with_us(), *command]
 
         def over() -> None:
@@ -167,7 +167,8 @@ class Conversation:
             if now > until:
                 raise self._passed(Limit.WALL_TIME)
             if now >= next_sample:
-                self._sample()
+                if (limit := self._descendants.passed(self._limits, self._group)) is not None:
+                    raise self._passed(limit)
                 next_sample = time.monotonic() + max(_SAMPLE_S, _SHARE * (time.monotonic() - now))
             if now >= next_disk:
                 if self._written() > self._limits.disk_bytes:
@@ -182,14 +183,6 @@ class Conversation:
                     raise self._lost("it ended")
                 parts += part
         return bytes(parts)
-
-    def _sample(self) -> None:
-        usage = self._descendants.usage()
-        if usage.threads > self._limits.processes:
-            raise self._passed(Limit.PROCESSES)
-        most = self._limits.memory_bytes
-        if usage.resident_bytes > most and self._descendants.proportional_bytes() > most:
-            raise self._passed(Limit.MEMORY)
 
     def _passed(self, limit: Limit) -> PassedError:
         self._descendants.kill()

@@ -94,7 +94,7 @@ def run(
     descendants = Descendants(process.pid, marker.encode())
     over = False
     try:
-        watch = _Watch(process, stdin, limits, written, descendants, begin)
+        watch = _Watch(process, stdin, limits, written, descendants, group, begin)
         limit = watch.to_the_end(sweep=bool(marker))
         over = True
         told = group.passed() if group is not None else None
@@ -126,13 +126,14 @@ class _Watch:
         limits: Limits,
         written: Callable[[], int],
         descendants: Descendants,
+        group: cgroup.Group | None,
         begin: float,
     ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._pid, self._limits, self._written, self._begin = process.pid, limits, written, begin
-        self._descendants = descendants
+        self._descendants, self._group = descendants, group
         self._out, self._err = bytearray(), bytearray()
         self._input = memoryview(stdin)
         self._next_sample, self._next_disk = begin + _SAMPLE_S, begin + _DISK_S
@@ -184,7 +185,7 @@ class _Watch:
         if now - self._begin > self._limits.wall_s:
             return Limit.WALL_TIME
         if now >= self._next_sample:
-            limit = self._sampled()
+            limit = self._descendants.passed(self._limits, self._group)
             cost = time.monotonic() - now
             self._next_sample = now + cost + max(_SAMPLE_S, _SHARE * cost)
             if limit is not None:
@@ -203,17 +204,6 @@ class _Watch:
         # What is too short to be sampled cannot have written much, and the walk would cost more than the command.
         if now - self._begin > _SAMPLE_S and self._written() > self._limits.disk_bytes:
             return Limit.DISK
-        return None
-
-    def _sampled(self) -> Limit | None:
-        usage = self._descendants.usage()
-        if usage.threads > self._limits.processes:
-            return Limit.PROCESSES
-        if (
-            usage.resident_bytes > self._limits.memory_bytes
-            and self._descendants.proportional_bytes() > self._limits.memory_bytes
-        ):
-            return Limit.MEMORY
         return None
 
     def _move(self, end: int) -> bool:

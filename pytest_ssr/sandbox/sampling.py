@@ -9,6 +9,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pytest_ssr.sandbox.cgroup import Group
+from pytest_ssr.sandbox.protocol import Limit, Limits
+
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ROUNDS = 400
 
@@ -57,6 +60,17 @@ class Descendants:
         self._seen = {p: entries[p].started for p in pids if p in entries}
         alive = [entries[p] for p in self._seen]
         return Usage(frozenset(self._seen), sum(e.threads for e in alive), sum(e.resident_bytes for e in alive))
+
+    def passed(self, limits: Limits, group: Group | None) -> Limit | None:
+        """Return the limit of processes or memory that they pass now; a group within its limits answers for all."""
+        if group is not None and group.within(limits):
+            return None
+        usage = self.usage()
+        if usage.threads > limits.processes:
+            return Limit.PROCESSES
+        if usage.resident_bytes > limits.memory_bytes and self.proportional_bytes() > limits.memory_bytes:
+            return Limit.MEMORY
+        return None
 
     def proportional_bytes(self) -> int:
         """Return their memory with shared pages counted once; where the kernel does not tell, as resident."""

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.sandbox import cgroup, reap
+from pytest_ssr.sandbox import cgroup, reap, sampling
 from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 from pytest_ssr.testing import SandboxContract
@@ -142,6 +142,25 @@ def test_processes_that_were_refused_between_two_samples_are_told_as_their_limit
     with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
         assert sandbox.exec(["sh", "-c", script], limits=SMALL).limit is Limit.PROCESSES
     assert left(groups) == []
+
+
+def test_processes_are_looked_at_one_by_one_only_where_the_group_may_be_over_a_limit(
+    groups: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert groups
+    usage, looked = sampling.Descendants.usage, []
+
+    def look(self: sampling.Descendants) -> sampling.Usage:
+        looked.append(usage(self))
+        return looked[-1]
+
+    monkeypatch.setattr(sampling.Descendants, "usage", look)
+    with ProcessProvider().open(tmp_path, mount_at="/w") as sandbox:
+        assert sandbox.exec(["sleep", "0.5"], limits=SMALL).limit is None
+        # For what it may have left behind.
+        assert len(looked) == 1
+        script = "i=0; while [ $i -lt 60 ]; do sleep 60 & i=$((i+1)); done; wait"
+        assert sandbox.exec(["sh", "-c", script], limits=SMALL).limit is Limit.PROCESSES
 
 
 def test_groups_of_processes_that_are_gone_are_removed(groups: list[Path]) -> None:
