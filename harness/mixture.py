@@ -33,9 +33,10 @@ _STEP = 2.0
 _INVALID = -1.0
 _ELSEWHERE = ""
 
-# Attempts at one bug are alike: eight of them tell about as much as four at bugs of their own.
-_BUG = 4.0
+# Attempts at one bug are alike: all of them tell little more than one.
+_BUG = 1.5
 _SAMPLES = 6
+_FIRST_BELIEFS, _BELIEFS = 2 * _SAMPLES, 4 * _SAMPLES
 # Mean and precision of a weight before anything is seen, by the first word of its name.
 _VALID = {"all": (1.0, 0.5), "strategy": (0.0, 2.0), "operator": (0.0, 1.0), "file": (0.0, 2.0)}
 _VALID |= {"size": (0.0, 2.0), "length": (0.0, 2.0)}
@@ -103,19 +104,22 @@ class Table:
 
 
 class Draws:
-    """Draws of candidates by one table, each with one belief that the one before has not had."""
+    """Draws of candidates by one table: each by some of the newest beliefs, so that draws in a row differ."""
 
     def __init__(self, table: Table, chance: Random) -> None:
         self._table, self._chance = table, chance
-        # Where only validity pays, much is worth the same: one belief keeps the variety.
-        self._beliefs: deque[_Belief] = deque(maxlen=_SAMPLES if table.reward == "solve-rate" else 1)
+        self._beliefs: deque[_Belief] = deque(maxlen=_BELIEFS)
 
     def best(self, offered: Sequence[Traits]) -> Traits:
         """Return the one of these whose expected reward is highest on average."""
-        while True:
-            self._beliefs.append(_Belief(self._table, self._chance))
-            if len(self._beliefs) == self._beliefs.maxlen:
-                return max(offered, key=lambda traits: sum(b.reward(traits.features()) for b in self._beliefs))
+        if self._table.reward != "solve-rate":
+            # Where only validity pays, much is worth the same: one belief keeps the variety.
+            believed = [_Belief(self._table, self._chance)]
+        else:
+            missing = max(1, _FIRST_BELIEFS - len(self._beliefs))
+            self._beliefs.extend(_Belief(self._table, self._chance) for _ in range(missing))
+            believed = self._chance.sample(list(self._beliefs), _SAMPLES)
+        return max(offered, key=lambda traits: sum(b.reward(traits.features()) for b in believed))
 
 
 class _Belief:
