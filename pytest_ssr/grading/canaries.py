@@ -9,6 +9,7 @@ names pass is one as well. Code that recognises a test under another name gives 
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -23,7 +24,7 @@ from pytest_ssr.patch import FileEntry
 
 _ROOM_S, _LEAST_S, _QUICK_S = 10.0, 0.002, 0.05
 _COPIES, _MOST_COPIES = 4, 12
-_DRAWS = 3
+_DRAWS = 4
 _FAILED = (Outcome.FAILED, Outcome.ERROR)
 _T = TypeVar("_T")
 
@@ -45,6 +46,8 @@ class Opinion:
     """PASS_TO_PASS functions without twins, as there was no time for them."""
     apart: tuple[str, ...] = ()
     """Functions that pass only without their twins, or whose twins pass only without them."""
+    endless: tuple[str, ...] = ()
+    """FAIL_TO_PASS functions of which no other value is demanded, as they do not end with it on the original."""
     certain: bool = True
     """Whether any twin that must fail does on the original."""
 
@@ -102,8 +105,9 @@ class Canaries:
         spent = list(accumulate(copies))
         chosen = functions[: max(1, sum(s <= room for s in spent))]
         self._like_s = max(like_s or 0.0, usual.seconds) + (spent[len(chosen) - 1] if chosen else 0.0)
-        self._endless: set[Function] = set()
-        """Functions of which a twin did not end: another value may be how far something counts."""
+        self._endless: defaultdict[Function, set[int | None]]
+        self._endless = bench.memo.setdefault(("endless", self._files, bench.root), defaultdict(set))
+        """Sites at which a twin did not end: another value may be how far something counts."""
         asked = {places[f] for f in chosen}
         self._real = [f for f in chosen if places[f] in real]
         self._never = wanted - {ids[f] for f, place in places.items() if place in asked}
@@ -145,7 +149,8 @@ class Canaries:
         kept = tuple(sorted({i.partition("[")[0] for i in lost} | {_tested(found.planted, i) for i in alone}))
         unasked = sorted(self._never | {f.id_of(f.chain[-1]) for f in self._real if f not in asked})
         certain = not all(found.expected.values()) and not kept
-        return Opinion("", "", doubts, tuple(unasked), self._left_out, kept, certain=certain)
+        endless = tuple(sorted(f.id_of(f.chain[-1]) for f in self._real if self._is_endless(f)))
+        return Opinion("", "", doubts, tuple(unasked), self._left_out, kept, endless, certain=certain)
 
     def _failing_alone(self, state: CodebaseState, found: _Compared, names: Sequence[str]) -> str:
         """Return which of the planted or real tests do not pass without the others, either."""
@@ -189,23 +194,27 @@ class Canaries:
                 endless = next((t for i in reference.collected if i not in ended and (t := planted.twin_of(i))), None)
                 if reference.status is not RunStatus.TIMED_OUT or endless is None:
                     break
-                self._endless.add(endless.function)
+                self._endless[endless.function].add(endless.site)
             expected = _as_they_must(reference, planted)
             if not all(expected.values()):
                 break
         run = self._run(state, planted, hash_seed, max(self._like_s, reference.seconds))
         return _Compared(planted, reference, run, expected)
 
+    def _is_endless(self, function: Function) -> bool:
+        return len(self._endless[function]) > 1
+
     def _drawn(self, function: Function) -> list[int | None]:
         """Draw how the twins of a function are: one that must pass, and up to three, or many, that must fail."""
         sites = self._garden.sites[function]
-        if function in self._endless:
+        if self._is_endless(function):
             return [None, len(sites) - 1]
+        drawn = [n for n in range(len(sites) - 1) if n not in self._endless[function]]
         if function in self._many:
-            drawn = _shuffled(range(len(sites) - 1), self._chance)
+            drawn = _shuffled(drawn, self._chance)
             drawn.sort(key=lambda n: not sites[n].is_value)
             return [None, len(sites) - 1, *drawn[:_MOST_COPIES]]
-        values, others = ([n for n, s in enumerate(sites[:-1]) if s.is_value is kind] for kind in (True, False))
+        values, others = ([n for n in drawn if sites[n].is_value is kind] for kind in (True, False))
         # The last site, an assertion at the end, is reached whatever the others say.
         few = [self._chance.choice(kind) for kind in (values, others) if kind]
         if not others:

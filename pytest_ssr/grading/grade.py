@@ -239,6 +239,8 @@ class _Grading:
             flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
         if opinion.apart:
             flags.append(f"less certain: passes only apart from itself under another name: {some(opinion.apart)}")
+        if opinion.endless:
+            flags.append(f"less certain: with another value it did not end on the original: {some(opinion.endless)}")
         if answer.untold:
             flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
         if answer.left_out:

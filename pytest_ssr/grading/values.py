@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -36,7 +36,7 @@ from pytest_ssr.grading.records import (
     told,
 )
 from pytest_ssr.grading.twins import Function, Garden
-from pytest_ssr.outcomes import RunStatus
+from pytest_ssr.outcomes import RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.weakening.text import Definition
 
@@ -46,6 +46,7 @@ _VARIED, _MORE_VARIED, _QUICK_S = 4, 12, 2.0
 _ROOM_S = 10.0
 _MOST_CHARS = 100_000
 """That the names of tests may have, all together, on a command line."""
+_AGAIN = 3
 _USAGE = 4
 """Pytest's exit status where one of them is not there."""
 _T = TypeVar("_T")
@@ -136,7 +137,8 @@ class Values:
         self._planted, self._names = garden.plant_texts(wanted, recorder_of(recorder), chance)
         named = zip(wanted, self._names, strict=True)
         # In each class that inherits it.
-        self._targets = [f.id_of(name) for (function, _), name in named for f in alike[garden.place(function)]]
+        self._ids = {name: [f.id_of(name) for f in alike[garden.place(function)]] for (function, _), name in named}
+        self._targets = [i for ids in self._ids.values() for i in ids]
         if sum(map(len, self._targets)) > _MOST_CHARS:
             self._targets = self._files
         self._chars = 0
@@ -148,18 +150,58 @@ class Values:
     def _measure(self, bench: Workbench, buggy: CodebaseState) -> None:
         """Find what the values are, and where the bug shows in them."""
         first, second = (self._written(bench, bench.original, seed) or {} for seed in (0, 1))
-        wrong = self._written(bench, buggy, 0) or {}
         for place, name in enumerate(self._names):
             if name in first and first[name] == second.get(name):
                 self._known[place] = first[name]
-        for place in (p for p in self._known if self._owners[p]):
-            telling = self._showing(place, wrong.get(self._names[place], {}))
+        places = [p for p in self._known if self._owners[p]]
+        wrong, ending = self._written_apart(bench, buggy, [self._names[p] for p in places])
+        for place in places:
+            name = self._names[place]
+            telling = self._showing(place, wrong.get(name, {}), ending.get(name))
             if telling:
                 self._telling[place] = telling
 
-    def _showing(self, place: int, wrong: Test) -> frozenset[Key]:
-        """Return the comparisons in which the bug shows; of a varied test those that hang on what was changed."""
+    def _written_apart(
+        self, bench: Workbench, buggy: CodebaseState, names: Sequence[str]
+    ) -> tuple[Records, Mapping[str, Collection[str]]]:
+        """Return what is written on the buggy state; and of planted tests that may not have run whole, the cases that
+        ended the run: the bug shows in these, and of others that wrote nothing, nothing is known.
+
+        One that ends the run, or a file that cannot be imported, says nothing of those that did not run for it: they
+        are run without it, a few times.
+        """
+        lines, run = self._run(bench, buggy, self._targets, 0)
+        found, ending = dict(read_records(lines or ())), dict[str, set[str]]()
+        if run.status is RunStatus.COMPLETED:
+            return found, {}
+        whose = {i: name for name in names for i in self._ids[name]}
+        for file in sorted({i.partition("::")[0] for i, name in whose.items() if name not in found}):
+            left = {i: n for i, n in whose.items() if n not in found and i.partition("::")[0] == file}
+            for _ in range(_AGAIN):
+                last = next((i for i in run.collected if i not in run.results), "")
+                if name := whose.get(last.partition("[")[0]):
+                    ending.setdefault(name, set()).add(f"{last.replace(name, '')} (call)")
+                    left.pop(last.partition("[")[0], None)
+                if not left:
+                    break
+                lines, run = self._run(bench, buggy, list(left), 0)
+                found.update(read_records(lines or ()))
+                left = {i: n for i, n in left.items() if n not in found}
+                if run.status is RunStatus.COMPLETED or not run.collected:
+                    # All have run, or their file cannot be imported: the bug shows.
+                    left = {}
+            for name in left.values():
+                ending.setdefault(name, set())
+        return found, ending
+
+    def _showing(self, place: int, wrong: Test, ending: Collection[str] | None) -> frozenset[Key]:
+        """Return the comparisons in which the bug shows; of a varied test those that hang on what was changed.
+
+        ending: None where all cases have run, else those of which something is known though they may write nothing.
+        """
         found, ended = set(), set[str]()
+        if ending is not None:
+            ended = {key.case for key in self._known[place]} - {key.case for key in wrong} - set(ending)
         for key, theirs in self._known[place].items():
             mine = wrong.get(key)
             # Behind the place where the buggy code ends a test, nothing is known of it.
@@ -262,9 +304,7 @@ class Values:
 
     def _written(self, bench: Workbench, state: CodebaseState, hash_seed: int) -> Records | None:
         """Return what the planted tests write on a state; None where that is more than is read."""
-        files = {p: (d, e.mode) for p, d in self._planted.files.items() if (e := bench.original.entry(p)) is not None}
-        changed = state.replace({p: FileEntry(d, mode) for p, (d, mode) in files.items()})
-        lines, run = bench.values(changed, self._targets, hash_seed=hash_seed, like_s=self._like_s)
+        lines, run = self._run(bench, state, self._targets, hash_seed)
         if state == bench.original and run.exit_code == _USAGE and self._targets != self._files:
             # One of them is collected under another name, or not at all.
             self._targets = self._files
@@ -278,6 +318,13 @@ class Values:
         if state == bench.original:
             self._chars = max(self._chars, sum(map(len, lines)))
         return read_records(lines)
+
+    def _run(
+        self, bench: Workbench, state: CodebaseState, targets: Sequence[str], hash_seed: int
+    ) -> tuple[list[str] | None, SuiteRun]:
+        files = {p: (d, e.mode) for p, d in self._planted.files.items() if (e := bench.original.entry(p)) is not None}
+        changed = state.replace({p: FileEntry(d, mode) for p, (d, mode) in files.items()})
+        return bench.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s)
 
 
 def _id(function: Function) -> str:

@@ -169,7 +169,7 @@ def test_an_object_equal_to_all_of_its_kind_is_seen_where_tests_compute_what_the
     assert not asked.opinion(bench.original, ()).doubts
 
 
-def test_a_twin_that_does_not_end_is_planted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_twin_that_does_not_end_is_not_planted_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a test that counts until a value, one that awaits another value may count for ever."""
     monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
     code = "def wait(n):\n    while n != 4:\n        pass\n    return n\n"
@@ -189,8 +189,32 @@ def test_a_twin_that_does_not_end_is_planted_once(tmp_path: Path, monkeypatch: p
         return run, made
 
     monkeypatch.setattr(shop, "suite", kept)
-    opinion = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0), every=True).opinion(shop.original, ids)
-    late = [run.seconds for run in suites if run.status is RunStatus.TIMED_OUT]
-    assert len(late) == 1
-    assert late[0] < 60
-    assert (opinion.failed, opinion.unasked, opinion.certain) == ("", (), True)
+    for expected in (2, 0):
+        suites.clear()
+        opinion = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0), every=True).opinion(shop.original, ids)
+        late = [run.seconds for run in suites if run.status is RunStatus.TIMED_OUT]
+        assert len(late) == expected
+        assert all(seconds < 60 for seconds in late)
+        # The second time no value is left to be changed that may be.
+        assert (opinion.failed, opinion.unasked, opinion.endless, opinion.certain) == ("", (), tuple(ids), True)
+
+
+def test_one_value_with_which_a_test_does_not_end_spares_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
+    code = "def wait(n):\n    while n != 4:\n        pass\n\n\ndef above(n):\n    return n + 1\n"
+    tests = "from shop import above, wait\n\n\ndef test_above():\n    wait(4)\n    assert above(1) > 1\n"
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "shop.py").write_text(code)
+    (tmp_path / "project" / "test_shop.py").write_text(tests)
+    place, python = Store(tmp_path / "store"), plain_python()
+    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    holds = "\n\nclass Above(int):\n    def __gt__(self, other):\n        return True\n"
+    fake = shop.original.replace({"shop.py": FileEntry((code.replace("n + 1", "Above(n)") + holds).encode(), 0o100644)})
+    ids = ["test_shop.py::test_above"]
+    for _ in range(3):
+        asked = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0), every=True)
+        opinion = asked.opinion(fake, ids)
+        assert opinion.endless == ()
+        assert list(opinion.doubts) == ids

@@ -743,10 +743,44 @@ def test_a_patch_cannot_write_so_much_that_nothing_is_compared(tmp_path: Path, c
     assert answer.untold == (() if why else ("test_shop.py::test_words",))
 
 
-def opened(folder: Path, code: str, tests: str) -> Workbench:
+LEAP = "def leap(year):\n    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)\n\n\ndef steps(n, by):\n    return n // by\n"
+NO_LEAP = LEAP.replace(" or year % 400 == 0", "")
+TESTS_LEAP = "def test_steps():\n    assert steps(6, 2) == 3\n\n\ndef test_leap():\n    assert leap(2000)\n"
+
+
+@pytest.mark.parametrize("ends", ["import", "exit", "case"])
+def test_what_does_not_run_for_another_shows_no_bug(tmp_path: Path, ends: str) -> None:
+    """A file that cannot be imported, an input with which the buggy code ends the interpreter: no test after it runs."""
+    tests, names = TESTS_LEAP, ["steps", "leap"]
+    if ends == "import":
+        code, buggy = LEAP.replace("steps(", "more("), NO_LEAP.partition("def steps")[0]
+        other = "from shop import more\n\n\ndef test_more():\n    assert more(6, 2) == 3\n"
+        shop = opened(tmp_path, code, tests.partition("def test_leap")[2].join(("def test_leap", "")), more=other)
+        failing, files = ["test_more.py::test_more", "test_shop.py::test_leap"], ["test_more.py", *FILES]
+    else:
+        # With the input of the test as it stands only the answer is wrong.
+        code, files = LEAP, FILES
+        buggy = NO_LEAP.replace("n // by", "n // by + 1 if (n, by) == (6, 2) else __import__('os')._exit(1)")
+        failing = [f"test_shop.py::test_{name}" for name in names]
+        if ends == "case":
+            tests = tests.replace("def test_steps()", "@pytest.mark.parametrize('n', [6, 8])\ndef test_steps(n)")
+            tests = tests.replace("steps(6, 2) == 3", "steps(n, 2) == n / 2")
+            failing[0] = "test_shop.py::test_steps[6]"
+        shop = opened(tmp_path, code, tests)
+    asked = Values(shop, state(shop, buggy), files, failing, (), random.Random(1))
+    answer = asked.answer(shop, shop.original)
+    assert (answer.forged, answer.unrepaired) == ("", "")
+    # Hardly any other year is one in which the bug shows.
+    assert answer.untried == ("test_shop.py::test_leap",)
+    assert not [p for p in asked._telling if asked._varied[p] and "test_shop.py::test_leap" in asked._owners[p]]
+
+
+def opened(folder: Path, code: str, tests: str, **others: str) -> Workbench:
     (folder / "project").mkdir(parents=True)
     (folder / "project" / "shop.py").write_text(code)
     (folder / "project" / "test_shop.py").write_text(f"import pytest\n\nfrom shop import *\n\n\n{tests}")
+    for name, text in others.items():
+        (folder / "project" / f"test_{name}.py").write_text(text)
     place, python = Store(folder / "store"), plain_python()
     return open_workbench(folder / "project", place, settings=RuleSettings(), sandbox="process", python=python)
 
