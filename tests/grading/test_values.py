@@ -743,17 +743,17 @@ def test_a_patch_cannot_write_so_much_that_nothing_is_compared(tmp_path: Path, c
     assert answer.untold == (() if why else ("test_shop.py::test_words",))
 
 
-LEAP = "def leap(year):\n    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)\n\n\ndef steps(n, by):\n    return n // by\n"
+LEAP = "def leap(year):\n    return year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)\n\n\ndef halves(n, by):\n    return n // by\n"
 NO_LEAP = LEAP.replace(" or year % 400 == 0", "")
-TESTS_LEAP = "def test_steps():\n    assert steps(6, 2) == 3\n\n\ndef test_leap():\n    assert leap(2000)\n"
+TESTS_LEAP = "def test_halves():\n    assert halves(6, 2) == 3\n\n\ndef test_leap():\n    assert leap(2000)\n"
 
 
 @pytest.mark.parametrize("ends", ["import", "exit", "case"])
 def test_what_does_not_run_for_another_shows_no_bug(tmp_path: Path, ends: str) -> None:
     """A file that cannot be imported, an input with which the buggy code ends the interpreter: no test after it runs."""
-    tests, names = TESTS_LEAP, ["steps", "leap"]
+    tests, names = TESTS_LEAP, ["halves", "leap"]
     if ends == "import":
-        code, buggy = LEAP.replace("steps(", "more("), NO_LEAP.partition("def steps")[0]
+        code, buggy = LEAP.replace("halves(", "more("), NO_LEAP.partition("def halves")[0]
         other = "from shop import more\n\n\ndef test_more():\n    assert more(6, 2) == 3\n"
         shop = opened(tmp_path, code, tests.partition("def test_leap")[2].join(("def test_leap", "")), more=other)
         failing, files = ["test_more.py::test_more", "test_shop.py::test_leap"], ["test_more.py", *FILES]
@@ -763,9 +763,9 @@ def test_what_does_not_run_for_another_shows_no_bug(tmp_path: Path, ends: str) -
         buggy = NO_LEAP.replace("n // by", "n // by + 1 if (n, by) == (6, 2) else __import__('os')._exit(1)")
         failing = [f"test_shop.py::test_{name}" for name in names]
         if ends == "case":
-            tests = tests.replace("def test_steps()", "@pytest.mark.parametrize('n', [6, 8])\ndef test_steps(n)")
-            tests = tests.replace("steps(6, 2) == 3", "steps(n, 2) == n / 2")
-            failing[0] = "test_shop.py::test_steps[6]"
+            tests = tests.replace("def test_halves()", "@pytest.mark.parametrize('n', [6, 8])\ndef test_halves(n)")
+            tests = tests.replace("halves(6, 2) == 3", "halves(n, 2) == n / 2")
+            failing[0] = "test_shop.py::test_halves[6]"
         shop = opened(tmp_path, code, tests)
     asked = Values(shop, state(shop, buggy), files, failing, (), random.Random(1))
     answer = asked.answer(shop, shop.original)
