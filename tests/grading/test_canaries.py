@@ -132,11 +132,7 @@ def test_what_a_repair_keeps_of_one_test_is_not_held_against_its_twin(tmp_path: 
     tests = "import shop\n\n\ndef test_once(monkeypatch):\n    calls = []\n"
     tests += "    monkeypatch.setattr(shop, 'load', lambda key: calls.append(key) or 4)\n"
     tests += "    assert shop.size('x') == 5\n    assert calls == ['x']\n"
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "shop.py").write_text(code)
-    (tmp_path / "project" / "test_shop.py").write_text(tests)
-    place, python = Store(tmp_path / "store"), plain_python()
-    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    shop = opened(tmp_path, code, tests)
     ids = ["test_shop.py::test_once"]
     cached = code.replace("def size", "import functools\n\n\n@functools.cache\ndef size")
     asked = Canaries(shop, ["test_shop.py"], ids, (), random.Random(0))
@@ -174,11 +170,7 @@ def test_a_twin_that_does_not_end_is_not_planted_again(tmp_path: Path, monkeypat
     monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
     code = "def wait(n):\n    while n != 4:\n        pass\n    return n\n"
     tests = "from shop import wait\n\n\ndef test_wait():\n    assert wait(4) == wait(4)\n"
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "shop.py").write_text(code)
-    (tmp_path / "project" / "test_shop.py").write_text(tests)
-    place, python = Store(tmp_path / "store"), plain_python()
-    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    shop = opened(tmp_path, code, tests)
     ids = ["test_shop.py::test_wait"]
     suites: list[SuiteRun] = []
     suite = shop.suite
@@ -205,11 +197,7 @@ def test_one_value_with_which_a_test_does_not_end_spares_no_other(
     monkeypatch.setattr(workbench, "FLOOR_S", 2.0)
     code = "def wait(n):\n    while n != 4:\n        pass\n\n\ndef above(n):\n    return n + 1\n"
     tests = "from shop import above, wait\n\n\ndef test_above():\n    wait(4)\n    assert above(1) > 1\n"
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "shop.py").write_text(code)
-    (tmp_path / "project" / "test_shop.py").write_text(tests)
-    place, python = Store(tmp_path / "store"), plain_python()
-    shop = open_workbench(tmp_path / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    shop = opened(tmp_path, code, tests)
     holds = "\n\nclass Above(int):\n    def __gt__(self, other):\n        return True\n"
     fake = shop.original.replace({"shop.py": FileEntry((code.replace("n + 1", "Above(n)") + holds).encode(), 0o100644)})
     ids = ["test_shop.py::test_above"]
@@ -218,3 +206,11 @@ def test_one_value_with_which_a_test_does_not_end_spares_no_other(
         opinion = asked.opinion(fake, ids)
         assert opinion.endless == ()
         assert list(opinion.doubts) == ids
+
+
+def opened(folder: Path, code: str, tests: str) -> Workbench:
+    (folder / "project").mkdir()
+    (folder / "project" / "shop.py").write_text(code)
+    (folder / "project" / "test_shop.py").write_text(tests)
+    place, python = Store(folder / "store"), plain_python()
+    return open_workbench(folder / "project", place, settings=RuleSettings(), sandbox="process", python=python)
