@@ -1,12 +1,14 @@
 """Evaluations per core-hour: `ssr eval` in bubblewrap beside swebench's own steps, with bare processes for containers.
 
 Run: `python benchmarks/evaluation_speed.py ROWS --repos CLONES --out benchmarks/results/NAME.md`.
+Where each row names an image (`benchmarks/row_images.py` makes some), both run these in Docker instead.
 ROWS are in SWE-bench's form (`benchmarks/mine_rows.py` makes some), CLONES their repositories. Both grade the same
 predictions in turn: the reference solutions; the same with a comment, which is another patch; and a comment alone,
 which repairs nothing. swebench makes a tree of the commit, applies the patch, puts the test files back, runs the tests
-once and reads the log, all with its own code (tests/peers/swebench_parts.py); what Docker costs it is left out. CPU
-time is what the kernel has counted for a control group in which a command and all that it starts run: processes that
-a sandbox ends unwaited for are in no other figure. That needs a cgroup that this user may make.
+once and reads the log, all with its own code (tests/peers/swebench_parts.py). CPU time is what the kernel has counted
+for a control group in which a command and all that it starts run: processes that a sandbox ends unwaited for are in no
+other figure. That needs a cgroup that this user may make. With Docker, whose engine starts what runs, it is the whole
+machine's, which has to be idle otherwise.
 """
 
 from __future__ import annotations
@@ -70,18 +72,20 @@ class Cost:
         return self.of / self.cpu_s * 3600
 
 
-def measured(command: Sequence[object], accepted: Sequence[int] = (0,)) -> tuple[float, float, str]:
-    """Run a command; returns wall seconds, CPU seconds of all its processes, and what it printed."""
-    group = next((p for p in _TOPS if os.access(p, os.W_OK)), None)
-    if group is None:
+def measured(
+    command: Sequence[object], accepted: Sequence[int] = (0,), *, whole: bool = False
+) -> tuple[float, float, str]:
+    """Run a command; returns wall seconds, CPU seconds of all its processes (or the machine's), and what it printed."""
+    top = next((p for p in _TOPS if os.access(p, os.W_OK)), None)
+    if top is None:
         raise SystemExit("no control group can be made here: CPU time cannot be counted")
-    group /= f"evaluation-speed-{os.getpid()}"
+    group = top / f"evaluation-speed-{os.getpid()}"
     group.mkdir()
     try:
         words = ["bash", "-c", 'echo 0 > "$0" && exec "$@"', group / "cgroup.procs", *command]
-        begin = time.monotonic()
+        begin, before_s = time.monotonic(), used_s(top)
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
-        wall_s, cpu_s = time.monotonic() - begin, used_s(group)
+        wall_s, cpu_s = time.monotonic() - begin, used_s(top) - before_s if whole else used_s(group)
     finally:
         remove(group)
     if done.returncode not in accepted:
@@ -139,6 +143,7 @@ class Race:
     def __init__(self, arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], work: Path) -> None:
         self.rows, self.work, self.jobs, self.repos = rows, work, arguments.jobs, arguments.repos
         self.path = self._lines("rows", rows)
+        self.docker = all(row.get("image") for row in rows)
         self.python = arguments.python or plain(arguments.folder)
         self.rival = installed(RIVAL, arguments.folder)
 
@@ -151,9 +156,10 @@ class Race:
         """Let `ssr eval` grade; all runs share a store."""
         path = self._lines(name, given)
         words = [sys.executable, "-m", "harness.cli", "eval", self.path, "--predictions", path, "--repos", self.repos]
-        words += ["--python", self.python, "--sandbox", "bubblewrap", "-n", self.jobs, "--store", self.work / "store"]
+        words += ["--images", "docker"] if self.docker else ["--python", self.python, "--sandbox", "bubblewrap"]
+        words += ["-n", self.jobs, "--store", self.work / "store"]
         out = Path(tempfile.mkdtemp(dir=self.work))
-        wall_s, cpu_s, said = measured([*words, "--out", out, "--json", *more], accepted=(0, 1))
+        wall_s, cpu_s, said = measured([*words, "--out", out, "--json", *more], accepted=(0, 1), whole=self.docker)
         told = json.loads(said)
         if told["graded"] != len(given):
             raise SystemExit(f"{name}: {told['graded']} of {len(given)} have a grade")
@@ -163,7 +169,7 @@ class Race:
         """Let swebench grade; returns also the seconds of the tests themselves."""
         path, folder = self._lines(name, given), Path(tempfile.mkdtemp(dir=self.work))
         words = [self.rival, "-c", THEIRS, PEERS, self.path, path, self.repos, self.python, folder]
-        wall_s, cpu_s, said = measured([*words, self.jobs])
+        wall_s, cpu_s, said = measured([*words, self.jobs], whole=self.docker)
         resolved = len(json.loads(said.splitlines()[-1])) if given else 0
         logs = (p.read_text() for p in folder.rglob("run_instance.log"))
         tests_s = sum(float(s) for log in logs for s in re.findall(r"Test runtime: ([\d._]+) seconds", log))
@@ -203,26 +209,27 @@ def main() -> None:
             tests.append(f"{name}: {tests_s:.1f} s")
             if name == "gold and a comment":
                 table.append(line(f"ssr eval --no-logs, {name} (warm)", race.ours(name, given, "--no-logs"), theirs))
-            write(arguments, rows, start, table, tests)
+            write(arguments, race, start, table, tests)
     finally:
         shutil.rmtree(work, ignore_errors=True)
 
 
 def write(
     arguments: argparse.Namespace,
-    rows: Sequence[Mapping[str, Any]],
+    race: Race,
     start: Cost,
     table: Sequence[str],
     tests: Sequence[str],
 ) -> None:
     """Write what has been measured so far."""
-    repositories = ", ".join(sorted({row["repo"] for row in rows}))
+    repositories = ", ".join(sorted({row["repo"] for row in race.rows}))
+    place = "Docker, each row in its image" if race.docker else "bare processes (swebench) and bubblewrap (`ssr eval`)"
     text = [
         "# Evaluations per core-hour",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/evaluation_speed.py`, "
-        f"{RIVAL}, {arguments.jobs} at a time on {os.cpu_count()} cores. {len(rows)} rows of {repositories}. "
-        "The ratio is to swebench with the same predictions: above 1 is faster.",
+        f"{RIVAL}, {arguments.jobs} at a time on {os.cpu_count()} cores. {len(race.rows)} rows of {repositories}, "
+        f"in {place}. The ratio is to swebench with the same predictions: above 1 is faster.",
         "",
         "| grader, predictions | resolved | wall s | CPU s | evaluations per core-hour | ratio |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -230,9 +237,9 @@ def write(
         "",
         f"swebench with nothing to grade takes {start.cpu_s:.1f} s of CPU time, which its figures hold. Its runs of "
         f"the tests took, wall time added up: {'; '.join(tests)}. It runs them once for a verdict and believes the "
-        "log; what its containers cost is not in these figures. `ssr eval` runs them several times in a sandbox for "
-        "each verdict (our channel, the artifact's script, with planted twins and varied values, and plainly for the "
-        "log), and for the first verdict of a row also with and without the reference solution.",
+        "log. `ssr eval` runs them several times in a sandbox for each verdict (our channel, the artifact's script, "
+        "with planted twins and varied values, and plainly for the log), and for the first verdict of a row also with "
+        "and without the reference solution.",
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text("\n".join(text) + "\n")

@@ -1,7 +1,8 @@
 """swebench, 4.x or 5.x as it is installed, with a bare process in the place of each container.
 
-Rows of any repository are made known to it: 5.x is told everything by the row, 4.x by its tables of repositories. Its
-parser cuts ids at spaces, so that is how rows name them.
+Where all rows name an image (`benchmarks/row_images.py` makes some), 5.x makes its own containers of them. Rows of any
+repository are made known to it: 5.x is told everything by the row, 4.x by its tables of repositories. Its parser cuts
+ids at spaces, so that is how rows name them.
 """
 
 from __future__ import annotations
@@ -19,30 +20,12 @@ from typing import Any
 import bare_container
 from swebench.harness import grading, reporting, run_evaluation
 from swebench.harness.utils import get_predictions_from_file
+from swebench_script import command, eval_script, ids
 
 Row = dict[str, Any]
 VERSION = importlib.metadata.version("swebench")
 OLD = VERSION.startswith("4.")
 LOGS = Path("logs", "run_evaluation")
-_SCRIPT = """\
-#!/bin/bash
-set -uxo pipefail
-cd /testbed
-{reset}
-git apply -v - <<'EOF_114329324912'
-{test_patch}
-EOF_114329324912
-: '>>>>> Start Test Output'
-{command}
-: '>>>>> End Test Output'
-{reset}
-"""
-
-
-def ids(row: Mapping[str, Any], name: str) -> list[str]:
-    """Return the ids of a row."""
-    found = row[name]
-    return json.loads(found) if isinstance(found, str) else list(found)
 
 
 def cut(names: Sequence[str]) -> list[str]:
@@ -56,6 +39,9 @@ class Swebench:
     def __init__(self, rows: Sequence[Row], clones: Path, python: Path) -> None:
         self.rows = {row["instance_id"]: self._told(row) for row in rows}
         self._clones, self._python = clones, python
+        self._docker = not OLD and all(row.get("image") for row in rows)
+        if self._docker:
+            return
         run_evaluation.cleanup_container = lambda _client, container, _logger: container and container.remove()
         name = "build_container" if OLD else "create_container"
         setattr(run_evaluation, name, lambda spec, *_: self._container(spec))
@@ -63,8 +49,6 @@ class Swebench:
     def _told(self, row: Row) -> Row:
         """Return a row with all that this version asks of one."""
         both = {name: cut(ids(row, name)) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-        files = dict.fromkeys(name.split("::", 1)[0] for name in (*both["FAIL_TO_PASS"], *both["PASS_TO_PASS"]))
-        command = f"python -m pytest -rA -p no:cacheprovider {' '.join(files)}"
         told = {**row, **both, "version": row["instance_id"]}
         if OLD:
             from swebench.harness import constants
@@ -73,15 +57,10 @@ class Swebench:
             grading.MAP_REPO_TO_PARSER[row["repo"]] = parse_log_pytest
             constants.MAP_REPO_TO_EXT[row["repo"]] = "py"
             versions = constants.MAP_REPO_VERSION_TO_SPECS.setdefault(row["repo"], {})
-            versions[row["instance_id"]] = {"python": "3", "packages": "", "test_cmd": command}
+            versions[row["instance_id"]] = {"python": "3", "packages": "", "test_cmd": command(row)}
             return told
-        from swebench.utils import get_modified_files
-
-        reset = f"git checkout {row['base_commit']} {' '.join(get_modified_files(row['test_patch']))}"
-        script = _SCRIPT.format(reset=reset, test_patch=row["test_patch"], command=command)
-        return {**told, "image": "", "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"} | {
-            "eval_script": script
-        }
+        image = {"image": row.get("image", ""), "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
+        return {**told, **image, "eval_script": eval_script(told)}
 
     def spec(self, instance: str) -> Any:
         """Return its own record of a row."""
@@ -104,7 +83,8 @@ class Swebench:
         """Let it run and grade predictions; its logs and reports lie below a folder."""
         some = [p for p in predictions.values() if p["model_patch"] and p["instance_id"] in self.rows]
         with _inside(folder):
-            between = (False, False, None) if OLD else (None,)
+            client = run_evaluation._docker_client() if self._docker else None
+            between = (False, False, client) if OLD else (client,)
             payloads = [(self.spec(p["instance_id"]), p, *between, run, timeout_s) for p in some]
             run_evaluation.run_threadpool(run_evaluation.run_instance, payloads, jobs)
 
