@@ -208,7 +208,7 @@ def main() -> None:
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     for clone in arguments.clones:
-        text += measured(arguments, clone.resolve(), python)
+        text += measured(arguments, clone.absolute(), python)
         arguments.out.write_text("\n".join(text).rstrip() + "\n")
 
 

@@ -14,7 +14,7 @@ from harness.commands import BROKEN, DONE, NO
 from harness.evaluation.grading import Grading
 from harness.evaluation.outcome import Outcome, Status
 from harness.evaluation.predictions import read_predictions, require_name
-from harness.evaluation.reports import RESULTS, reporting, write_lines, write_run
+from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, reporting, write_lines, write_run
 from harness.evaluation.work import Attempted, Predicted, Unit, Work
 from harness.exporters.stored import is_store, rows_of
 from harness.instances.checkouts import REPOSITORIES, Checkouts
@@ -144,7 +144,15 @@ class _Watch:
         """Take what earlier runs have made."""
         self.outcomes.update(known)
         self._again = len(known)
-        write_lines(self._results, [o.to_json() for o in known.values()])
+        rows = [o.to_json() for o in known.values()]
+        if passed := keep_earlier(self._results, rows):
+            place = shown(self._results.with_name(EARLIER))
+            self._terminal.say(
+                f"outcomes of an earlier run that no longer hold (another patch, row, environment or version of ours): "
+                f"{passed}, kept in {place}",
+                "missed",
+            )
+        write_lines(self._results, rows)
         if known:
             self._terminal.say(f"{len(known)} of {len(self.units)} are there from an earlier run")
         self._status()
@@ -188,6 +196,7 @@ def _written(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal:
     made = [(u, watch.outcomes[u.name]) for u in work.units if u.name in watch.outcomes]
     about: dict[str, Any] = {
         "dataset": getattr(arguments, "given", arguments.dataset),
+        "split": arguments.split or "test",
         "run_id": arguments.run_id,
         "seconds": round(terminal.elapsed_s, 1),
     }

@@ -52,7 +52,7 @@ def run_folder(folder: Path, made: Iterable[Outcome], *, wanted: int = 0, instan
     """Write a run's folder as `ssr run` does; instances: what was chosen beyond those that have an outcome."""
     rows = list(made)
     chosen = sorted({o.instance_id for o in rows} | set(instances))
-    about = {"dataset": "rows.jsonl"}
+    about = {"dataset": "rows.jsonl", "split": "test"}
     write_run(folder, "ssr", Kept(), rows, wanted=wanted or len(rows), instances=chosen, about=about)
     return folder
 

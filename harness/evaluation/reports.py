@@ -3,7 +3,8 @@
 `logs/run_evaluation/RUN/MODEL/INSTANCE/{report.json,patch.diff,test_output.txt}` and `MODEL.RUN.json` (schema version
 2) have the fields that its own reporting code reads (swebench 4.1 and 5.x). What is an error has no report.json there,
 for that is how it knows one, but a run_instance.log that says why. It knows one prediction of a model for an instance:
-further attempts are runs of their own there, `RUN.2` and so on.
+further attempts are runs of their own there, `RUN.2` and so on. Each has a run.json that names the dataset, by which
+`swebench report` makes verdicts anew from the logs.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +23,8 @@ from harness.evaluation.predictions import folder_of
 from harness.writing import write_text
 from pytest_ssr.errors import StoreWriteError, advice
 
-LOGS, RESULTS, META = Path("logs", "run_evaluation"), "results.jsonl", "meta.json"
+LOGS, RESULTS, META, RUN = Path("logs", "run_evaluation"), "results.jsonl", "meta.json", "run.json"
+EARLIER = "results.earlier.jsonl"
 # The last tells that the others are ours.
 _FILES = ("patch.diff", "report.json", "run_instance.log", "test_output.txt", "traj.json", META)
 _PASSED = "passed"
@@ -72,6 +75,7 @@ def write_run(
             for outcome in mine:
                 written.add(path := folder / LOGS / name / folder_of(outcome.model) / outcome.instance_id)
                 _write_instance(path, outcome, kept)
+            _write_about(folder / LOGS / name / RUN, about)
             for model in dict.fromkeys(o.model for o in mine):
                 of_model = [o for o in mine if o.model == model]
                 written.add(path := folder / f"{folder_of(model)}.{name}.json")
@@ -89,6 +93,31 @@ def reporting(place: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise StoreWriteError(f"{error.filename or place}: {advice(error)}") from None
+
+
+def keep_earlier(path: Path, known: Sequence[Mapping[str, Any]]) -> int:
+    """Keep the results that are there beside their place, where some with a grade are not known any more.
+
+    Returns how many these are. Raises StoreWriteError.
+    """
+    with reporting(path):
+        try:
+            before = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            return 0
+        here = {json.dumps(row) for row in known}
+        passed = sum(line not in here and _is_graded(line) for line in before.splitlines())
+        if passed:
+            write_text(path.with_name(EARLIER), before)
+        return passed
+
+
+def _is_graded(line: str) -> bool:
+    try:
+        found = Outcome.from_json(json.loads(line))
+    except (ValueError, AttributeError, RecursionError):
+        return False
+    return found is not None and found.resolved is not None
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -109,9 +138,24 @@ def _remove_others(folder: Path, run: str, written: Collection[Path]) -> None:
                 path.unlink(missing_ok=True)
         for file in (*_FILES, f"{place.name}.traj.json"):
             (place / file).unlink(missing_ok=True)
-        for empty in told.parents[:3]:
+        for empty in told.parents[:2]:
             with contextlib.suppress(OSError):
                 empty.rmdir()
+        # Of a run that holds nothing else.
+        with contextlib.suppress(OSError):
+            if [p.name for p in told.parents[2].iterdir()] == [RUN]:
+                (told.parents[2] / RUN).unlink()
+            told.parents[2].rmdir()
+
+
+def _write_about(path: Path, about: Mapping[str, Any]) -> None:
+    local = Path(about["dataset"])
+    dataset = str(local.absolute()) if local.exists() else about["dataset"]
+    told = {"dataset": dataset, "split": about["split"], "task_repo": None}
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        if told.items() <= dict(json.loads(path.read_text())).items():
+            return
+    write_text(path, _dumped({**told, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}))
 
 
 def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:

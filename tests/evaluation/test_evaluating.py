@@ -10,6 +10,7 @@ import sys
 import time
 import venv
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,9 @@ def test_what_a_run_leaves_is_in_swe_bench_s_form(dataset, tmp_path: Path):
     assert done.returncode == 0, done.stdout + done.stderr
     place = out / "logs" / "run_evaluation" / "mine" / "gold" / SHOP
     assert {p.name for p in place.iterdir()} == {"report.json", "patch.diff", "meta.json", "test_output.txt"}
+    run = json.loads((place.parents[1] / "run.json").read_text())
+    assert run.pop("created_at") < datetime.now(UTC).isoformat()
+    assert run == {"dataset": str(dataset.path), "split": "test", "task_repo": None}
     report = json.loads((place / "report.json").read_text())[SHOP]
     added = [f"tests/test_shop.py::{name}" for name in ("test_add", "test_add_more")]
     assert report["resolved"] is True
@@ -88,6 +92,27 @@ def test_what_a_run_leaves_is_in_swe_bench_s_form(dataset, tmp_path: Path):
         "eval", dataset.path, "--predictions", out / "predictions.jsonl", "--out", tmp_path / "b", *dataset.common
     )
     assert "2 of 2 are there from an earlier run" in again.stdout
+
+
+def test_what_no_longer_holds_is_told_and_kept_when_it_is_made_anew(dataset, tmp_path: Path):
+    out = tmp_path / "out"
+    predictions = [{"instance_id": r["instance_id"], "model_name_or_path": "m"} for r in dataset.rows]
+
+    def graded(first: str, *more: object) -> str:
+        texts = [first, "no diff", *("" for _ in predictions[2:])]
+        made = [{**p, "model_patch": t} for p, t in zip(predictions, texts, strict=True)]
+        path = written(tmp_path / "predictions.jsonl", made)
+        return ssr("eval", dataset.path, "--predictions", path, "--out", out, *dataset.common, *more).stdout
+
+    told = graded(dataset.rows[0]["patch"])
+    before = (out / "results.jsonl").read_text()
+    assert "no longer hold" not in told + graded(dataset.rows[0]["patch"])
+    assert not (out / "results.earlier.jsonl").exists()
+    with (out / "results.jsonl").open("a") as file:
+        file.write('{"half')
+    told = graded(dataset.rows[0]["patch"] + "\n")
+    assert "no longer hold (another patch, row, environment or version of ours): 1, kept in" in told
+    assert (out / "results.earlier.jsonl").read_text() == before + '{"half'
 
 
 def test_each_way_to_fail_has_its_name(dataset, tmp_path: Path):

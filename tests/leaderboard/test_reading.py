@@ -156,7 +156,7 @@ def test_our_own_files_in_swe_bench_s_form_say_the_same(tmp_path: Path) -> None:
     folder = run_folder(tmp_path / "r", outcomes("some/m", told))
     ours = [(a.task, a.repo, a.status) for a in read(folder).attempts]
     (totals,) = folder.glob("*.ssr.json")
-    (model,) = folder.glob("logs/run_evaluation/ssr/*")
+    (model,) = folder.glob("logs/run_evaluation/ssr/*/")
     for path in (totals, folder / "logs"):
         found = read(path)
         assert [(a.task, a.status) for a in found.attempts] == [(task, status) for task, _, status in ours]

@@ -100,6 +100,11 @@ class Swebench:
             found: Row = json.loads(Path(path).read_text())
         return found
 
+    def dataset(self, folder: Path, run: str) -> str:
+        """Return the dataset that it finds a run was graded against; nothing in 4.x, which keeps no record."""
+        with _inside(folder):
+            return "" if OLD else (run_evaluation.read_run_metadata(run) or {}).get("dataset", "")
+
 
 @contextlib.contextmanager
 def _inside(folder: Path) -> Iterator[None]:

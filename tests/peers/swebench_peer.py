@@ -3,7 +3,7 @@
 Run: `python tests/peers/swebench_peer.py [FOLDER ROWS CLONES PYTHON]`, where FOLDER is what `ssr eval` or `ssr run` has
 left (`--run-id ssr`) of the file ROWS with clones in CLONES, and PYTHON has what their tests need. Without these, a
 project, rows and predictions of every kind are made by hand. It needs swebench in the environment that runs it, and no
-Docker: a bare process stands in for each container. One line is printed for each comparison; it ends with 1 where two
+Docker: a bare process stands in for each container, unless rows name images. One line is printed for each comparison; it ends with 1 where two
 verdicts disagree and our own record does not say why.
 """
 
@@ -136,6 +136,9 @@ def compare(folder: Path, peer: Swebench, work: Path, lines: Lines, *, timeout_s
         mine = {k: p for k, p in predictions.items() if p["model_name_or_path"] == model}
         ours = {k: o for k, o in outcomes.items() if k in mine}
         totals(peer, mine, ours, folder, work / "ours" / str(number), lines)
+        if not OLD:
+            told = json.loads((folder / LOGS / RUN / "run.json").read_text())["dataset"]
+            lines.say("run.json, dataset", told, peer.dataset(work / "ours" / str(number), RUN))
         logs(peer, mine, ours, folder, lines)
         runs(peer, mine, ours, work / "theirs" / str(number), lines, timeout_s=timeout_s)
 
