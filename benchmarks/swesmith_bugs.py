@@ -147,7 +147,8 @@ def report(told: dict[str, str], attempts: Sequence[Attempt], about: str) -> lis
     why = Counter((a.check or str(a.status), shortened(a.reason)) for a in attempts if a.detail not in valid)
     why["repeated", "the same change as another of these bugs"] += sum(name not in tried for name in accepted)
     lines = [f"| {check} | {reason} | {n} |" for (check, reason), n in why.most_common() if n]
-    return [*text, "", "| rejected by | why, ids and numbers left out | bugs |", "| --- | --- | --- |", *lines, ""]
+    table = ["| rejected by | why, ids and numbers left out | bugs |", "| --- | --- | --- |", *lines, ""]
+    return [*text, "", *(table if lines else ())]
 
 
 def shortened(reason: str) -> str:
