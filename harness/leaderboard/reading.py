@@ -40,6 +40,8 @@ def read_runs(words: Sequence[str], *, by: str = "auto", alpha: float = ALPHA, k
         told = _summary(path)
         wanted = told.get("wanted")
         absent = max(0, wanted - len(found)) if type(wanted) is int else 0
+        if kind_of == "results" and _is_cut_off(path / RESULTS):
+            absent = max(absent, 1)
         if not absent and isinstance(without := told.get("without_outcome"), list):
             found += _not_handed_in(found, without, label)
         runs.append(Run(label, kind_of, len(found), len(made), absent))
@@ -90,16 +92,31 @@ def _labels(named: Sequence[tuple[str, Path]]) -> dict[tuple[str, Path], str]:
 
 
 def _outcomes(path: Path, label: str) -> Iterator[Attempt]:
-    for where, row in read_lines(path):
+    for where, row in read_lines(path, cut_off=_is_cut_off(path)):
         yield _attempt(row, where, label)
 
 
-def read_lines(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield the objects of a JSONL file with their places; raises SettingsError naming the line that is none."""
+def _is_cut_off(path: Path) -> bool:
+    """Tell whether a file ends in the middle of a line: its run was killed, or had no room left."""
+    try:
+        last = path.read_bytes().rpartition(b"\n")[2]
+        json.loads(last or b"0")
+    except (OSError, RecursionError):
+        return False
+    except ValueError:
+        return True
+    return False
+
+
+def read_lines(path: Path, *, cut_off: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects of a JSONL file with their places; raises SettingsError naming the line that is none.
+
+    cut_off: leave out a last line that does not end.
+    """
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                if line.strip():
+                if line.strip() and not (cut_off and not line.endswith(b"\n")):
                     where = f"{path}: line {number}"
                     yield where, read_object(line, where)
     except OSError as error:

@@ -77,6 +77,18 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, why: str) -> None:
         read(tmp_path)
 
 
+def test_what_a_killed_run_has_finished_is_read(tmp_path: Path) -> None:
+    path = results_only(tmp_path / "run", outcomes("m", {"a__b-1": "r", "a__b-2": "u"})) / "results.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-20])
+    found = read(path.parent)
+    assert [(a.task, a.status) for a in found.attempts] == [("a__b-1", "resolved")]
+    assert [r.absent for r in found.runs] == [1]
+    path.write_bytes(whole[:-1])
+    assert [a.task for a in read(path.parent).attempts] == ["a__b-1", "a__b-2"]
+    assert [r.absent for r in read(path.parent).runs] == [0]
+
+
 def test_text_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
     folder = results_only(tmp_path / "r", outcomes("m\ud800", {"a\udfff": "r"}))
     (found,) = read(folder).attempts
