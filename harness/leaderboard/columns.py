@@ -93,7 +93,7 @@ def solver_columns(board: Board) -> list[Column]:
     """Return the columns of the solvers' table, without those in which nothing would stand."""
     rows = board.solvers
     found = [
-        _count("rank", "#", "By resolve rate."),
+        _count("rank", "#", "Place by resolve rate; equals in the order of their names."),
         _name("solver", "solver", "What made the attempts."),
         *_estimate("resolve_rate", "resolved %", "Resolved over graded attempts.", share),
         Column(
