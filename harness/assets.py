@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from pathlib import Path
 
 from harness.commands import BROKEN, DONE
@@ -20,6 +20,7 @@ from harness.writing import write_text
 from pytest_ssr.errors import SandboxError, SettingsError
 from pytest_ssr.report import shown
 from pytest_ssr.sandbox.docker import DockerProvider
+from pytest_ssr.stopping import workers
 
 ROWS, IDS, IMAGES = "evaluation.jsonl", "instance_ids.txt", "docker_images.txt"
 
@@ -51,21 +52,17 @@ def _pulled(images: Sequence[str], jobs: int, terminal: Terminal) -> dict[str, s
     with contextlib.closing(DockerProvider()) as provider:
         provider.connect()
     failed = dict[str, str]()
-    with ThreadPoolExecutor(jobs) as pool:
+    with workers(jobs) as pool:
         coming = {pool.submit(_pull, name): name for name in images}
-        try:
-            for number, done in enumerate(as_completed(coming), 1):
-                name = coming[done]
-                try:
-                    done.result()
-                    terminal.say(f"here: {name}", "valid")
-                except SandboxError as error:
-                    failed[name] = str(error)
-                    terminal.say(f"missing: {name}: {error}", "bad")
-                terminal.status(f"{number} of {len(images)} images, {len(failed)} missing")
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+        for number, done in enumerate(as_completed(coming), 1):
+            name = coming[done]
+            try:
+                done.result()
+                terminal.say(f"here: {name}", "valid")
+            except SandboxError as error:
+                failed[name] = str(error)
+                terminal.say(f"missing: {name}: {error}", "bad")
+            terminal.status(f"{number} of {len(images)} images, {len(failed)} missing")
     return failed
 
 

@@ -25,7 +25,7 @@ from pytest_ssr.errors import (
     StoreWriteError,
     advice,
 )
-from pytest_ssr.opening import end_like_an_interrupt
+from pytest_ssr.stopping import end_at_signals
 
 DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
 
@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     arguments = parser(words).parse_args(words)
     run: Callable[[argparse.Namespace], int] = arguments.run
-    end_like_an_interrupt()
+    end_at_signals()
     try:
         return run(arguments)
     except SsrError as error:

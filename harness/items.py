@@ -17,7 +17,7 @@ from harness.evaluating import opened_work
 from harness.evaluation.work import Unit, Work
 from harness.sharing import ENDS, OUTCOME, WORK
 from pytest_ssr.errors import SsrError
-from pytest_ssr.opening import end_like_an_interrupt
+from pytest_ssr.stopping import end_at_signals
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -54,7 +54,7 @@ class Working:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
         """Make an item of each unit that is to be done, in the order that was asked for."""
-        end_like_an_interrupt()
+        end_at_signals()
         by_name = {u.name: u for u in self._work.units}
         session.items = [
             UnitItem.from_parent(session, name=name, nodeid=name, work=self._work, unit=by_name[name])

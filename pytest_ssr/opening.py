@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import signal
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -46,18 +44,6 @@ def load_injectors(names: str, extra: Mapping[str, Injector] | None = None) -> l
             known = ", ".join(sorted({*INJECTORS, *offered}))
             raise SettingsError(f"there is no injector {name!r}; choose among {known}")
     return chosen
-
-
-def end_like_an_interrupt() -> None:
-    """Make a request to end (SIGTERM) work as Ctrl-C does: what runs is ended, what is finished stays."""
-
-    def interrupt(number: int, frame: object) -> None:
-        # A second one must not break into what the first set going.
-        signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, interrupt)
 
 
 def open_workbench(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -21,6 +20,7 @@ from pytest_ssr.execution.reach import Reach
 from pytest_ssr.execution.warm import MODES, UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.stopping import workers
 
 SCHEMA_VERSION = 3
 _FIRST_SEED = 2
@@ -130,7 +130,7 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
     first, _ = bench.suite(bench.original, tests, hash_seed=_FIRST_SEED)
     _require_use(first, bench)
     code = [p for p in bench.snapshot.code_paths() if p in first.sources]
-    with ThreadPoolExecutor(len(_SEEDS)) as pool:
+    with workers(len(_SEEDS)) as pool:
         probes = list(pool.map(lambda seeds: bench.probe(code, tests, *seeds), _SEEDS))
     others, always = [], frozenset[str]()
     for (hash_seed, order_seed), (run, raw) in zip(_SEEDS, probes, strict=True):
@@ -204,7 +204,7 @@ def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = 
 def tried_warm(baseline: Baseline, warm: Warm, tests: Sequence[str] = ()) -> Baseline:
     """Return the baseline with what a run of everything on the unchanged tree shows of each mode of warm process."""
     unlike, cold = {}, {}
-    with ThreadPoolExecutor(len(MODES)) as pool:
+    with workers(len(MODES)) as pool:
         tried = list(pool.map(lambda mode: _tried(mode, baseline, warm, tests), MODES))
     for mode, (others, reason) in zip(MODES, tried, strict=True):
         if reason:

@@ -19,9 +19,10 @@ from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
 from pytest_ssr.errors import SsrError
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.opening import end_like_an_interrupt, open_campaign
+from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
 from pytest_ssr.report import attempt_line, opening_lines, progress_line, shown, summary_lines
+from pytest_ssr.stopping import end_at_signals
 from pytest_ssr.validator import step_names
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -121,8 +122,7 @@ class InjectPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
-        if not self.worker:
-            end_like_an_interrupt()
+        end_at_signals()
         with options.user_errors():
             self.campaign = open_campaign(
                 options.project_path(self.config),

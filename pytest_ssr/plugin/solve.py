@@ -16,9 +16,9 @@ import pytest
 
 from pytest_ssr.artifact import find_artifacts
 from pytest_ssr.errors import SettingsError, SsrError
-from pytest_ssr.opening import end_like_an_interrupt
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import OfArtifact, collected
+from pytest_ssr.stopping import end_at_signals
 
 GROUP = "pytest_ssr.attempts"
 _ATTEMPTS = 8
@@ -109,7 +109,7 @@ class SolvePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Copy the project and choose the sandbox before xdist starts its workers."""
-        end_like_an_interrupt()
+        end_at_signals()
         with options.user_errors():
             offered = list(entry_points(group=GROUP))
             if not offered:

@@ -17,6 +17,7 @@ from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import OfArtifact, collected
+from pytest_ssr.stopping import end_at_signals
 from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CheckResult
@@ -99,6 +100,7 @@ class ValidatePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Copy the project and choose the sandbox before xdist starts its workers."""
+        end_at_signals()
         with options.user_errors():
             self.store = options.open_store(self.config)
             arguments = options.opening_arguments(self.config)

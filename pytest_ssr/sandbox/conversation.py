@@ -26,10 +26,12 @@ from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 from pytest_ssr.sandbox.running import dying_with_us
 from pytest_ssr.sandbox.sampling import Descendants
-from pytest_ssr.stopping import require_going_on
+from pytest_ssr.stopping import POLL_S, is_stopped, require_going_on, uninterrupted
 
 _SAMPLE_S, _DISK_S, _SHARE = 0.05, 0.5, 10
 _LARGEST = 512 * MIB
+_GENTLE_S = 0.5
+"""Seconds that a command has to end by itself when its socket is closed."""
 
 
 @functools.cache
@@ -52,6 +54,7 @@ class PassedError(Exception):
 class Conversation:
     """A running command and the socket to it; a context manager that ends it."""
 
+    @uninterrupted()
     def __init__(
         self,
         command: Sequence[str],
@@ -120,6 +123,7 @@ class Conversation:
         except OSError as error:
             raise self._lost(error) from None
 
+    @uninterrupted()
     def answer(self, *, wall_s: float) -> tuple[dict[str, Any], bytes]:
         """Wait for the answer; raises PassedError at a limit, SandboxError when the command is gone or babbles."""
         until = time.monotonic() + wall_s
@@ -136,6 +140,7 @@ class Conversation:
             raise self._lost("it sends no record")
         return record, body[text:]
 
+    @uninterrupted()
     def close(self) -> None:
         """End the command and all that comes from it; idempotent."""
         if not self._open:
@@ -143,7 +148,7 @@ class Conversation:
         self._open = False
         self._socket.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.5)
+            self._process.wait(0.0 if is_stopped() else _GENTLE_S)
         if self._process.returncode is None or self._sweep:
             self._descendants.kill()
         self._process.wait()
@@ -174,7 +179,8 @@ class Conversation:
                 if self._written() > self._limits.disk_bytes:
                     raise self._passed(Limit.DISK)
                 next_disk = time.monotonic() + max(_DISK_S, _SHARE * (time.monotonic() - now))
-            if poll.poll(1000 * max(0.001, min(until, next_sample, next_disk) - time.monotonic())):
+            due = min(until, next_sample, next_disk) - time.monotonic()
+            if poll.poll(1000 * max(0.001, min(POLL_S, due))):
                 try:
                     part = self._socket.recv(min(count - len(parts), MIB))
                 except OSError as error:
@@ -191,7 +197,7 @@ class Conversation:
 
     def _lost(self, why: object) -> SandboxError:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(0.5)
+            self._process.wait(_GENTLE_S)
         code = self._process.returncode
         self._errors.seek(0)
         lines = self._errors.read(MIB).decode(errors="replace").strip().splitlines()

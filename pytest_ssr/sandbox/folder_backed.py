@@ -11,6 +11,7 @@ from pytest_ssr.sandbox import folders
 from pytest_ssr.sandbox.files import PlainFiles
 from pytest_ssr.sandbox.layers import OverlayFiles
 from pytest_ssr.sandbox.protocol import MIB
+from pytest_ssr.stopping import uninterrupted
 
 
 class FolderBacked(ABC):
@@ -40,6 +41,7 @@ class FolderBacked(ABC):
         files, relative = self._place(path)
         files.remove(relative)
 
+    @uninterrupted()
     def close(self) -> None:
         """Remove the folder; nothing runs between commands."""
         folders.discard(self._folder)

@@ -21,7 +21,7 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
 from pytest_ssr.sandbox.sampling import Descendants
-from pytest_ssr.stopping import require_going_on
+from pytest_ssr.stopping import POLL_S, require_going_on, uninterrupted
 
 _SAMPLE_S, _DISK_S = 0.05, 0.2
 _SHARE = 10
@@ -57,6 +57,7 @@ def dying_with_us() -> tuple[str, ...]:
     return ()
 
 
+@uninterrupted()
 def run(
     command: Sequence[str],
     *,
@@ -210,7 +211,7 @@ class _Watch:
         """Move what can be moved until the next sample; True when the command has ended."""
         due = min(self._next_sample, self._next_disk, self._begin + self._limits.wall_s)
         ended = False
-        for key, _ in self._selector.select(max(0.001, due - time.monotonic())):
+        for key, _ in self._selector.select(max(0.001, min(POLL_S, due - time.monotonic()))):
             if key.fileobj == end:
                 ended = True
             elif key.data is None:
