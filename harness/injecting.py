@@ -23,7 +23,7 @@ def inject(arguments: argparse.Namespace) -> int:
     require_counts(arguments, "count", "jobs")
     require_directory(arguments.repo)
     terminal = Terminal(quiet=arguments.json)
-    terminal.status("copying the project and measuring its tests (three runs)")
+    terminal.status("copying the project and measuring its tests")
     campaign = open_campaign(
         arguments.repo,
         open_store(arguments, arguments.repo),
@@ -71,7 +71,7 @@ def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) ->
             "stable": len(base.stable),
             "set_aside": dict(base.set_aside),
             "seconds": base.seconds,
-            "cold": dict(base.cold),
+            "refused": dict(campaign.bench.warm.refusals) if campaign.bench.warm is not None else {},
         },
         "rejected": dict(rejections(attempts)),
         "missed": [

@@ -17,6 +17,8 @@ class AttemptStatus(StrEnum):
     SURVIVED = "survived"
     REJECTED = "rejected"
     TIMED_OUT = "timed-out"
+    NOT_EXERCISED = "not-exercised"
+    """No test failed, and nothing proves that the tests ran the changed code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,7 @@ class Attempt:
     index: int
     """Its place in the campaign's order."""
     status: AttemptStatus
-    """valid, survived, rejected or timed-out."""
+    """valid, survived, rejected, timed-out or not-exercised."""
     strategy: str
     """As in Candidate, like the five that follow."""
     operator: str

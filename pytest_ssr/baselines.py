@@ -2,44 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from pytest_ssr.execution.baseline import Baseline, measure_baseline, tried_warm, warm_processes
+from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify, warm_processes
 from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.stopping import Background, background
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.surface import is_test_surface
 
 # Files that may change without a new baseline, where no test has opened them.
 _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
 _MOST_AGAIN = 200
-
-
-class Alone:
-    """Which tests of a file do otherwise when it is collected on its own: found once for a baseline."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._folder = store, f"baselines/alone-{name}"
-        self._known: dict[str, frozenset[str]] = {}
-
-    def get(self, path: str) -> frozenset[str] | None:
-        """Return them; None where it was not tried."""
-        if path not in self._known:
-            data = self._store.record(self._folder, key_of(path))
-            if data is None or not isinstance(data.get("unlike"), list):
-                return None
-            self._known[path] = frozenset(map(str, data["unlike"]))
-        return self._known[path]
-
-    def put(self, path: str, tests: frozenset[str], *, certain: bool) -> None:
-        """Keep them; for this run only where a further try could find others."""
-        self._known[path] = tests
-        if certain:
-            self._store.put_record(self._folder, key_of(path), {"path": path, "unlike": sorted(tests)})
 
 
 class Scripts:
@@ -57,10 +36,48 @@ class Scripts:
         self._store.put_record(self._folder, key_of(script, parser), data)
 
 
-def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm, Alone]:
-    """Return the baseline of a tree, measured unless the store holds one, and warm processes to go with it.
+class Verifying:
+    """The second run of a baseline: made once, by whoever comes first, beside other work, and kept in the store."""
 
-    The bench gets a shelf: scripts on the original are then run once for all runs and workers.
+    def __init__(self, bench: Workbench, store: Store, name: str, baseline: Baseline, tests: Sequence[str]) -> None:
+        """name: that of the baseline in the store."""
+        self._bench, self._store, self._baseline, self._tests = bench, store, baseline, tests
+        self._name = f"verification-{name}"
+        self._lock = threading.Lock()
+        self._task: Background[Verification] | None = None
+
+    def start(self) -> None:
+        """Make it beside this thread, unless the store has it."""
+        with self._lock:
+            if self._task is None:
+                self._task = background(self._made, name="verification")
+
+    def result(self) -> Verification:
+        """Return what it shows, waiting for its end; raises ProjectError if the tests do not run in another order."""
+        self.start()
+        assert self._task is not None
+        return self._task.result()
+
+    def close(self) -> None:
+        """Stop it, if nobody else needs it."""
+        if self._task is not None:
+            self._task.stop()
+
+    def _made(self) -> Verification:
+        with self._store.alone(self._name):
+            data = self._store.record("baselines", self._name)
+            known = Verification.from_json(data) if data is not None else None
+            if known is None:
+                known = verify(self._bench, self._baseline, self._tests)
+                self._store.put_record("baselines", self._name, known.to_json())
+            return known
+
+
+def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm, Verifying]:
+    """Return the baseline of a tree, measured unless the store holds one, and what goes with it.
+
+    That is warm processes, and the second run, which is not started yet. The bench gets a shelf: scripts on the
+    original are then run once for all runs and workers.
     """
     bench.root = root_options(bench.snapshot, tests)
     family = key_of(
@@ -73,21 +90,14 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
     )
     name = key_of(family, bench.snapshot.tree_hash)
     bench.shelf = Scripts(store, name)
-    known = _known(store, name)
-    if known is not None:
-        store.put_record("baselines", f"last-{family}", {"name": name})
-        return known, warm_processes(bench, known, tests), Alone(store, name)
-    baseline = _carried_over(bench, store, family)
-    if baseline is not None:
-        warm = warm_processes(bench, baseline, tests)
-    else:
-        baseline = measure_baseline(bench, tests)
-        warm = warm_processes(bench, baseline, tests)
-        baseline = tried_warm(baseline, warm, tests)
-    store.put_record("baselines", name, baseline.to_json())
-    store.put_record("baselines", f"files-{name}", _stamps(bench.snapshot))
+    baseline = _known(store, name)
+    if baseline is None:
+        baseline = _carried_over(bench, store, family) or measure_baseline(bench, tests)
+        store.put_record("baselines", name, baseline.to_json())
+        store.put_record("baselines", f"files-{name}", _stamps(bench.snapshot))
     store.put_record("baselines", f"last-{family}", {"name": name})
-    return baseline, warm, Alone(store, name)
+    warm = warm_processes(bench, baseline, tests)
+    return baseline, warm, Verifying(bench, store, name, baseline, tests)
 
 
 def _known(store: Store, name: str) -> Baseline | None:

@@ -21,7 +21,7 @@ from pytest_ssr.checks import Check
 from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.screening import FRESH, IMPORT, Screened, Screening
+from pytest_ssr.execution.screening import FRESH, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
@@ -39,6 +39,8 @@ from pytest_ssr.verdicts import Verdicts
 _MANY_TESTS = 100
 _CHEAP_FOR_ONE = 31
 _MOST_WAITING = 100
+_STABLE_FROM = "test-script"
+"""The step from which on it is known which tests pass every time."""
 
 
 class Trial:
@@ -49,6 +51,7 @@ class Trial:
         self.candidate = candidate
         self._campaign = campaign
         self._start = time.perf_counter()
+        campaign.verifying.start()
         self._bench = campaign.bench.scoped()
         self._state = candidate_state(campaign.snapshot, candidate)
         self.artifact: BugArtifact | None = None
@@ -70,6 +73,9 @@ class Trial:
             return self._end(AttemptStatus.TIMED_OUT, "screening", run.reason)
         if run.fault:
             return self._end(AttemptStatus.REJECTED, "screening", run.fault)
+        if not failing and screened.unexercised:
+            why = f"nothing proves that the tests run the changed {some(screened.unexercised)}"
+            return self._end(AttemptStatus.NOT_EXERCISED, "screening", why)
         if not failing:
             why = "no test notices it" if screened.selected else "no test reaches it"
             return self._end(AttemptStatus.SURVIVED, "screening", why)
@@ -104,6 +110,12 @@ class Trial:
         """
         assert self.validation is not None
         result = self.validation.result(name)
+        if name == _STABLE_FROM and self.screened.failing & self._campaign.set_aside:
+            # Tests that flicker do not count: the artifact is made again without them.
+            steady = self.screened.failing - self._campaign.set_aside
+            if self._judge(replace(self.screened, failing=steady)) is not None:
+                return None
+            result = self.validation.result(name)
         case = self.validation.case
         if not case.fail_to_pass or self.screened.tier == FRESH:
             return result
@@ -204,10 +216,9 @@ class Campaign:
         self.verdicts = Verdicts(store, bench, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
-        self.baseline, bench.warm, alone = baseline_of(bench, store, self.tests)
-        self.screening = Screening(bench, self.baseline, alone, tests=self.tests)
+        self.baseline, bench.warm, self.verifying = baseline_of(bench, store, self.tests)
+        self.screening = Screening(bench, self.baseline, self.verifying.result, tests=self.tests)
         bench.selection = self.screening.on_files
-        bench.unlike_files = frozenset(i.split("::", 1)[0] for i in self.baseline.unlike.get(IMPORT, ()))
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         _require_reachable(bench.settings, self.baseline, allowed)
@@ -230,6 +241,11 @@ class Campaign:
         self._drawn: list[Candidate] = []
         drawn = _without_repeats(in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
         self._source = _cheap_first(drawn, self._is_dear)
+
+    @property
+    def set_aside(self) -> frozenset[str]:
+        """Tests that passed in the first run and do not count; waits for the second."""
+        return frozenset(self.verifying.result().set_aside) | frozenset(self.screening.unsteady)
 
     def candidate(self, index: int) -> Candidate | None:
         """Return the candidate at a place of the order, or None past the last."""
@@ -268,7 +284,8 @@ class Campaign:
         self.ending.set()
 
     def close(self) -> None:
-        """End the warm processes."""
+        """End the warm processes and what goes on in the background."""
+        self.verifying.close()
         if self.bench.warm is not None:
             self.bench.warm.close()
 

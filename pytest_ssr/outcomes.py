@@ -69,6 +69,10 @@ class SuiteRun:
     """Files under the tree that were imported, relative, in sorted order."""
     foreign: tuple[str, ...] = ()
     """Modules whose source the tree holds and that were imported from elsewhere, as `name (file)`."""
+    exercised: frozenset[str] = frozenset()
+    """The changed files whose changed source the process provably ran, relative."""
+    before_selection: tuple[str, ...] = ()
+    """Node ids as collected before a selection of tests, if the selection asked for them."""
     parameters: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """Node id to (argument name, index of its parameter set), for parametrized tests."""
     addopts: tuple[str, ...] = ()

@@ -88,8 +88,6 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
         first = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
         more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
         yield "plain", f"set aside: {', '.join(first)}{more}"
-    if base.cold:
-        yield "plain", f"slower, in fresh processes: {'; '.join(f'{mode}: {why}' for mode, why in base.cold.items())}"
 
 
 def _runs_line(attempts: Sequence[Attempt]) -> str:

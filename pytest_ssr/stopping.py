@@ -42,7 +42,7 @@ class _Scope:
         """deadline: on the clock of `time.monotonic`."""
         self._above = above
         self._event = threading.Event()
-        self.deadline = deadline if above is None else min(deadline, above.deadline)
+        self.deadline: float = deadline if above is None else min(deadline, above.deadline)
 
     def stop(self) -> None:
         self._event.set()

@@ -12,7 +12,7 @@ from pathlib import PurePosixPath
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.checks import SEVEN, Check
-from pytest_ssr.checks.case import COMMENT_HASH_SEED, HASH_SEED, ORDER_SEED, Case, Finding
+from pytest_ssr.checks.case import HASH_SEED, ORDER_SEED, Case, Finding
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
@@ -123,7 +123,7 @@ class Validation:
                 self.case.suite(
                     commented,
                     f"{name}, comment added",
-                    hash_seed=COMMENT_HASH_SEED,
+                    hash_seed=HASH_SEED,
                     shared=not state.changes,
                 ),
             ),

@@ -13,7 +13,7 @@ from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.verdict import RunRecord
 
-HASH_SEED, ORDER_SEED, COMMENT_HASH_SEED = 1, 1, 2
+HASH_SEED, ORDER_SEED = 1, 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,31 +1,32 @@
-"""What a project's own tests do on the original, and which statement each of them reaches; measured once and kept.
+"""What a project's own tests do on the original, and which statements each of them reaches; measured once and kept.
 
-Three runs: with a hash seed; with another and the order turned round; with that of all other runs. Tests that do not
-pass in all of them are set aside by name, before any bug is looked at. The second and third run also record what each
-test reaches; where a test does otherwise in them, a plain run with the same seeds decides.
+One run records both. Tests that fail in it run once more without the recording, so that what it disturbs is not taken
+for a failure. A second run with another hash seed and the order turned round, `verify`, goes on beside the first
+candidates: tests that do not pass in it are set aside by name, and what a change can touch is known for certain only
+with it. No candidate counts as survived, and none as valid, before it has ended.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ProjectError
-from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.reach import Reach
-from pytest_ssr.execution.warm import MODES, UnfitError, Wanted, Warm
-from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.warm import Warm
+from pytest_ssr.execution.workbench import FACTOR, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
-from pytest_ssr.stopping import workers
 
-SCHEMA_VERSION = 3
-_FIRST_SEED = 2
-_SEEDS: tuple[tuple[int, int | None], ...] = ((1, 1), (0, None))
-_MOST_UNLIKE = 0.05
+SCHEMA_VERSION = 4
+FIRST_SEEDS: tuple[int, int | None] = (0, None)
+SECOND_SEEDS: tuple[int, int | None] = (1, 1)
+"""Hash seed and order seed of the two runs."""
+_MOST_DISTURBED = 0.2
+_FLICKERS = "flickers with the order of tests or the hash seed"
 
 
 def is_doctest(node_id: str) -> bool:
@@ -40,7 +41,7 @@ class Baseline:
     collected: tuple[str, ...]
     """Every node id, in pytest's order."""
     stable: frozenset[str]
-    """Ids that pass every time."""
+    """Ids that pass."""
     set_aside: Mapping[str, str]
     """Id to why it does not count."""
     durations: Mapping[str, float]
@@ -60,29 +61,38 @@ class Baseline:
     python: str = field(default="")
     """The version of the interpreter."""
     reach: Reach | None = None
-    """Which statements each test reaches; None where that could not be recorded."""
+    """Which statements each test reaches; None if that could not be recorded."""
     modules: tuple[str, ...] = ()
     """What the tests import from outside of the tree, in order."""
-    unlike: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    """By mode of warm process that can be used here, the tests that do otherwise in it on the unchanged tree."""
-    cold: Mapping[str, str] = field(default_factory=dict)
-    """By mode of warm process that cannot be used here, why."""
+    disturbed: frozenset[str] = frozenset()
+    """Ids that pass only without the recording."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
         """The files that hold tests, in order of collection; a code file with a doctest is none."""
         return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if not is_doctest(i)))
 
-    def on_files(self, files: Sequence[str], hash_seed: int, order_seed: int | None) -> SuiteRun | None:
-        """Return what the whole runs show of these files; None for seeds they were not made with."""
+    @cached_property
+    def test_paths(self) -> tuple[str, ...]:
+        """Every file that something was collected from, in order of collection."""
+        return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected))
+
+    @property
+    def overhead_s(self) -> float:
+        """Seconds of a whole run that no test takes: imports and collection."""
+        return max(0.0, self.seconds - sum(self.durations.values()))
+
+    def on_files(self, files: Sequence[str], set_aside: Collection[str] = ()) -> SuiteRun | None:
+        """Return what the whole run shows of these files; None if one of them has no test.
+
+        set_aside: further tests that do not count as passing.
+        """
         wanted = tuple(i for i in self.collected if i.split("::", 1)[0] in files)
-        if (hash_seed, order_seed) not in ((_FIRST_SEED, None), *_SEEDS) or len(
-            {i.split("::", 1)[0] for i in wanted}
-        ) < len(files):
+        if len({i.split("::", 1)[0] for i in wanted}) < len(files):
             return None
+        passing = self.stable.difference(set_aside)
         results = {
-            i: CaseResult(Outcome.PASSED if i in self.stable else Outcome.FAILED, self.durations.get(i, 0.0))
-            for i in wanted
+            i: CaseResult(Outcome.PASSED if i in passing else Outcome.FAILED, self.durations.get(i, 0.0)) for i in wanted
         }
         seconds = sum(r.duration_s for r in results.values())
         return SuiteRun(RunStatus.COMPLETED, results=results, collected=wanted, seconds=seconds, exit_code=0)
@@ -90,9 +100,8 @@ class Baseline:
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
         plain = asdict(replace(self, reach=None))
-        unlike = {mode: sorted(names) for mode, names in self.unlike.items()}
         reach = self.reach.to_json() if self.reach is not None else None
-        own = {"stable": sorted(self.stable), "unlike": unlike, "reach": reach}
+        own = {"stable": sorted(self.stable), "disturbed": sorted(self.disturbed), "reach": reach}
         return {"schema_version": SCHEMA_VERSION, **plain, **own}
 
     @classmethod
@@ -115,118 +124,133 @@ class Baseline:
                 python=data["python"],
                 reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
                 modules=tuple(data["modules"]),
-                unlike={mode: frozenset(names) for mode, names in data["unlike"].items()},
-                cold=dict(data["cold"]),
+                disturbed=frozenset(data["disturbed"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
             return None
 
 
-def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
-    """Run the project's suite, or these tests of it, three times.
+@dataclass(frozen=True)
+class Verification:
+    """What the second run of a baseline shows."""
 
-    Raises ProjectError when there is nothing to build on.
+    set_aside: Mapping[str, str]
+    """Ids that pass in the first run and not in this one, to why they do not count."""
+    reach: Reach | None
+    """Which statements each test reaches in either order; None as for the baseline."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        reach = self.reach.to_json() if self.reach is not None else None
+        return {"schema_version": SCHEMA_VERSION, "set_aside": dict(self.set_aside), "reach": reach}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verification | None:
+        """Read plain data back; None if it is of another schema version or not whole."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        try:
+            reach = Reach.from_json(data["reach"]) if data["reach"] is not None else None
+            return cls(dict(data["set_aside"]), reach)
+        except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
+            return None
+
+
+def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
+    """Run the project's suite, or these tests of it, once, and record what each test reaches.
+
+    Raises ProjectError if there is nothing to build on.
     """
-    first, _ = bench.suite(bench.original, tests, hash_seed=_FIRST_SEED)
-    _require_use(first, bench)
-    code = [p for p in bench.snapshot.code_paths() if p in first.sources]
-    with workers(len(_SEEDS)) as pool:
-        probes = list(pool.map(lambda seeds: bench.probe(code, tests, *seeds), _SEEDS))
-    others, always = [], frozenset[str]()
-    for (hash_seed, order_seed), (run, raw) in zip(_SEEDS, probes, strict=True):
-        if run.passing != first.passing or raw is None:
-            plain, _ = bench.suite(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
-            always |= plain.passing - run.passing
-            run = plain
-        if run.fault:
-            raise ProjectError(f"the tests do not run twice alike: the second run ended with {run.fault}")
-        others.append(run)
-    set_aside: dict[str, str] = {}
-    for name in first.collected:
-        passes = [name in run.passing for run in (first, *others)]
-        if not any(passes):
-            result = first.results.get(name)
-            set_aside[name] = str(result.outcome) if result else "did not run"
-        elif not all(passes):
-            set_aside[name] = "flickers with the order of tests or the hash seed"
-        elif is_doctest(name):
-            set_aside[name] = "is a doctest, which cannot be taken out as a test can"
-    stable = frozenset(first.collected) - set(set_aside)
+    run, log = bench.probe(bench.snapshot.code_paths(), tests, *FIRST_SEEDS)
+    run, disturbed = _without_disturbance(run, bench, tests, FIRST_SEEDS)
+    _require_use(run, bench)
+    stable = run.passing
+    set_aside = {
+        name: str(run.results[name].outcome) if name in run.results else "did not run"
+        for name in run.collected
+        if name not in stable
+    }
     if not stable:
         raise ProjectError(
-            f"none of the {len(first.collected)} tests passes every time in the sandbox (it has no network): "
-            f"{_first_reason(first)}; make `{bench.interpreter.executable} -m pytest` pass first"
+            f"none of the {len(run.collected)} tests passes in the sandbox (it has no network): "
+            f"{_first_reason(run)}; make `{bench.interpreter.executable} -m pytest` pass first"
         )
+    reach = Reach.measured(run.collected, [log]) if log.is_complete else None
+    if reach is not None:
+        reach.add_always(disturbed)
     return Baseline(
-        collected=first.collected,
+        collected=run.collected,
         stable=stable,
         set_aside=set_aside,
-        durations={i: r.duration_s for i, r in first.results.items()},
-        parameters=first.parameters,
-        sources=first.sources,
-        addopts=(*bench.root, *first.addopts),
-        seconds=first.seconds,
-        longest_setup_s=max(r.setup_s for r in first.results.values()),
-        note=first.reason,
+        durations={i: r.duration_s for i, r in run.results.items()},
+        parameters=run.parameters,
+        sources=run.sources,
+        addopts=(*bench.root, *run.addopts),
+        seconds=run.seconds,
+        longest_setup_s=max(r.setup_s for r in run.results.values()),
+        note=run.reason,
         python=bench.interpreter.version,
-        reach=_reach(first.collected, [raw for _, raw in probes], always),
-        modules=first.modules,
+        reach=reach,
+        modules=run.modules,
+        disturbed=disturbed,
     )
 
 
-def _reach(tests: Sequence[str], raws: Sequence[Mapping[str, Any] | None], always: frozenset[str]) -> Reach | None:
-    runs = [raw for raw in raws if raw is not None]
-    if len(runs) < len(raws):
-        return None
-    reach = Reach.measured(tests, runs)
-    reach.add_always(always)
-    return reach
+def verify(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Verification:
+    """Run the suite of a baseline with another hash seed and the order turned round."""
+    run, log = bench.probe(bench.snapshot.code_paths(), tests, *SECOND_SEEDS)
+    run, disturbed = _without_disturbance(run, bench, tests, SECOND_SEEDS, known=baseline.set_aside)
+    if run.fault:
+        raise ProjectError(f"the tests do not run twice alike: the second run, in another order, ended with {run.fault}")
+    set_aside = dict.fromkeys(sorted(baseline.stable - run.passing), _FLICKERS)
+    reach = baseline.reach if log.is_complete else None
+    if reach is not None:
+        second = Reach.measured(baseline.collected, [log])
+        second.add_always(disturbed)
+        reach = reach.confirmed_by(second)
+    return Verification(set_aside, reach)
+
+
+def _without_disturbance(
+    run: SuiteRun,
+    bench: Workbench,
+    tests: Sequence[str],
+    seeds: tuple[int, int | None],
+    *,
+    known: Collection[str] = (),
+) -> tuple[SuiteRun, frozenset[str]]:
+    """Return a run as it is without the recording, and the tests that pass only so.
+
+    The tests that failed are run again, but for those that are known to fail. If the recording may have broken more
+    than tests, the whole run is made again.
+    """
+    hash_seed, order_seed = seeds
+    failed = frozenset(i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)) - set(known)
+    broken = run.fault or not run.collected or run.status is RunStatus.COLLECTION_ERROR
+    if run.status is RunStatus.TIMED_OUT or not (failed or broken):
+        return run, frozenset()
+    if broken or len(failed) > _MOST_DISTURBED * len(run.collected):
+        plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
+        return plain, plain.passing - run.passing
+    plain = bench.fresh(
+        bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed
+    )
+    disturbed = plain.passing & failed
+    return replace(run, results={**run.results, **{i: plain.results[i] for i in disturbed}}), disturbed
 
 
 def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Warm:
-    """Return servers on the tree of a baseline; modes that cannot be used there are refused."""
-    start_s = 60 + FACTOR * baseline.seconds
-    warm = Warm(
+    """Return servers on the tree of a baseline."""
+    return Warm(
         bench.snapshot,
         bench.provider,
         bench.interpreter,
         bench.limits,
         baseline.modules,
         tests,
-        start_s,
+        60 + FACTOR * baseline.seconds,
         options=bench.root,
     )
-    for mode, reason in baseline.cold.items():
-        warm.refuse(mode, reason)
-    return warm
-
-
-def tried_warm(baseline: Baseline, warm: Warm, tests: Sequence[str] = ()) -> Baseline:
-    """Return the baseline with what a run of everything on the unchanged tree shows of each mode of warm process."""
-    unlike, cold = {}, {}
-    with workers(len(MODES)) as pool:
-        tried = list(pool.map(lambda mode: _tried(mode, baseline, warm, tests), MODES))
-    for mode, (others, reason) in zip(MODES, tried, strict=True):
-        if reason:
-            cold[mode] = reason
-            warm.refuse(mode, reason)
-        else:
-            unlike[mode] = others
-    return replace(baseline, unlike=unlike, cold=cold)
-
-
-def _tried(mode: str, baseline: Baseline, warm: Warm, tests: Sequence[str]) -> tuple[frozenset[str], str]:
-    """Return which stable tests do otherwise in forks of this mode, and why it cannot be used."""
-    functions: dict[str, Sequence[ChangedFunction]] | None = {} if mode == "swap" else None
-    wall_s = FLOOR_S + FACTOR * baseline.seconds
-    try:
-        run = warm.run(Wanted(CodebaseState(warm.snapshot), targets=tests, functions=functions, wall_s=wall_s))
-    except UnfitError as error:
-        return frozenset(), str(error)
-    others = baseline.stable - run.passing
-    if len(others) > _MOST_UNLIKE * len(baseline.stable):
-        return others, run.fault or f"{len(others)} tests do otherwise in a fork on the unchanged tree: {some(others)}"
-    return others, run.fault
 
 
 def _require_use(run: SuiteRun, bench: Workbench) -> None:

@@ -1,7 +1,7 @@
 """Which tests reach which statements of a project, and so which tests a change can touch.
 
-Measured by `reach_probe` while the tests run, twice and in two orders: what one test leaves in a cache, another finds
-there, and then which test reaches the statement depends on the order. When in doubt, a test is selected: what runs at
+Measured by `reach_probe` while the tests run. What one test leaves in a cache, another finds there, and then which test
+reaches the statement depends on the order: so it is measured in two orders before a change counts as survived. When in doubt, a test is selected: what runs at
 import concerns every test, and so does what no statement tells, as do tests that start processes, leave threads, or
 read the changed file.
 """
@@ -18,6 +18,7 @@ from typing import Any
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.change import ChangedFunction, Spot, changed_functions
+from pytest_ssr.execution.probe_log import IMPORT_HOLDER, ProbeLog
 
 _UNSEEN = ("__del__",)
 
@@ -50,8 +51,6 @@ class Reach:
     """Path of a file of the tree to the tests that read it."""
     collected_by_processes: bool = False
     """Whether processes are started while modules are imported: what they did is not done again by a swap."""
-    fewest: dict[str, dict[Spot, int]] = field(default_factory=dict)
-    """Path, then statement, to the fewest tests that reached it in a run, where that differed between runs."""
 
     @property
     def everything(self) -> int:
@@ -59,70 +58,78 @@ class Reach:
         return (1 << len(self.tests)) - 1
 
     @classmethod
-    def measured(cls, tests: Sequence[str], runs: Sequence[Mapping[str, Any]]) -> Reach:
-        """Make it from what the probe wrote in some runs, each with another order of the tests.
-
-        A statement that other tests reach in another order is reached by whoever comes first, and what it leaves is
-        found by the others: it concerns every test.
-        """
+    def measured(cls, tests: Sequence[str], logs: Sequence[ProbeLog]) -> Reach:
+        """Make it from the logs of one run, or of the parts of one run that had different tests."""
         reach = cls(tuple(tests))
         number = {name: 1 << place for place, name in enumerate(tests)}
-        found: dict[tuple[str, Spot], set[int]] = {}
-        opened: list[dict[str, int]] = []
-        for raw in runs:
-            for key, bits in reach._take(raw, number).items():
-                found.setdefault(key, set()).add(bits)
-            opened.append(
-                {
-                    path: functools.reduce(int.__or__, (reach._bits(h, number) for h in holders), 0)
-                    for path, holders in raw["opens"].items()
-                }
-            )
-        for path in set().union(*opened):
-            sets = {each.get(path, 0) for each in opened}
-            reach.opens[path] = sets.pop() if len(sets) == 1 else reach.everything
-        for (path, spot), sets in found.items():
-            if len(sets) > 1:
-                reach.fewest.setdefault(path, {})[spot] = min(bits.bit_count() for bits in sets)
-            reach.spots.setdefault(path, {})[spot] = sets.pop() if len(sets) == 1 else reach.everything
+        for log in logs:
+            reach._take(log, number)
+        for path in set().union(*(log.early for log in logs)):
+            # Loaded before the probe could watch it: which tests reach it is not known.
+            reach.spots.pop(path, None)
         return reach
 
-    def is_dear(self, state: CodebaseState, most: int) -> bool:
-        """Tell whether a change acts at import, or is reached by more than `most` tests.
+    def confirmed_by(self, other: Reach) -> Reach:
+        """Return what two runs show of the same tests, made in different orders.
 
-        It decides the order of candidates, so it must not hang on what differs from one measurement to the next.
+        A statement that other tests reach in another order is reached by whoever comes first, and what it leaves is
+        found by the others: it concerns every test. So does a file that other tests open.
         """
-        bits, few = 0, 0
-        for path, entry in state.changes.items():
-            found = self._functions(state, path, entry.data if entry is not None else None)
-            at_import = self.at_import.get(path, set())
-            if found is None or any(f.inside & at_import for f in found):
-                return True
-            for spot in (spot for function in found for spot in function.spots):
-                known = self.fewest.get(path, {}).get(spot)
-                if known is None:
-                    bits |= self.spots[path][spot]
-                else:
-                    few = max(few, known)
-        return max(bits.bit_count(), few) > most
+        both = Reach(
+            self.tests,
+            always=self.always | other.always,
+            collected_by_processes=self.collected_by_processes or other.collected_by_processes,
+        )
+        for path in {*self.spots, *other.spots}:
+            ours, theirs = self.spots.get(path, {}), other.spots.get(path, {})
+            both.spots[path] = {
+                spot: bits if (bits := ours.get(spot, theirs.get(spot, 0))) == theirs.get(spot, bits) else self.everything
+                for spot in {**theirs, **ours}
+            }
+        for path in {*self.opens, *other.opens}:
+            bits = self.opens.get(path, 0)
+            both.opens[path] = bits if bits == other.opens.get(path, 0) else self.everything
+        for path in {*self.at_import, *other.at_import}:
+            both.at_import[path] = self.at_import.get(path, set()) | other.at_import.get(path, set())
+        return both
 
-    def _take(self, raw: Mapping[str, Any], number: Mapping[str, int]) -> dict[tuple[str, Spot], int]:
-        """Take in one run; returns its statements with the tests that reached them."""
-        spots = [(str(path), (int(line), int(column))) for path, line, column in raw["spots"]]
-        result = dict.fromkeys(spots, 0)
-        for holder, places in raw["found"].items():
-            if holder == "import":
-                for place in places:
-                    path, spot = spots[place]
+    def is_dear(self, state: CodebaseState, most: int) -> bool:
+        """Tell whether a change acts at import, or is reached by more than `most` tests."""
+        bits = 0
+        for path, entry in state.changes.items():
+            functions = self._functions(state, path, entry.data if entry is not None else None)
+            at_import = self.at_import.get(path, set())
+            if functions is None or any(f.inside & at_import for f in functions):
+                return True
+            for spot in (spot for function in functions for spot in function.spots):
+                bits |= self.spots[path][spot]
+        return bits.bit_count() > most
+
+    def _take(self, log: ProbeLog, number: Mapping[str, int]) -> None:
+        """Add what a log shows."""
+        for path, spot in log.spots:
+            self.spots.setdefault(path, {}).setdefault(spot, 0)
+        bits_of_set: dict[int, int] = {}
+        for holder, sets in log.reached.items():
+            if holder == IMPORT_HOLDER:
+                for place in log.places(sets):
+                    path, spot = log.spots[place]
                     self.at_import.setdefault(path, set()).add(spot)
                 continue
             bits = self._bits(holder, number)
-            for place in places:
-                result[spots[place]] |= bits
-        for holder in raw["starts_processes"]:
-            self.always |= self._bits(holder, number)
-            self.collected_by_processes |= holder == "import"
-        return result
+            for index in sets:
+                bits_of_set[index] = bits_of_set.get(index, 0) | bits
+        for index, bits in bits_of_set.items():
+            for place in log.sets[index]:
+                path, spot = log.spots[place]
+                self.spots[path][spot] |= bits
+        for path, holders in log.opens.items():
+            self.opens[path] = self.opens.get(path, 0) | self._bits_of(holders, number)
+        self.always |= self._bits_of(log.starts_processes, number)
+        self.collected_by_processes |= IMPORT_HOLDER in log.starts_processes
+
+    def _bits_of(self, holders: Collection[str], number: Mapping[str, int]) -> int:
+        return functools.reduce(int.__or__, (self._bits(holder, number) for holder in holders), 0)
 
     def add_always(self, names: Collection[str]) -> None:
         """Select these tests for every change."""
@@ -201,7 +208,6 @@ class Reach:
             "always": f"{self.always:x}",
             "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
             "collected_by_processes": self.collected_by_processes,
-            "fewest": {path: [[*spot, count] for spot, count in spots.items()] for path, spots in self.fewest.items()},
         }
 
     @classmethod
@@ -218,9 +224,6 @@ class Reach:
             always=int(data["always"], 16),
             opens={path: int(bits, 16) for path, bits in data["opens"].items()},
             collected_by_processes=data["collected_by_processes"],
-            fewest={
-                path: {(line, column): count for line, column, count in spots} for path, spots in data["fewest"].items()
-            },
         )
 
 

@@ -1,28 +1,32 @@
-"""Which tests fail on a changed tree, found the cheapest way that is exact.
+"""Which tests fail on a changed tree, found in the cheapest way that is exact.
 
-Only the tests that the change can touch are run, in a fork of a warm process where that is possible. This path may
-reject a candidate; what it would accept is confirmed by the artifact's own script and parser in fresh sandboxes.
+Only the tests that the change can touch are run, in a fork of a warm process if possible. This path may reject a
+candidate, and only with evidence that the changed code ran may it call one survived; what it would accept is confirmed
+by the artifact's own script and parser in fresh sandboxes.
 """
 
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.reach import Touched
-from pytest_ssr.execution.warm import UnfitError, Wanted
+from pytest_ssr.execution.baseline import FIRST_SEEDS, SECOND_SEEDS, Baseline, Verification
+from pytest_ssr.execution.fork_control import ForkControl
+from pytest_ssr.execution.reach import Reach, Touched
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.warm import Mode, Pace, UnfitError, Wanted
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.outcomes import RunStatus, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
+_TEST_FLOOR_S, _SHORT_TEST_S = 2.5, 0.1
 _FEW = 5
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
-NONE, SWAP, IMPORT, FRESH = "none", "swap", "import", "fresh"
+NONE, SWAP, IMPORT, FRESH = "none", str(Mode.SWAP), str(Mode.IMPORT), "fresh"
+_NOT_EXERCISED = "the fork does not run the changed code"
+_DEPENDS_ON_TIMING = "fails at times in a process of its own: it depends on timing or on other tests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,105 +34,78 @@ class Screened:
     """What the tests that a change can touch do on it."""
 
     run: SuiteRun
-    """The run; no test where none can be touched."""
+    """The run; without tests if the change can touch none."""
     failing: frozenset[str]
-    """Tests that pass every time on the original and did not pass here."""
+    """Tests that pass on the original and did not pass here."""
     tier: str
     """How it was run: none, swap, import or fresh."""
     selected: int
     """How many tests were run."""
     fallback: str = ""
     """Why it was not run in a fork of a warm process."""
+    unexercised: tuple[str, ...] = ()
+    """Changed files of which nothing proves that the tests ran the changed code."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What is to be run for one candidate."""
+
+    state: CodebaseState
+    touched: Touched
+    tests: frozenset[str]
+    stop_after: int
+    bench: Workbench = field(repr=False)
 
 
 class _NoEndError(UnfitError):
     """In no fork would it be otherwise."""
 
 
-class Alone(Protocol):
-    """Keeps which tests of a file do otherwise when it is collected on its own."""
-
-    def get(self, path: str) -> frozenset[str] | None:
-        """Return them; None where it was not tried."""
-
-    def put(self, path: str, tests: frozenset[str], *, certain: bool) -> None:
-        """Keep them; not certain: a further try could find others."""
-
-
 class Screening:
     """Runs the tests that a change can touch."""
 
-    def __init__(self, bench: Workbench, baseline: Baseline, alone: Alone, *, tests: Collection[str] = ()) -> None:
-        """tests: what a whole run gives to pytest; none: what the project's configuration says."""
-        self._bench, self._baseline, self._alone, self._tests = bench, baseline, alone, tuple(tests)
-        self._measuring: dict[str, threading.Lock] = {}
+    def __init__(
+        self,
+        bench: Workbench,
+        baseline: Baseline,
+        verification: Callable[[], Verification],
+        *,
+        tests: Collection[str] = (),
+    ) -> None:
+        """verification: returns what the second run of the baseline shows, and waits for its end.
+
+        tests: what a whole run gives to pytest; none: what the project's configuration says.
+        """
+        self._bench, self._baseline, self._verification = bench, baseline, verification
+        self._tests = tuple(tests)
+        self._control = ForkControl(bench)
+        self._steady: set[str] = set()
+        self.unsteady: dict[str, str] = {}
+        """Tests that were found to be of no use since the baseline, to why."""
 
     def run(self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0) -> Screened:
         """Run them; with `stop_after` only until so many have failed.
 
-        bench: which counts the run.
+        A change that no test notices is confirmed with what the second run of the baseline shows: the tests that reach
+        the change in another order are run as well. bench: which counts the run.
         """
-        baseline = self._baseline
-        touched = baseline.reach.touched_by(state) if baseline.reach is not None else Touched(None, None)
-        tests = baseline.stable if touched.tests is None else touched.tests & baseline.stable
-        if not tests:
-            return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
-        fallback = "there are no warm processes"
-        for mode in (SWAP, IMPORT) if bench.warm is not None else ():
-            if mode == SWAP and touched.functions is None:
-                continue
-            try:
-                if mode == IMPORT and stop_after == 1 and (few := self._likely(state, tests)):
-                    found = self._forked(state, touched, few, mode, stop_after, bench)
-                    if found.failing:
-                        return found
-                found = self._forked(state, touched, tests, mode, stop_after, bench)
-                if found.run.results.keys() >= tests:
-                    bench.screened[state.tree_hash] = found.run
-                return found
-            except UnfitError as error:
-                fallback = str(error)
-                if isinstance(error, _NoEndError):
-                    break
-        return replace(self.fresh(state, bench=bench), fallback=fallback)
-
-    def _forked(
-        self,
-        state: CodebaseState,
-        touched: Touched,
-        tests: frozenset[str],
-        mode: str,
-        stop_after: int,
-        bench: Workbench,
-    ) -> Screened:
-        wanted = self._wanted(state, touched, tests, mode, stop_after=stop_after)
-        return self._screened(self._made(wanted, touched, bench), tests, mode, stop_after)
-
-    def _made(self, wanted: Wanted, touched: Touched, bench: Workbench) -> SuiteRun:
-        """Make a run in a fork; raises UnfitError where that cannot be, or does not tell what a whole run would."""
-        assert wanted.tests is not None
-        self._require_like(wanted, touched, bench)
-        run = bench.fork(wanted)
-        failed = sum(not r.outcome.is_pass for r in run.results.values())
-        stopped = bool(wanted.stop_after) and failed >= wanted.stop_after
-        whole = stopped or run.results.keys() >= set(wanted.tests)
-        if run.fault and whole:
-            # A thread that waits may be let go by what later tests do, or by a garbage collection in one of them.
-            raise _NoEndError("its tests come to their end and its process does not")
-        if touched.tests is not None and not whole and not run.fault:
-            raise UnfitError("what ended it concerns tests that were not selected")
-        return run
-
-    def _likely(self, state: CodebaseState, tests: frozenset[str]) -> frozenset[str]:
-        """Return the few tests that are likeliest to fail by a change that acts at import: quick, and they reach it."""
-        reach = self._baseline.reach
-        near = tests & reach.near(state) if reach is not None else frozenset()
-        return frozenset(self._quickest(near)[:_FEW]) if near < tests else frozenset()
+        touched = self._touched(self._baseline.reach, state)
+        tests = self._selected(touched)
+        screened = self._screen(_Plan(state, touched, tests, stop_after, bench))
+        if screened.failing or screened.run.fault or screened.unexercised:
+            return screened
+        touched = self._touched(self._verification().reach, state)
+        more = self._selected(touched) - tests
+        if not more:
+            return screened
+        further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, bench))
+        return replace(further, selected=screened.selected + further.selected)
 
     def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
         """Run the whole suite in a fresh process."""
         run, _ = bench.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
-        return self._screened(run, self._baseline.stable, FRESH, 0)
+        return self._screened(run, self._stable(), FRESH, 0, state)
 
     def on_files(
         self, bench: Workbench, state: CodebaseState, files: Sequence[str], hash_seed: int, order_seed: int | None
@@ -137,20 +114,24 @@ class Screening:
 
         None: all have to be run. The others run in a fork that imports the project, unless the screening has run them.
         """
-        known = self._baseline.on_files(files, hash_seed, order_seed)
+        seeds = hash_seed, order_seed
+        set_aside = dict(self.unsteady)
+        if seeds == SECOND_SEEDS:
+            set_aside |= self._verification().set_aside
+        elif seeds != FIRST_SEEDS and not state.changes:
+            return None
+        known = self._baseline.on_files(files, set_aside)
         if known is None or not state.changes:
             return known
-        if self._baseline.reach is None:
-            return None
-        touched = self._baseline.reach.touched_by(state)
+        touched = self._touched(self._baseline.reach, state)
         tests = (touched.tests or frozenset()) & self._baseline.stable & set(known.collected)
         if not tests:
             return None
-        run = bench.screened.get(state.tree_hash) if (hash_seed, order_seed) == (0, None) else None
+        run = bench.screened.get(state.tree_hash) if seeds == FIRST_SEEDS else None
         if run is None:
-            wanted = self._wanted(state, touched, tests, IMPORT, hash_seed=hash_seed, order_seed=order_seed)
+            wanted = self._wanted(_Plan(state, touched, tests, 0, bench), Mode.IMPORT)
             try:
-                run = self._made(wanted, touched, bench)
+                run = self._made(replace(wanted, hash_seed=hash_seed, order_seed=order_seed), touched, bench)
             except UnfitError:
                 return None
         results = {i: r for i, r in known.results.items() if i not in tests}
@@ -158,65 +139,154 @@ class Screening:
         results |= {i: r for i, r in run.results.items() if i in tests}
         return replace(run, results=results, collected=known.collected, taken=taken)
 
-    def _require_like(self, wanted: Wanted, touched: Touched, bench: Workbench) -> None:
-        """Raise UnfitError where a wanted test does otherwise in such a fork, with nothing changed.
+    def _stable(self) -> frozenset[str]:
+        return self._baseline.stable.difference(self.unsteady)
 
-        A file is also tried on its own: its tests may need what the import of another one does.
-        """
-        assert wanted.tests is not None
-        if wanted.mode == IMPORT and not _imports_alike(wanted.state, touched.quiet):
-            raise UnfitError("it imports other modules than those that are loaded")
-        others = frozenset(wanted.tests) & self._baseline.unlike.get(wanted.mode, frozenset())
-        if others:
-            raise UnfitError("it concerns tests that do otherwise in forks")
-        for path in wanted.targets if wanted.mode == IMPORT else ():
-            with self._measuring.setdefault(path, threading.Lock()):
-                unlike = self._alone.get(path)
-                if unlike is None:
-                    unlike = self._unlike_alone(path, bench)
-            if unlike & frozenset(wanted.tests):
-                raise UnfitError(f"it concerns tests that do otherwise when {path} is collected alone")
+    def _touched(self, reach: Reach | None, state: CodebaseState) -> Touched:
+        return reach.touched_by(state) if reach is not None else Touched(None, None)
 
-    def _unlike_alone(self, path: str, bench: Workbench) -> frozenset[str]:
-        tests = frozenset(t for t in self._baseline.stable if t.startswith(f"{path}::"))
-        wanted = self._wanted(bench.original, Touched(tests, None), tests, IMPORT)
-        assert bench.warm is not None
-        run = bench.warm.run(wanted)
-        self._alone.put(path, tests - run.passing, certain=not run.fault)
-        return tests - run.passing
+    def _selected(self, touched: Touched) -> frozenset[str]:
+        return self._stable() if touched.tests is None else touched.tests & self._stable()
 
-    def _wanted(
-        self,
-        state: CodebaseState,
-        touched: Touched,
-        tests: frozenset[str],
-        mode: str,
-        *,
-        stop_after: int = 0,
-        hash_seed: int = 0,
-        order_seed: int | None = None,
-    ) -> Wanted:
-        """Return the run to be made in a mode."""
-        baseline = self._baseline
-        # The first of several tests pays for the setup they share.
-        expected = sum(baseline.durations.get(name, 0.0) for name in tests) + baseline.longest_setup_s
-        targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
-        if mode == SWAP:
-            floor = _SWAP_FLOOR_S
-        else:
-            floor = FLOOR_S
-            expected += max(0.0, baseline.seconds - sum(baseline.durations.values()))
-        return Wanted(
-            state,
-            tests=tests,
-            first=self._quickest(tests) if stop_after == 1 else (),
-            targets=targets if len(targets) < len(baseline.files) else self._tests,
-            functions=touched.functions if mode == SWAP else None,
-            hash_seed=hash_seed,
-            order_seed=order_seed,
-            stop_after=stop_after,
-            wall_s=min(self._bench.settings.time_limit_s, floor + FACTOR * expected),
+    def _screen(self, plan: _Plan) -> Screened:
+        if not plan.tests:
+            return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
+        fallback = "there are no warm processes"
+        for mode in (Mode.SWAP, Mode.IMPORT) if plan.bench.warm is not None else ():
+            if mode is Mode.SWAP and plan.touched.functions is None:
+                continue
+            try:
+                screened = self._in_forks(plan, mode)
+            except UnfitError as error:
+                fallback = str(error)
+                if isinstance(error, _NoEndError):
+                    break
+                continue
+            if screened.failing or screened.run.fault or not screened.unexercised:
+                return screened
+            fallback = _NOT_EXERCISED
+        run = self._selected_fresh(plan, plan.tests)
+        return replace(
+            self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, len(plan.tests)), fallback=fallback
         )
+
+    def _in_forks(self, plan: _Plan, mode: Mode) -> Screened:
+        """Run the tests in a fork, and those that behave differently there in a fresh process."""
+        cold = plan.tests & self._control.unlike(mode)
+        warm = plan.tests - cold
+        if not warm:
+            raise UnfitError("it concerns tests that behave differently in forks")
+        if mode is Mode.IMPORT and plan.stop_after == 1 and (few := self._likely(plan.state, warm)):
+            first = self._forked(replace(plan, tests=few), mode)
+            if first[0].failing and not first[1]:
+                return first[0]
+        screened, differing = self._forked(replace(plan, tests=warm), mode)
+        cold |= differing
+        enough = plan.stop_after and len(screened.failing) >= plan.stop_after
+        if cold and not enough and not screened.run.fault:
+            screened = self._with_cold(plan, screened, cold)
+        if screened.run.results.keys() >= plan.tests:
+            plan.bench.screened[plan.state.tree_hash] = screened.run
+        return replace(screened, selected=len(plan.tests))
+
+    def _forked(self, plan: _Plan, mode: Mode) -> tuple[Screened, frozenset[str]]:
+        """Return what the tests do in a fork, and which of them fail there on the unchanged tree as well."""
+        wanted = self._wanted(plan, mode)
+        run = self._made(wanted, plan.touched, plan.bench)
+        self._control.add_alike(wanted, run.passing)
+        screened = self._screened(run, plan.tests, str(mode), plan.stop_after, plan.state)
+        if run.fault:
+            self._control.require_end(wanted, plan.bench)
+            return screened, frozenset()
+        differing = self._control.differing(wanted, screened.failing, plan.bench)
+        return replace(screened, failing=screened.failing - differing), differing
+
+    def _with_cold(self, plan: _Plan, screened: Screened, cold: frozenset[str]) -> Screened:
+        """Add what the tests that are not run in forks do in a fresh process."""
+        self._require_steady(cold, plan.bench)
+        cold -= self.unsteady.keys()
+        if not cold:
+            return screened
+        run = self._selected_fresh(plan, cold)
+        other = self._screened(run, cold, FRESH, plan.stop_after, plan.state)
+        if run.fault:
+            return other
+        results = {i: r for i, r in screened.run.results.items() if i not in cold}
+        merged = replace(screened.run, results={**results, **run.results})
+        return replace(screened, run=merged, failing=(screened.failing - cold) | other.failing)
+
+    def _require_steady(self, tests: frozenset[str], bench: Workbench) -> None:
+        """Set aside tests that do not pass in a fresh process of their own on the unchanged tree."""
+        unknown = tests - self._steady - self.unsteady.keys()
+        if unknown:
+            run = bench.fresh(bench.original, self._tests, selection=Selection(unknown), like_s=self._seconds(unknown))
+            self._steady |= unknown & run.passing
+            self.unsteady |= dict.fromkeys(sorted(unknown - run.passing), _DEPENDS_ON_TIMING)
+
+    def _selected_fresh(self, plan: _Plan, tests: frozenset[str]) -> SuiteRun:
+        """Run some tests in a fresh process, which collects all."""
+        selection = Selection(tests, first_files=self._quick_files(tests), stop_after=plan.stop_after)
+        return plan.bench.fresh(plan.state, self._tests, selection=selection, like_s=self._seconds(tests))
+
+    def _made(self, wanted: Wanted, touched: Touched, bench: Workbench) -> SuiteRun:
+        """Make a run in a fork; raises UnfitError if that cannot be, or does not show what a whole run would."""
+        selection = wanted.selection
+        assert selection.tests is not None
+        if wanted.mode is Mode.IMPORT and not _imports_alike(wanted.state, touched.quiet):
+            raise UnfitError("it imports other modules than those that are loaded")
+        run = bench.fork(wanted)
+        failed = sum(not r.outcome.is_pass for r in run.results.values())
+        stopped = bool(selection.stop_after) and failed >= selection.stop_after
+        whole = stopped or run.results.keys() >= set(selection.tests)
+        if run.fault and whole:
+            # A thread that waits may be released by what later tests do, or by a garbage collection in one of them.
+            raise _NoEndError("its tests come to their end and its process does not")
+        if touched.tests is not None and not whole and not run.fault:
+            raise UnfitError("what ended it concerns tests that were not selected")
+        return run
+
+    def _wanted(self, plan: _Plan, mode: Mode) -> Wanted:
+        """Return the run to be made in a mode."""
+        baseline, tests = self._baseline, plan.tests
+        targets = [p for p in baseline.test_paths if any(t.startswith(f"{p}::") for t in tests)]
+        overhead_s = 0.0 if mode is Mode.SWAP else baseline.overhead_s
+        floor_s = _SWAP_FLOOR_S if mode is Mode.SWAP else FLOOR_S
+        return Wanted(
+            plan.state,
+            selection=Selection(
+                tests,
+                first=self._quickest(tests) if plan.stop_after == 1 else (),
+                first_files=self._quick_files(tests) if plan.stop_after != 1 else (),
+                stop_after=plan.stop_after,
+            ),
+            targets=targets if len(targets) < len(baseline.test_paths) else self._tests,
+            functions=plan.touched.functions if mode is Mode.SWAP else None,
+            wall_s=min(
+                self._bench.settings.time_limit_s,
+                floor_s + FACTOR * (overhead_s + self._seconds(tests) - baseline.overhead_s),
+            ),
+            pace=self._pace(tests, overhead_s),
+        )
+
+    def _pace(self, tests: frozenset[str], overhead_s: float) -> Pace:
+        """Return time limits for single tests: a small multiple of what they take on the original."""
+        durations = self._baseline.durations
+        # A test that comes first pays for the setup that it shares with others.
+        usual_s = _TEST_FLOOR_S + FACTOR * self._baseline.longest_setup_s
+        long = {i: seconds for i in tests if (seconds := durations.get(i, 0.0)) > _SHORT_TEST_S}
+        limits = {i: usual_s + FACTOR * seconds for i, seconds in long.items()}
+        return Pace(start_s=FLOOR_S + FACTOR * overhead_s, test_s=usual_s, limits=limits)
+
+    def _seconds(self, tests: Collection[str]) -> float:
+        """Return the seconds that a process takes for some tests on the original."""
+        baseline = self._baseline
+        return baseline.overhead_s + baseline.longest_setup_s + sum(baseline.durations.get(i, 0.0) for i in tests)
+
+    def _likely(self, state: CodebaseState, tests: frozenset[str]) -> frozenset[str]:
+        """Return the few tests that are likeliest to fail by a change that acts at import: quick, and they reach it."""
+        reach = self._baseline.reach
+        near = tests & reach.near(state) if reach is not None else frozenset()
+        return frozenset(self._quickest(near)[:_FEW]) if near < tests else frozenset()
 
     def _quickest(self, tests: frozenset[str]) -> list[str]:
         """Order tests for a run that one failure ends: those that reach the change, and of these the quickest."""
@@ -224,12 +294,34 @@ class Screening:
         always = reach.names(reach.always) if reach is not None else frozenset()
         return sorted(tests, key=lambda name: (name in always, durations.get(name, 0.0), name))
 
-    def _screened(self, run: SuiteRun, tests: frozenset[str], tier: str, stop_after: int) -> Screened:
+    def _quick_files(self, tests: frozenset[str]) -> list[str]:
+        """Order the files of some tests by how long such a test takes, so that many failures are seen early."""
+        seconds: dict[str, list[float]] = {}
+        for name in tests:
+            seconds.setdefault(name.split("::", 1)[0], []).append(self._baseline.durations.get(name, 0.0))
+        mean: Mapping[str, float] = {path: sum(each) / len(each) for path, each in seconds.items()}
+        return sorted(mean, key=lambda path: (mean[path], path)) if len(mean) > 1 else []
+
+    def _screened(
+        self,
+        run: SuiteRun,
+        tests: frozenset[str],
+        tier: str,
+        stop_after: int,
+        state: CodebaseState,
+        selected: int = 0,
+    ) -> Screened:
+        failing = tests - run.passing
         if stop_after:
-            failed = frozenset(i for i, r in run.results.items() if not r.outcome.is_pass)
-            if len(failed & tests) >= stop_after:
-                return Screened(run, failed & tests, tier, len(tests))
-        return Screened(run, tests - run.passing, tier, len(tests))
+            failed = frozenset(i for i, r in run.results.items() if not r.outcome.is_pass) & tests
+            failing = failed if len(failed) >= stop_after else failing
+        return Screened(run, failing, tier, selected or len(tests), unexercised=_unexercised(state, run))
+
+
+def _unexercised(state: CodebaseState, run: SuiteRun) -> tuple[str, ...]:
+    """Return the changed modules that the process of a run has not loaded as they are changed."""
+    changed = (p for p, entry in state.changes.items() if entry is not None and p.endswith(".py"))
+    return tuple(p for p in changed if p in state.snapshot.files and p not in run.exercised)
 
 
 def _imports_alike(state: CodebaseState, quiet: Collection[str]) -> bool:

@@ -14,12 +14,14 @@ from typing import Any
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.selection import Selection
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
 _GUEST = Path(__file__).with_name("guest")
 FOLDER = "ssr-run"
-REACH = "reach.json"
+REACH = "reach"
+CHANNEL = "channel"
 _MOST_BYTES = 256 * MIB
 
 
@@ -64,17 +66,20 @@ def run_suite(
     collect_only: bool = False,
     write_bytecode: bool = False,
     probed: Sequence[str] | None = None,
+    watched: Sequence[str] = (),
+    selection: Selection | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
-    probe records in the file `REACH` of the scratch directory's `FOLDER`. options, env: further ones, and variables.
-    Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
+    probe records in the file `REACH` of the scratch directory's `FOLDER`. watched: changed modules; `exercised` of the
+    result holds those that were loaded. selection: the tests to run of those that are collected. options, env: further
+    ones, and variables. Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
-    channel = f"{folder}/channel"
+    channel = f"{folder}/{CHANNEL}"
     provide_guest(sandbox, "reporter")
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
@@ -88,7 +93,18 @@ def run_suite(
         provide_guest(sandbox, "reach_probe")
         sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
         env |= {"SSR_REACH": f"{folder}/{REACH}", "SSR_REACH_FILES": f"{folder}/files"}
-        plugins.append("ssr_reach_probe")
+        # Before pytest, which may import what is tested.
+        plugins.insert(0, "ssr_reach_probe")
+    if watched:
+        provide_guest(sandbox, "evidence")
+        sandbox.write(f"{folder}/watched", "\0".join(watched).encode("utf-8", "surrogateescape"))
+        env["SSR_WATCHED"] = f"{folder}/watched"
+        plugins.insert(0, "ssr_evidence")
+    if selection is not None:
+        provide_guest(sandbox, "selection")
+        sandbox.write(f"{folder}/selection", json.dumps(selection.to_json()).encode("utf-8", "surrogatepass"))
+        env["SSR_SELECTION"] = f"{folder}/selection"
+        plugins.append("ssr_selection")
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
     argv += [*pytest_arguments(sandbox), *options]
     argv += ["--collect-only"] if collect_only else []
@@ -162,8 +178,8 @@ def require_start(sandbox: Sandbox, interpreter: Interpreter) -> None:
 
 _SHAPES: Mapping[str, Mapping[str, str]] = {
     "begin": {"addopts": "texts"},
-    "collected": {"ids": "texts", "parameters": "parameters", "modules": "texts"},
-    "end": {"exit": "number", "sources": "texts", "foreign": "texts"},
+    "collected": {"ids": "texts", "parameters": "parameters", "modules": "texts", "before_selection": "texts"},
+    "end": {"exit": "number", "sources": "texts", "foreign": "texts", "exercised": "texts"},
 }
 
 
@@ -208,6 +224,8 @@ def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
         "parameters": {i: tuple((str(a), int(n)) for a, n in p) for i, p in parameters.items()},
         "sources": tuple(end.get("sources", ())),
         "foreign": tuple(end.get("foreign", ())),
+        "exercised": frozenset(end.get("exercised", ())),
+        "before_selection": tuple(collected.get("before_selection", ())),
         "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
         "modules": tuple(collected.get("modules", ())),
     }

@@ -10,16 +10,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import math
 import threading
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.change import ChangedFunction
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import (
     FOLDER,
     provide_guest,
@@ -33,19 +36,37 @@ from pytest_ssr.sandbox.conversation import Conversation, Conversing, PassedErro
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
 from pytest_ssr.snapshot import Snapshot
 
-MODES = ("import", "swap")
 _ROOM_SHARE = 4
 _GRACE_S = 15.0
 _MOST_STRETCH = 5.0
-_MOST_CULPRITS, _MOST_LOSSES = 8, 3
+_MOST_CULPRITS, _MOST_LOSSES = 16, 3
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
     "import ssr_warm_server as s; sys.path.remove(d); s.serve(os.path.join(d, 'warm.json'), sys.argv[1:])"
 )
 
 
+class Mode(StrEnum):
+    """What a warm process holds."""
+
+    SWAP = "swap"
+    IMPORT = "import"
+
+
 class UnfitError(Exception):
     """Says why a run cannot be made in a fork of a warm process."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Time limits for the parts of a run, each in seconds: a test that hangs ends the run long before `wall_s`."""
+
+    start_s: float = math.inf
+    """Until the first test starts, and from the end of the last test to the end of the process."""
+    test_s: float = math.inf
+    """For a test that `limits` does not name."""
+    limits: Mapping[str, float] = field(default_factory=dict)
+    """Node id to the limit of a test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +75,8 @@ class Wanted:
 
     state: CodebaseState
     """What is run."""
-    tests: Collection[str] | None = None
-    """The tests, None for all that are collected."""
-    first: Sequence[str] = ()
-    """Those of them to run before the others, in this order."""
+    selection: Selection = Selection()
+    """The tests of those that are collected."""
     targets: Sequence[str] = ()
     """Mode `import`: what pytest is given to collect, relative to the root; none: what the configuration says."""
     functions: Mapping[str, Sequence[ChangedFunction]] | None = None
@@ -66,10 +85,10 @@ class Wanted:
     """PYTHONHASHSEED of the process."""
     order_seed: int | None = None
     """Another order of the tests."""
-    stop_after: int = 0
-    """End after so many failures; 0: never."""
     wall_s: float = 60.0
-    """Seconds it may take, not counting those in which it stands in line for a core."""
+    """Seconds it may take, not counting those in which it waits for a core."""
+    pace: Pace = Pace()
+    """Seconds that its parts may take, counted likewise."""
 
     @property
     def most_s(self) -> float:
@@ -77,9 +96,9 @@ class Wanted:
         return self.wall_s * _MOST_STRETCH
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> Mode:
         """Which kind of server makes it."""
-        return "import" if self.functions is None else "swap"
+        return Mode.IMPORT if self.functions is None else Mode.SWAP
 
 
 class _Server:
@@ -138,9 +157,11 @@ class Warm:
             self._refusals.setdefault(mode, reason)
         self._close(mode)
 
-    def refusal(self, mode: str) -> str:
-        """Return why no run is made in a mode, or an empty text."""
-        return self._refusals.get(mode, "")
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """By mode in which no run is made, why."""
+        with self._lock:
+            return dict(self._refusals)
 
     def close(self) -> None:
         """End all servers that make no run just now."""
@@ -155,8 +176,9 @@ class Warm:
 
     def _run(self, wanted: Wanted) -> SuiteRun:
         with self._server(wanted.mode, wanted.hash_seed) as server:
-            if wanted.tests is not None and wanted.mode == "swap":
-                unknown = frozenset(wanted.tests) - server.collected
+            tests = wanted.selection.tests
+            if tests is not None and wanted.mode is Mode.SWAP:
+                unknown = frozenset(tests) - server.collected
                 if unknown:
                     raise UnfitError("a test is not among those that are collected")
             try:
@@ -210,7 +232,7 @@ class Warm:
             if isinstance(found, _Server):
                 return found
             reason, culprit = str(found.get("reason")), found.get("culprit")
-            if not isinstance(culprit, str) or culprit == "pytest" or culprit in given:
+            if not isinstance(culprit, str) or culprit in given:
                 break
             self._skipped.add(culprit)
         self.refuse(mode, reason)
@@ -234,7 +256,8 @@ class Warm:
                 "skipped": sorted(skipped),
                 "targets": self._targets,
             }
-            provide_guest(sandbox, "reporter", "warm_view", "warm_swap", "warm_shared", "warm_server")
+            modules = ("reporter", "evidence", "selection", "warm_view", "warm_swap", "warm_shared", "warm_server")
+            provide_guest(sandbox, *modules)
             sandbox.write(f"{folder}/warm.json", json.dumps(settings).encode())
             provide_interpreter(sandbox, self._interpreter)
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
@@ -278,13 +301,14 @@ def _request(wanted: Wanted) -> dict[str, Any]:
     return {
         "changes": changes,
         "swap": functions,
-        "tests": None if wanted.tests is None else sorted(wanted.tests),
-        "first": list(wanted.first),
+        **wanted.selection.to_json(),
         "targets": list(wanted.targets),
         "order_seed": wanted.order_seed,
-        "stop_after": wanted.stop_after,
         "wall_s": wanted.wall_s,
         "most_s": wanted.most_s,
+        "start_s": min(wanted.pace.start_s, wanted.wall_s),
+        "test_s": min(wanted.pace.test_s, wanted.wall_s),
+        "limits": dict(wanted.pace.limits),
     }
 
 

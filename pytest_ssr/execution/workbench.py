@@ -7,12 +7,13 @@ the next.
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
-import json
 import secrets
 import tempfile
+import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +23,9 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.probe_log import ProbeLog
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
+from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
@@ -30,6 +33,7 @@ from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.stopping import POLL_S, require_going_on
 
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
@@ -39,7 +43,7 @@ MOST_VALUES = 4 * MIB
 """Bytes that are read of what tests write."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-Selection = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
+Selected = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
 @dataclass(frozen=True)
@@ -100,9 +104,8 @@ class Workbench:
     Runs on the original are shared by all that came out of `scoped`; those on other states live as long as the bench.
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
-    state's tree, the run of all tests that its changes can touch. unlike_files: whose tests do otherwise in forks.
-    memo: what else is known of the original; shared likewise. shelf: for scripts on the original. root: pytest's
-    options as of `root_options`.
+    state's tree, the run of all tests that its changes can touch. memo: what else is known of the original; shared
+    likewise. shelf: for scripts on the original. root: pytest's options as of `root_options`.
     """
 
     def __init__(
@@ -122,8 +125,7 @@ class Workbench:
         self.runs_made = 0
         self.forks_made = 0
         self.warm: Warm | None = None
-        self.selection: Selection | None = None
-        self.unlike_files: frozenset[str] = frozenset()
+        self.selection: Selected | None = None
         self.root: tuple[str, ...] = ()
         self.shelf: Shelf | None = None
         self.screened: dict[str, SuiteRun] = {}
@@ -133,14 +135,15 @@ class Workbench:
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
         self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
         self._parsed: dict[tuple[bytes, bytes], Parsed] = {}
+        self._making = _Locks()
 
     def scoped(self) -> Workbench:
         """Return a bench for one artifact: it shares the runs on the original and counts its own."""
         other = Workbench(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
-        other._original_suites = self._original_suites
+        other._original_suites, other._making = self._original_suites, self._making
         other._original_scripts = self._original_scripts
         other._parsed, other.memo = self._parsed, self.memo
-        other.warm, other.selection, other.unlike_files = self.warm, self.selection, self.unlike_files
+        other.warm, other.selection = self.warm, self.selection
         other.root, other.shelf = self.root, self.shelf
         return other
 
@@ -179,19 +182,31 @@ class Workbench:
         """
         key = (state.tree_hash, tuple(files), self.root, hash_seed, order_seed, whole or self.selection is None, fresh)
         kept = self._original_suites if shared or not state.changes else self._suites
-        if key in kept:
-            return kept[key], False
-        killed = kills_for_memory()
-        if not fresh:
-            made = self.runs_made
+        with self._making.hold(key):
+            if key in kept:
+                return kept[key], False
+            killed, made = kills_for_memory(), self.runs_made
             run = None
-            if self.selection is not None and not whole:
+            if not fresh and self.selection is not None and not whole:
                 run = self.selection(self, state, files, hash_seed, order_seed)
-            if run is None:
+            if run is None and not fresh:
                 run = self._forked(state, files, hash_seed, order_seed, like_s)
-            if run is not None:
-                _keep(kept, key, run, killed)
-                return run, self.runs_made > made
+            if run is None:
+                run = self.fresh(state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like_s)
+            _keep(kept, key, run, killed)
+            return run, self.runs_made > made
+
+    def fresh(
+        self,
+        state: CodebaseState,
+        files: Sequence[str] = (),
+        *,
+        selection: Selection | None = None,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        like_s: float | None = None,
+    ) -> SuiteRun:
+        """Make a run in a fresh process; the arguments are those of `suite`. selection: the tests to run."""
         with self.open(state) as sandbox:
             run = run_suite(
                 sandbox,
@@ -201,11 +216,12 @@ class Workbench:
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
+                watched=sorted(state.changes),
+                selection=selection,
             )
         self.runs_made += 1
         self._require_start(run)
-        _keep(kept, key, run, killed)
-        return run, True
+        return run
 
     def _require_start(self, run: SuiteRun) -> None:
         """Raise SandboxError where a run tells nothing because no interpreter starts here."""
@@ -222,7 +238,7 @@ class Workbench:
         like_s: float | None,
     ) -> SuiteRun | None:
         """Make the run in a fork of a warm process that has not imported the project; None where that cannot be."""
-        if self.warm is None or not files or self.unlike_files.intersection(files):
+        if self.warm is None or not files:
             return None
         wanted = Wanted(
             state,
@@ -246,9 +262,15 @@ class Workbench:
         return run
 
     def probe(
-        self, code: Sequence[str], files: Sequence[str], hash_seed: int, order_seed: int | None
-    ) -> tuple[SuiteRun, dict[str, Any] | None]:
-        """Run pytest on the original and record which statements of `code` each test reaches; None if that fails."""
+        self,
+        code: Sequence[str],
+        files: Sequence[str],
+        hash_seed: int,
+        order_seed: int | None,
+        *,
+        selection: Selection | None = None,
+    ) -> tuple[SuiteRun, ProbeLog]:
+        """Run pytest on the original and record which statements of `code` each test reaches."""
         with self.open(self.original) as sandbox:
             run = run_suite(
                 sandbox,
@@ -259,13 +281,15 @@ class Workbench:
                 hash_seed=hash_seed,
                 order_seed=order_seed,
                 probed=code,
+                selection=selection,
             )
             self.runs_made += 1
+            self._require_start(run)
             try:
-                raw = json.loads(sandbox.read(f"{sandbox.scratch}/{FOLDER}/{REACH}", max_bytes=_MOST_BYTES))
-            except (FileNotFoundError, SandboxError, ValueError):
-                raw = None
-        return run, raw
+                raw = sandbox.read(f"{sandbox.scratch}/{FOLDER}/{REACH}", max_bytes=_MOST_BYTES)
+            except (FileNotFoundError, SandboxError):
+                raw = b""
+        return run, ProbeLog.parse(raw)
 
     def values(
         self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float
@@ -302,10 +326,15 @@ class Workbench:
         """Run an artifact's script on a state and its parser on the output; likewise kept."""
         key = (state.tree_hash, artifact.script, artifact.parser)
         kept = self._scripts if state.changes else self._original_scripts
-        if key not in kept and not state.changes and (known := self._shelved(artifact)) is not None:
-            kept[key] = known
-        if key in kept:
-            return kept[key], False
+        with self._making.hold(key):
+            if key not in kept and not state.changes and (known := self._shelved(artifact)) is not None:
+                kept[key] = known
+            if key in kept:
+                return kept[key], False
+            run = self._run_script(state, artifact, like_s)
+            return run, True
+
+    def _run_script(self, state: CodebaseState, artifact: BugArtifact, like_s: float | None) -> StatusRun:
         killed = kills_for_memory()
         with self.open(state) as sandbox:
             limits = self._limits(like_s)
@@ -315,10 +344,12 @@ class Workbench:
         if not done.fault:
             parsed = self.parse(artifact.parser, done.output)
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
+        kept = self._scripts if state.changes else self._original_scripts
+        key = (state.tree_hash, artifact.script, artifact.parser)
         sound = _keep(kept, key, run, killed) and not run.fault and len(run.output) <= _MOST_SHELVED
         if self.shelf is not None and not state.changes and sound:
             self.shelf.put(artifact.script, artifact.parser, run.to_json())
-        return run, True
+        return run
 
     def _shelved(self, artifact: BugArtifact) -> StatusRun | None:
         data = self.shelf.get(artifact.script, artifact.parser) if self.shelf is not None else None
@@ -347,6 +378,26 @@ class Workbench:
         if like_s is None:
             return replace(self.limits, wall_s=self.settings.time_limit_s)
         return self.limits_after(like_s)
+
+
+class _Locks:
+    """One lock for each run under way, so that of two threads that want the same run one makes it."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: dict[Hashable, threading.Lock] = {}
+
+    @contextlib.contextmanager
+    def hold(self, key: Hashable) -> Iterator[None]:
+        """Hold the lock of a key; who comes second waits, and ends its wait at an interrupt."""
+        with self._guard:
+            lock = self._locks.setdefault(key, threading.Lock())
+        while not lock.acquire(timeout=POLL_S):
+            require_going_on()
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def _keep(kept: dict[_K, _V], key: _K, run: _V, killed: int) -> bool:

@@ -18,6 +18,7 @@ from processes import command_lines
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.change import changed_functions
 from pytest_ssr.execution.interpreter import find_interpreter
+from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun
@@ -210,21 +211,21 @@ def test_tests_order_seed_and_an_early_end_are_as_wanted(made: Made) -> None:
     names = [f"test_shop.py::{n}" for n in ("test_tax", "test_basket")]
     broken = changed(bench, "self.items.append(checked(price))", "checked(price)")
     for wanted in (Wanted, swapped):
-        assert set(outcomes(warm.run(wanted(bench.original, tests=names, targets=["test_shop.py"])))) == {
+        assert set(outcomes(warm.run(wanted(bench.original, selection=Selection(names), targets=["test_shop.py"])))) == {
             "test_tax",
             "test_basket",
         }
         assert next(iter(outcomes(warm.run(wanted(bench.original, order_seed=1))))) == "test_log"
-        assert next(iter(outcomes(warm.run(wanted(bench.original, first=names[1:]))))) == "test_basket"
+        assert next(iter(outcomes(warm.run(wanted(bench.original, selection=Selection(first=names[1:])))))) == "test_basket"
         state = bench.original.replace({"shop.py": FileEntry(b"def tax(")}) if wanted is Wanted else broken
-        run = warm.run(wanted(state, stop_after=1))
+        run = warm.run(wanted(state, selection=Selection(stop_after=1)))
         assert len([r for r in run.results.values() if r.outcome is not Outcome.PASSED]) <= 1
 
 
 def test_ids_that_were_not_collected_are_not_run_by_swapping(made: Made) -> None:
     warm, bench = made()
     with pytest.raises(UnfitError, match="not among those"):
-        warm.run(swapped(bench.original, tests=["test_shop.py::test_new"]))
+        warm.run(swapped(bench.original, selection=Selection(["test_shop.py::test_new"])))
 
 
 HOSTILE = {
@@ -314,7 +315,7 @@ def test_where_a_fork_is_not_exact_it_is_refused(made: Made, code: str, mode: st
     for _ in range(2):
         with pytest.raises(UnfitError, match=reason):
             warm.run(swapped(bench.original))
-    assert reason in warm.refusal(mode)
+    assert reason in warm.refusals[mode]
 
 
 def test_a_function_that_is_not_alive_as_it_is_written_is_not_swapped(made: Made) -> None:
@@ -405,4 +406,4 @@ def test_two_servers_that_stumble_over_one_module_both_start_without_it(
     with ThreadPoolExecutor(2) as pool:
         found = list(pool.map(lambda _: warm.run(Wanted(state, targets=["test_shop.py"])), range(2)))
     assert [run.fault for run in found] == ["", ""]
-    assert not warm.refusal("import")
+    assert not warm.refusals

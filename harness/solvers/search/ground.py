@@ -22,6 +22,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
 from pytest_ssr.injectors.equivalence import parses
@@ -190,11 +191,11 @@ class Ground:
         targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
         wanted = Wanted(
             state,
-            tests=tests,
-            first=sorted(tests & self.failing) if stop else (),
+            selection=Selection(
+                tests, first=sorted(tests & self.failing) if stop else (), stop_after=1 if stop else 0
+            ),
             targets=targets or self.tests,
             functions=functions,  # type: ignore[arg-type]
-            stop_after=1 if stop else 0,
             wall_s=allowed,
         )
         run = self.bench.fork(wanted)

@@ -6,7 +6,12 @@ class, `__ssr_hits__[k] = 1`; that costs a small share of what a trace function 
 What no statement tells is recorded too: which statements run while modules are imported (they concern every test),
 tests that start processes or leave threads running, and tests that open files of the tree.
 
-In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file with one relative path of a module a line).
+In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths of modules, separated by NUL).
+Out: JSON, an object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
+`{"spots": [[path, line, column], ...]}` more statements, numbered from 0 on through the file; `{"set": [number, ...]}`
+a set of statements, numbered likewise; `{"holder": name, "reaches": set}`; `{"holder": name, "starts_processes": true}`;
+`{"holder": name, "opens": path}`; `{"early": path}` a module that was loaded before it could be watched; `{"end": true}`.
+A holder is a test's id, `file PATH` for all tests of a file, `all` or `import`.
 """
 
 import ast
@@ -21,20 +26,20 @@ import os
 import sys
 import threading
 
-import pytest
-
-_OUT = os.environ.pop("SSR_REACH")
+_OUT = os.open(os.environ.pop("SSR_REACH"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ROOT = os.path.realpath(os.getcwd()).rstrip("/") + "/"
 _PID = os.getpid()
 with open(os.environ.pop("SSR_REACH_FILES"), encoding="utf-8", errors="surrogateescape") as _file:
     _TARGETS = frozenset(_ROOT + line for line in _file.read().split("\0") if line)
 
 _hits = bytearray()
+builtins.__ssr_hits__ = _hits
 _spots = []
 _IMPORT, _ALL = "import", "all"
-_found = {}
-_starts_processes = set()
-_opens = {}
+_reached = {}
+_sets = {}
+_facts = set()
+_written_spots = [0]
 _holder = [_IMPORT]
 _BLOCKS = ("body", "orelse", "finalbody")
 
@@ -83,14 +88,41 @@ def _take():
     place = _hits.find(1)
     if place < 0:
         return
-    holders = [_found.setdefault(_holder[-1], set())]
+    holders = [_reached.setdefault(_holder[-1], set())]
     if _holder[-1] != _IMPORT and threading.active_count() > _threads[0]:
-        holders.append(_found.setdefault(_ALL, set()))
+        holders.append(_reached.setdefault(_ALL, set()))
     while place >= 0:
-        for found in holders:
-            found.add(place)
+        for reached in holders:
+            reached.add(place)
         place = _hits.find(1, place + 1)
     _hits[:] = bytes(len(_hits))
+
+
+def _write(**record):
+    if os.getpid() == _PID:
+        os.write(_OUT, (json.dumps(record) + "\n").encode("utf-8", "surrogatepass"))
+
+
+def _note(**fact):
+    """Write a fact once."""
+    key = tuple(sorted(fact.items()))
+    if key not in _facts:
+        _facts.add(key)
+        _write(**fact)
+
+
+def _flush():
+    """Write what was reached since the last time."""
+    if len(_spots) > _written_spots[0]:
+        _write(spots=_spots[_written_spots[0] :])
+        _written_spots[0] = len(_spots)
+    for holder, places in _reached.items():
+        key = frozenset(places)
+        if key not in _sets:
+            _sets[key] = len(_sets)
+            _write(set=sorted(key))
+        _write(holder=holder, reaches=_sets[key])
+    _reached.clear()
 
 
 _caches = [None]
@@ -148,12 +180,16 @@ def _while_importing(kind):
 
 
 _while_importing(_loader)
-try:
-    from _pytest.assertion.rewrite import AssertionRewritingHook
+for _module in list(sys.modules.values()):
+    _path = getattr(_module, "__file__", None)
+    if isinstance(_path, str) and os.path.realpath(_path) in _TARGETS:
+        _write(early=os.path.realpath(_path)[len(_ROOT) :])
 
-    _while_importing(AssertionRewritingHook)
-except ImportError:
-    pass
+# Not before: what pytest imports may be what is tested.
+import pytest  # noqa: E402
+from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
+
+_while_importing(AssertionRewritingHook)
 
 _PROCESSES = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn")
@@ -200,9 +236,9 @@ def _audit(event, arguments):
             path = os.path.realpath(path)
             # The import system reads code; whoever else reads a file of the tree sees what changes in it.
             if path.startswith(_ROOT) and not (path.endswith((".py", ".pyc")) and _is_import_system()):
-                _opens.setdefault(path[len(_ROOT) :], set()).add(_holder[-1])
+                _note(holder=_holder[-1], opens=path[len(_ROOT) :])
     elif event in _PROCESSES and not _is_other(event, arguments):
-        _starts_processes.add(_holder[-1])
+        _note(holder=_holder[-1], starts_processes=True)
 
 
 sys.addaudithook(_audit)
@@ -213,15 +249,12 @@ try:
     _fork_exec = _posixsubprocess.fork_exec
 
     def _forking(*arguments):
-        _starts_processes.add(_holder[-1])
+        _note(holder=_holder[-1], starts_processes=True)
         return _fork_exec(*arguments)
 
     _posixsubprocess.fork_exec = _forking
 except ImportError:
     pass
-
-builtins.__ssr_hits__ = _hits
-
 
 class Probe:
     """Tells whose the statements are that were reached."""
@@ -230,6 +263,7 @@ class Probe:
     def pytest_runtestloop(self):
         """End the time in which everything counts as import."""
         _take()
+        _flush()
         _holder[-1] = _ALL
         _threads[0] = threading.active_count()
 
@@ -244,6 +278,7 @@ class Probe:
         finally:
             _take()
             _holder.pop()
+            _flush()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef, request):
@@ -261,27 +296,18 @@ class Probe:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        """Write it all; what is reached after this concerns every test."""
-        _write()
+        """Write the rest; what is reached after this concerns every test."""
+        _finish()
         _holder[-1] = _ALL
 
 
-def _write():
-    if os.getpid() == _PID:
-        _take()
-        with open(_OUT, "w", encoding="utf-8", errors="surrogatepass") as file:
-            json.dump(
-                {
-                    "spots": _spots,
-                    "found": {name: sorted(places) for name, places in _found.items()},
-                    "starts_processes": sorted(_starts_processes),
-                    "opens": {path: sorted(holders) for path, holders in _opens.items()},
-                },
-                file,
-            )
+def _finish():
+    _take()
+    _flush()
+    _write(end=True)
 
 
-atexit.register(_write)
+atexit.register(_finish)
 
 
 def pytest_configure(config):

@@ -162,6 +162,11 @@ def begin_child(channel, order_seed):
     _ORDER_SEED = "" if order_seed is None else str(order_seed)
 
 
+def announce(items):
+    """In a fork of a session that is collected: report the tests that will run."""
+    _send("collected", ids=[item.nodeid for item in items], parameters={}, modules=[], before_selection=[])
+
+
 def ordered(items):
     """Return the items in the order that was asked for."""
     return _shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
@@ -196,7 +201,10 @@ class Reporter:
             if places:
                 parameters[item.nodeid] = places
         modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
-        _send("collected", ids=[item.nodeid for item in session.items], parameters=parameters, modules=modules)
+        ids = [item.nodeid for item in session.items]
+        selection = session.config.pluginmanager.get_plugin("ssr-selection")
+        others = [] if _BRIEF or selection is None else selection.collected or []
+        _send("collected", ids=ids, parameters=parameters, modules=modules, before_selection=others)
 
     def pytest_collectreport(self, report):
         """Send what could not be collected."""
@@ -237,7 +245,9 @@ class Reporter:
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
         sources, foreign = ([], []) if _BRIEF else _imported(str(session.config.invocation_params.dir))
-        _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, time=time.time())
+        evidence = sys.modules.get("ssr_evidence")
+        exercised = evidence.exercised() if evidence is not None else []
+        _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time())
         _without_summary(session.config.hook.pytest_terminal_summary)
 
 

@@ -2,9 +2,10 @@
 
 It speaks over its standard input, a socket: a length, a JSON object, a length, bytes; both ways.
 
-In mode `import` it holds pytest and what the tests import from outside of the tree; the child imports the project. In
-mode `swap` it holds a collected session; the child gets the code objects of the changed functions exchanged. A child
-has mounts of its own, over the tree and over the scratch directory, so that nothing it writes is seen by another.
+In mode `import` it holds what the tests import from outside of the tree, pytest included unless that imports the tree;
+the child imports the project. In mode `swap` it holds a collected session; the child gets the code objects of the
+changed functions exchanged. A child has mounts of its own, over the tree and over the scratch directory, so that nothing
+it writes is seen by another.
 """
 
 import atexit
@@ -12,6 +13,7 @@ import ctypes
 import gc
 import importlib
 import json
+import mmap
 import os
 import random
 import signal
@@ -20,15 +22,17 @@ import sys
 import threading
 import time
 
-import ssr_reporter
+import ssr_evidence
+from ssr_selection import selection
 from ssr_warm_shared import empty_captures, is_capture, open_files, shares_memory
 from ssr_warm_swap import live_functions, swap
 from ssr_warm_view import mounts_below, own_view, write_changes
 
 _ROOT = os.getcwd()
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
 _RANDOM = random.getstate()
 _SUBREAPER, _PDEATHSIG = 36, 1
-_TICK_S = 0.05
+_TICK_S, _LOOK_S = 0.05, 0.5
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -79,6 +83,7 @@ class Server:
         self.connection = Connection()
         self.mask = None
         self.random = _RANDOM
+        self.deadline = None
 
     def refuse(self, reason, **more):
         """Say that this server is of no use, and end."""
@@ -100,6 +105,7 @@ class Server:
                 if not any((mount + "/").startswith(path + "/") for mount in mounts):
                     self.refuse(f"there is {path} once everything is imported")
         self._try_view()
+        self.deadline = Deadline()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         self.random = random.getstate()
         gc.collect()
@@ -132,6 +138,7 @@ class Server:
             if request is None:
                 os._exit(0)
             channel = os.memfd_create("ssr-channel", 0)
+            self.deadline.set(request["start_s"])
             pid = os.fork()
             if pid == 0:
                 self._become(channel, request)
@@ -141,40 +148,46 @@ class Server:
 
     def _become(self, channel, request):
         """Turn this fork into a process like a fresh one."""
+        request["channel"] = channel
         try:
             os.setsid()
             _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.close(self.connection.fd)
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
-            ssr_reporter.begin_child(channel, request.get("order_seed"))
             own_view(self.settings)
             write_changes(request["changes"])
+            ssr_evidence.watch(request["changes"])
             if self.random != _RANDOM:
                 # A fork starts from new random numbers of its own, also where the project has set a seed.
                 random.setstate(self.random)
         except BaseException as error:
-            unfit(error)
+            unfit(channel, error)
+        try:
+            reporter().begin_child(channel, request.get("order_seed"))
+        except BaseException:
+            # It imports pytest, which may import what the change has broken: the end of a fresh process as well.
+            os._exit(1)
 
     def _watch(self, pid, channel, request):
         begin = time.monotonic()
-        wall = request["wall_s"]
+        extra = 0.0
         status, timed_out = None, False
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 break
-            left = begin + wall - time.monotonic()
+            left = min(begin + request["wall_s"], self.deadline.get()) + extra - time.monotonic()
             if left <= 0:
-                # What it waited for a core is no fault of the tests: other work on the machine decides no verdict.
-                stretched = min(request["wall_s"] + _queued_s(), request["most_s"])
-                if stretched > wall + _TICK_S:
-                    wall = stretched
+                # Time in which it waits for a core is not counted: other work on the machine decides no verdict.
+                queued = min(_queued_s(), request["most_s"] - request["wall_s"])
+                if queued > extra + _TICK_S:
+                    extra = queued
                     continue
                 timed_out = True
                 os.kill(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
                 break
-            signal.sigtimedwait([signal.SIGCHLD], left)
+            signal.sigtimedwait([signal.SIGCHLD], min(left, _LOOK_S))
         seconds = time.monotonic() - begin
         self._kill_the_rest()
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
@@ -232,10 +245,54 @@ def _queued_s():
     return found / 1e9
 
 
-def unfit(error):
+def reporter():
+    """Import the reporter, which imports pytest."""
+    sys.path.insert(0, _FOLDER)
+    try:
+        import ssr_reporter
+    finally:
+        sys.path.remove(_FOLDER)
+    return ssr_reporter
+
+
+def unfit(channel, error):
     """End a child that cannot make its run."""
-    ssr_reporter._send("unfit", reason=f"{type(error).__name__}: {error}")
+    record = {"kind": "unfit", "reason": f"{type(error).__name__}: {error}"}
+    os.write(channel, (json.dumps(record) + "\n").encode())
     os._exit(0)
+
+
+class Deadline:
+    """The moment, on the monotonic clock, at which a child is killed; it moves on with each test."""
+
+    def __init__(self):
+        """Map memory that the server and its children share."""
+        self._memory = mmap.mmap(-1, 8)
+
+    def set(self, seconds):
+        """Move it to so many seconds from now."""
+        self._memory[:] = struct.pack("d", time.monotonic() + seconds)
+
+    def get(self):
+        """Return it."""
+        return struct.unpack("d", self._memory[:])[0]
+
+
+class Pace:
+    """A plugin that gives each test of a child its own time limit."""
+
+    def __init__(self, deadline, request):
+        """Take the limits of single tests, and that of all others."""
+        self.deadline, self.limits = deadline, request["limits"]
+        self.usual_s, self.end_s = request["test_s"], request["start_s"]
+
+    def pytest_runtest_logstart(self, nodeid):
+        """Begin a test."""
+        self.deadline.set(self.limits.get(nodeid, self.usual_s))
+
+    def pytest_sessionfinish(self):
+        """Leave time for the end of the process."""
+        self.deadline.set(self.end_s)
 
 
 def leave(code):
@@ -291,38 +348,21 @@ def _preload(names, skipped, server):
     sys.meta_path.remove(blocker)
 
 
-class Selector:
-    """Keeps the wanted tests of those that are collected, and ends after so many failures of tests."""
-
-    def __init__(self, request):
-        """Take what is wanted."""
-        self.tests = None if request["tests"] is None else frozenset(request["tests"])
-        self.places = {name: place for place, name in enumerate(request["first"])}
-        self.stop_after = request["stop_after"]
-
-    def pytest_collection_modifyitems(self, items):
-        """Drop the others."""
-        if self.tests is not None:
-            items[:] = [item for item in items if item.nodeid in self.tests]
-        items.sort(key=lambda item: self.places.get(item.nodeid, len(self.places)))
-
-    def pytest_collection_finish(self, session):
-        """Count from here: a file that cannot be collected is no failed test."""
-        session.config.option.maxfail = session.testsfailed + self.stop_after if self.stop_after else 0
-
-
 def serve_imports(settings, arguments):
     """Mode `import`."""
     server = Server(settings)
     _preload(["pytest", *settings["modules"]], settings["skipped"], server)
-    if "pytest" not in sys.modules:
-        server.refuse("pytest cannot be imported before the tree")
-    import pytest
-
+    if "pytest" in sys.modules:
+        reporter()
     server.start()
     request = server.next_child()
     try:
-        code = pytest.main([*arguments, *request["targets"]], plugins=[ssr_reporter, Selector(request)])
+        import pytest
+
+        plugins = [reporter(), Pace(server.deadline, request)]
+        if request["tests"] is not None or request["first"] or request["stop_after"]:
+            plugins.append(selection(request))
+        code = pytest.main([*arguments, *request["targets"]], plugins=plugins)
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     leave(code)
@@ -346,17 +386,18 @@ class Holder:
         request = self.server.next_child()
         try:
             for path, functions in request["swap"].items():
-                swap(path, functions, live)
+                if swap(path, functions, live):
+                    ssr_evidence.add(path)
         except BaseException as error:
-            unfit(error)
-        selector = Selector(request)
-        selector.pytest_collection_modifyitems(session.items)
-        session.items = ssr_reporter.ordered(session.items)
+            unfit(request["channel"], error)
+        chosen = selection(request)
+        chosen.pytest_collection_modifyitems(session.items)
+        session.items = reporter().ordered(session.items)
         session.testscollected = len(session.items)
-        ids = [item.nodeid for item in session.items]
-        ssr_reporter._send("collected", ids=ids, parameters={}, modules=[])
-        selector.pytest_collection_finish(session)
+        reporter().announce(session.items)
+        chosen.pytest_collection_finish(session)
         empty_captures(session.config)
+        session.config.pluginmanager.register(Pace(self.server.deadline, request), "ssr-pace")
 
 
 def serve_swaps(settings, arguments):
@@ -369,7 +410,7 @@ def serve_swaps(settings, arguments):
     code = 1
     pid = os.getpid()
     try:
-        code = pytest.main([*arguments, *settings["targets"]], plugins=[ssr_reporter, holder])
+        code = pytest.main([*arguments, *settings["targets"]], plugins=[reporter(), holder])
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     if os.getpid() == pid:

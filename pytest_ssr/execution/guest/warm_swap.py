@@ -71,13 +71,16 @@ def _pairs(old, new):
 
 
 def swap(path, functions, live):
-    """Exchange the code of the functions that differ; raises UnfitError where that would not be the whole change."""
+    """Exchange the code of the functions that differ; raises UnfitError if that would not be the whole change.
+
+    Returns whether the code of live functions was exchanged; not if the file has not been loaded.
+    """
     full = os.path.realpath(os.path.join(_ROOT, path))
     codes = live.get(full, {})
     if not codes:
         if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
             raise UnfitError(f"{path} is loaded, but no function of it is found")
-        return
+        return False
     flags = next(iter(codes)).co_flags & _FUTURE
     for each in functions:
         where = (each["classes"], each["name"], each["imports"], flags)
@@ -97,3 +100,4 @@ def swap(path, functions, live):
                 if function is None or after is None or twins or before.co_freevars != after.co_freevars:
                     raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
                 function.__code__ = after
+    return True

@@ -1,0 +1,60 @@
+"""A pytest plugin that runs only the wanted tests, in the wanted order of files, and ends after so many failures."""
+
+import json
+import os
+
+
+class Selection:
+    """Keeps the wanted tests of those that are collected."""
+
+    def __init__(self, wanted):
+        """Take a request: tests (None: all), first, first_files, stop_after; optionally files, whose tests are all wanted.
+
+        reports_collected: whether the reporter reports what was collected before the selection.
+        """
+        self.tests = None if wanted["tests"] is None else frozenset(wanted["tests"])
+        self.files = frozenset(wanted.get("files") or ())
+        self.places = {name: place for place, name in enumerate(wanted.get("first") or ())}
+        self.file_places = {path: place for place, path in enumerate(wanted.get("first_files") or ())}
+        self.stop_after = wanted.get("stop_after") or 0
+        self.reports_collected = bool(wanted.get("reports_collected"))
+        self.collected = None
+
+    def is_wanted(self, name):
+        """Tell whether a test is to be run."""
+        return self.tests is None or name in self.tests or name.split("::", 1)[0] in self.files
+
+    def pytest_collection_modifyitems(self, items):
+        """Drop the other tests, once every other plugin has chosen."""
+        if self.reports_collected:
+            self.collected = [item.nodeid for item in items]
+        if self.tests is not None:
+            items[:] = [item for item in items if self.is_wanted(item.nodeid)]
+        if self.file_places:
+            last = len(self.file_places)
+            items.sort(key=lambda item: self.file_places.get(item.nodeid.split("::", 1)[0], last))
+        if self.places:
+            last = len(self.places)
+            items.sort(key=lambda item: self.places.get(item.nodeid, last))
+
+    def pytest_collection_finish(self, session):
+        """Count failures from here: a file that cannot be collected is not a failed test."""
+        session.config.option.maxfail = session.testsfailed + self.stop_after if self.stop_after else 0
+
+
+def selection(wanted):
+    """Return the plugin for a request; pytest is imported here, because a fork server may start without it."""
+    import pytest
+
+    pytest.hookimpl(trylast=True)(Selection.pytest_collection_modifyitems)
+    return Selection(wanted)
+
+
+_PATH = os.environ.pop("SSR_SELECTION", "")
+
+
+def pytest_configure(config):
+    """Register the selection that a file describes."""
+    if _PATH:
+        with open(_PATH, encoding="utf-8") as file:
+            config.pluginmanager.register(selection(json.load(file)), "ssr-selection")

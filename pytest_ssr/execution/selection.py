@@ -1,0 +1,36 @@
+"""Which tests a run makes, in which order, and after how many failures it ends; read by `guest/selection.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The tests of one run."""
+
+    tests: Collection[str] | None = None
+    """Ids of the tests to run; None: all that are collected."""
+    files: Collection[str] = ()
+    """Files all of whose tests are run as well."""
+    first: Sequence[str] = ()
+    """Those of the tests to run before the others, in this order."""
+    first_files: Sequence[str] = ()
+    """Files whose tests are run before those of others, in this order."""
+    stop_after: int = 0
+    """The run ends after so many failures; 0: never."""
+    reports_collected: bool = False
+    """Whether the run reports what was collected before the selection."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "tests": None if self.tests is None else sorted(self.tests),
+            "files": sorted(self.files),
+            "first": list(self.first),
+            "first_files": list(self.first_files),
+            "stop_after": self.stop_after,
+            "reports_collected": self.reports_collected,
+        }
