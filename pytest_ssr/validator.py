@@ -115,30 +115,24 @@ class Validation:
 
     def _repeat(self, state: CodebaseState, name: str, passing: frozenset[str]) -> Finding:
         """Run again with another hash seed and order, then with a comment added to the files of the bug."""
-        commented = state.replace(dict(self._commented(state)))
-        runs = (
-            (f"{name}", self._other_order(state, name)),
-            (
-                f"{name} with a comment added",
-                self.case.suite(
-                    commented,
-                    f"{name}, comment added",
-                    hash_seed=HASH_SEED,
-                    shared=not state.changes,
-                ),
-            ),
-        )
-        for what, run in runs:
-            if run.fault:
-                return Finding(False, f"non-deterministic: {what}, run again: {run.fault}")
-            changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
-            if changed:
-                return Finding(False, f"non-deterministic: {what}, run again, differs in {some(changed)}")
-        return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs of {name}")
 
-    def _other_order(self, state: CodebaseState, name: str) -> SuiteRun:
-        """Run the whole files: what a bug leaves behind is seen by tests that never reach it."""
-        return self.case.suite(state, name, hash_seed=HASH_SEED, order_seed=ORDER_SEED, whole=bool(state.changes))
+        def objection(run: SuiteRun) -> str:
+            if run.fault:
+                return run.fault
+            changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
+            return f"differs in {some(changed)}" if changed else ""
+
+        # The whole files in the other order: what a bug leaves behind is seen by tests that never reach it.
+        whole = bool(state.changes)
+        _, reason = self.case.judged(state, name, objection, hash_seed=HASH_SEED, order_seed=ORDER_SEED, whole=whole)
+        if not reason:
+            name = f"{name}, comment added"
+            commented = state.replace(dict(self._commented(state)))
+            shared = not state.changes
+            _, reason = self.case.judged(commented, name, objection, hash_seed=HASH_SEED, shared=shared)
+        if reason:
+            return Finding(False, f"non-deterministic: {name}, run again: {reason}")
+        return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs")
 
     def _commented(self, state: CodebaseState) -> Iterator[tuple[str, FileEntry]]:
         for path in self.case.artifact.bug.paths:

@@ -12,7 +12,7 @@ import random
 from pytest_ssr.checks.case import Case, Finding
 from pytest_ssr.checks.rewording import reworded
 from pytest_ssr.grading.canaries import Canaries
-from pytest_ssr.outcomes import some
+from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import FileEntry
 
 NAME = "bug-validity"
@@ -33,16 +33,16 @@ def check(case: Case) -> Finding:
     if share > case.settings.max_broken_fraction:
         most = case.settings.max_broken_fraction
         return Finding(False, f"{share:.0%} of the passing tests break, at most {most:.0%} may")
-    disputed = frozenset[str]()
-    for whole in (False, True):
-        evidence = case.suite(case.buggy, "buggy", whole=whole)
+
+    def objection(evidence: SuiteRun) -> str:
         if evidence.fault:
-            return Finding(False, f"pytest itself on the buggy state: {evidence.fault}")
+            return f"pytest itself on the buggy state: {evidence.fault}"
         disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
-        if not disputed or not evidence.taken:
-            break
-    if disputed:
-        return Finding(False, f"script and pytest disagree on the buggy state about {some(disputed)}")
+        return f"script and pytest disagree on the buggy state about {some(disputed)}" if disputed else ""
+
+    _, reason = case.judged(case.buggy, "buggy", objection)
+    if reason:
+        return Finding(False, reason)
     refused = _pretended(case, failing) or _hangs_on_words(case)
     if refused:
         return Finding(False, refused)

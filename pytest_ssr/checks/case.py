@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.artifact import BugArtifact
@@ -85,15 +85,23 @@ class Case:
         order_seed: int | None = None,
         whole: bool = False,
         shared: bool = False,
+        fresh: bool = False,
     ) -> SuiteRun:
         """Run pytest with our own reporter on the oracle tests, or take the run that is there, and log it.
 
-        whole, shared: as for the bench.
+        whole, shared, fresh: as for the bench.
         """
         like = self.original_seconds or None
         files = self.oracle_files(state)
-        run, fresh = self.bench.suite(
-            state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like, whole=whole, shared=shared
+        run, is_new = self.bench.suite(
+            state,
+            files,
+            hash_seed=hash_seed,
+            order_seed=order_seed,
+            like_s=like,
+            whole=whole,
+            shared=shared,
+            fresh=fresh,
         )
         passed = len(run.passing)
         outcome = f"{run.status}, {passed} passed, {len(run.results) - passed} not"
@@ -101,8 +109,31 @@ class Case:
             outcome += f"; {run.taken} of them, which the change cannot touch, as in the baseline"
             self.selected = True
         seeds = f"{name} (hash seed {hash_seed}{', other order' if order_seed is not None else ''})"
-        self.log.append(RunRecord("suite", seeds, outcome, round(run.seconds, 3) if fresh else 0.0))
+        self.log.append(RunRecord("suite", seeds, outcome, round(run.seconds, 3) if is_new else 0.0))
         return run
+
+    def judged(
+        self,
+        state: CodebaseState,
+        name: str,
+        objection: Callable[[SuiteRun], str],
+        *,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        whole: bool = False,
+        shared: bool = False,
+    ) -> tuple[SuiteRun, str]:
+        """Make a run as `suite` does, and return it with what it shows against the artifact, or an empty string.
+
+        A test may behave differently in a fork of a warm process, and a selection may leave out the test that matters:
+        such a run decides nothing against an artifact before it was made again, whole and in a fresh process.
+        """
+        run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, whole=whole, shared=shared)
+        reason = objection(run)
+        if reason and (run.taken or self.bench.warm is not None):
+            run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, shared=shared, fresh=True)
+            reason = objection(run)
+        return run, reason
 
     def oracle_files(self, state: CodebaseState) -> Sequence[str]:
         """The listed test files that pytest can be given: Python files that exist in the state."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 from pytest_ssr.checks.case import Case, Finding
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.patch import Patch
 
 NAME = "inverse-mutation"
@@ -20,7 +21,11 @@ def check(case: Case) -> Finding:
     A run without an end revives nothing.
     """
     for name, state in without_one(case.original, case.artifact.bug, per_hunk=case.settings.per_hunk):
-        run = case.suite(state, f"buggy without {name}")
+
+        def revives_nothing(run: SuiteRun) -> str:
+            return "" if case.fail_to_pass & run.passing else run.fault or "no failing test passes"
+
+        run, _ = case.judged(state, f"buggy without {name}", revives_nothing)
         revived, fault = case.fail_to_pass & run.passing, run.fault
         if revived:
             confirmed = case.script(state, f"buggy without {name}")

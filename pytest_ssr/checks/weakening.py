@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ssr.checks.case import Case, Finding
-from pytest_ssr.outcomes import RunStatus, some
+from pytest_ssr.outcomes import RunStatus, SuiteRun, some
 
 NAME = "test-weakening"
 
@@ -28,15 +28,21 @@ def check(case: Case) -> Finding:
         return Finding(False, f"the weakened suite does not pass: {some(list(left))} fails")
     if run.exit_code != 0 and not failed:
         return Finding(False, f"the weakened suite does not pass: the script ended with status {run.exit_code}")
-    evidence = case.suite(case.weakened, "weakened")
-    if evidence.fault:
-        return Finding(False, f"pytest itself on the weakened state: {evidence.fault}")
-    before = case.suite(case.original, "original")
-    if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
-        return Finding(False, f"the weakened suite cannot be collected: {evidence.reason}")
-    disputed = run.passing - evidence.passing
-    unseen = (set(evidence.results) & case.fail_to_pass) - evidence.passing
-    if disputed or unseen:
-        return Finding(False, f"script and pytest disagree on the weakened state about {some(disputed | unseen)}")
+
+    def objection(evidence: SuiteRun) -> str:
+        if evidence.fault:
+            return f"pytest itself on the weakened state: {evidence.fault}"
+        before = case.suite(case.original, "original")
+        if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
+            return f"the weakened suite cannot be collected: {evidence.reason}"
+        disputed = run.passing - evidence.passing
+        unseen = (set(evidence.results) & case.fail_to_pass) - evidence.passing
+        if disputed or unseen:
+            return f"script and pytest disagree on the weakened state about {some(disputed | unseen)}"
+        return ""
+
+    _, reason = case.judged(case.weakened, "weakened", objection)
+    if reason:
+        return Finding(False, reason)
     gone = len(case.fail_to_pass - set(run.statuses))
     return Finding(True, f"{len(hidden)} failures hidden, {gone} of them by removal; {len(run.passing)} tests pass")

@@ -92,7 +92,8 @@ class Baseline:
             return None
         passing = self.stable.difference(set_aside)
         results = {
-            i: CaseResult(Outcome.PASSED if i in passing else Outcome.FAILED, self.durations.get(i, 0.0)) for i in wanted
+            i: CaseResult(Outcome.PASSED if i in passing else Outcome.FAILED, self.durations.get(i, 0.0))
+            for i in wanted
         }
         seconds = sum(r.duration_s for r in results.values())
         return SuiteRun(RunStatus.COMPLETED, results=results, collected=wanted, seconds=seconds, exit_code=0)
@@ -201,7 +202,9 @@ def verify(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> V
     run, log = bench.probe(bench.snapshot.code_paths(), tests, *SECOND_SEEDS)
     run, disturbed = _without_disturbance(run, bench, tests, SECOND_SEEDS, known=baseline.set_aside)
     if run.fault:
-        raise ProjectError(f"the tests do not run twice alike: the second run, in another order, ended with {run.fault}")
+        raise ProjectError(
+            f"the tests do not run twice alike: the second run, in another order, ended with {run.fault}"
+        )
     set_aside = dict.fromkeys(sorted(baseline.stable - run.passing), _FLICKERS)
     reach = baseline.reach if log.is_complete else None
     if reach is not None:
@@ -232,9 +235,7 @@ def _without_disturbance(
     if broken or len(failed) > _MOST_DISTURBED * len(run.collected):
         plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
         return plain, plain.passing - run.passing
-    plain = bench.fresh(
-        bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed
-    )
+    plain = bench.fresh(bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed)
     disturbed = plain.passing & failed
     return replace(run, results={**run.results, **{i: plain.results[i] for i in disturbed}}), disturbed
 

@@ -83,7 +83,9 @@ class Reach:
         for path in {*self.spots, *other.spots}:
             ours, theirs = self.spots.get(path, {}), other.spots.get(path, {})
             both.spots[path] = {
-                spot: bits if (bits := ours.get(spot, theirs.get(spot, 0))) == theirs.get(spot, bits) else self.everything
+                spot: bits
+                if (bits := ours.get(spot, theirs.get(spot, 0))) == theirs.get(spot, bits)
+                else self.everything
                 for spot in {**theirs, **ours}
             }
         for path in {*self.opens, *other.opens}:

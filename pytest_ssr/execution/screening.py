@@ -58,8 +58,8 @@ class _Plan:
     bench: Workbench = field(repr=False)
 
 
-class _NoEndError(UnfitError):
-    """In no fork would it be otherwise."""
+class _NeedsAllError(UnfitError):
+    """Says why a run of selected tests does not show what a run of all would."""
 
 
 class Screening:
@@ -151,7 +151,7 @@ class Screening:
     def _screen(self, plan: _Plan) -> Screened:
         if not plan.tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
-        fallback = "there are no warm processes"
+        fallback, needs_all = "there are no warm processes", False
         for mode in (Mode.SWAP, Mode.IMPORT) if plan.bench.warm is not None else ():
             if mode is Mode.SWAP and plan.touched.functions is None:
                 continue
@@ -159,16 +159,17 @@ class Screening:
                 screened = self._in_forks(plan, mode)
             except UnfitError as error:
                 fallback = str(error)
-                if isinstance(error, _NoEndError):
+                needs_all = isinstance(error, _NeedsAllError)
+                if needs_all:
                     break
                 continue
             if screened.failing or screened.run.fault or not screened.unexercised:
                 return screened
             fallback = _NOT_EXERCISED
-        run = self._selected_fresh(plan, plan.tests)
-        return replace(
-            self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, len(plan.tests)), fallback=fallback
-        )
+        run = self._selected_fresh(plan, plan.tests) if not needs_all else None
+        if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
+            return replace(self.fresh(plan.state, bench=plan.bench), fallback=fallback)
+        return replace(self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state), fallback=fallback)
 
     def _in_forks(self, plan: _Plan, mode: Mode) -> Screened:
         """Run the tests in a fork, and those that behave differently there in a fresh process."""
@@ -235,14 +236,12 @@ class Screening:
         if wanted.mode is Mode.IMPORT and not _imports_alike(wanted.state, touched.quiet):
             raise UnfitError("it imports other modules than those that are loaded")
         run = bench.fork(wanted)
-        failed = sum(not r.outcome.is_pass for r in run.results.values())
-        stopped = bool(selection.stop_after) and failed >= selection.stop_after
-        whole = stopped or run.results.keys() >= set(selection.tests)
+        whole = _is_whole(run, selection.tests, selection.stop_after)
         if run.fault and whole:
             # A thread that waits may be released by what later tests do, or by a garbage collection in one of them.
-            raise _NoEndError("its tests come to their end and its process does not")
+            raise _NeedsAllError("its tests come to their end and its process does not")
         if touched.tests is not None and not whole and not run.fault:
-            raise UnfitError("what ended it concerns tests that were not selected")
+            raise _NeedsAllError("what ended it concerns tests that were not selected")
         return run
 
     def _wanted(self, plan: _Plan, mode: Mode) -> Wanted:
@@ -309,13 +308,18 @@ class Screening:
         tier: str,
         stop_after: int,
         state: CodebaseState,
-        selected: int = 0,
     ) -> Screened:
         failing = tests - run.passing
         if stop_after:
             failed = frozenset(i for i, r in run.results.items() if not r.outcome.is_pass) & tests
             failing = failed if len(failed) >= stop_after else failing
-        return Screened(run, failing, tier, selected or len(tests), unexercised=_unexercised(state, run))
+        return Screened(run, failing, tier, len(tests), unexercised=_unexercised(state, run))
+
+
+def _is_whole(run: SuiteRun, tests: Collection[str], stop_after: int) -> bool:
+    """Tell whether a run came to the end of its tests, or to as many failures as were asked for."""
+    failed = sum(not r.outcome.is_pass for r in run.results.values())
+    return bool(stop_after and failed >= stop_after) or run.results.keys() >= set(tests)
 
 
 def _unexercised(state: CodebaseState, run: SuiteRun) -> tuple[str, ...]:

@@ -211,12 +211,17 @@ def test_tests_order_seed_and_an_early_end_are_as_wanted(made: Made) -> None:
     names = [f"test_shop.py::{n}" for n in ("test_tax", "test_basket")]
     broken = changed(bench, "self.items.append(checked(price))", "checked(price)")
     for wanted in (Wanted, swapped):
-        assert set(outcomes(warm.run(wanted(bench.original, selection=Selection(names), targets=["test_shop.py"])))) == {
+        assert set(
+            outcomes(warm.run(wanted(bench.original, selection=Selection(names), targets=["test_shop.py"])))
+        ) == {
             "test_tax",
             "test_basket",
         }
         assert next(iter(outcomes(warm.run(wanted(bench.original, order_seed=1))))) == "test_log"
-        assert next(iter(outcomes(warm.run(wanted(bench.original, selection=Selection(first=names[1:])))))) == "test_basket"
+        assert (
+            next(iter(outcomes(warm.run(wanted(bench.original, selection=Selection(first=names[1:]))))))
+            == "test_basket"
+        )
         state = bench.original.replace({"shop.py": FileEntry(b"def tax(")}) if wanted is Wanted else broken
         run = warm.run(wanted(state, selection=Selection(stop_after=1)))
         assert len([r for r in run.results.values() if r.outcome is not Outcome.PASSED]) <= 1

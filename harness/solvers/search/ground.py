@@ -191,9 +191,7 @@ class Ground:
         targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
         wanted = Wanted(
             state,
-            selection=Selection(
-                tests, first=sorted(tests & self.failing) if stop else (), stop_after=1 if stop else 0
-            ),
+            selection=Selection(tests, first=sorted(tests & self.failing) if stop else (), stop_after=1 if stop else 0),
             targets=targets or self.tests,
             functions=functions,  # type: ignore[arg-type]
             wall_s=allowed,

@@ -256,6 +256,7 @@ try:
 except ImportError:
     pass
 
+
 class Probe:
     """Tells whose the statements are that were reached."""
 

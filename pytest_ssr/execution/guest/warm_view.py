@@ -2,6 +2,7 @@
 
 import base64
 import ctypes
+import glob
 import os
 import stat
 
@@ -81,9 +82,17 @@ def own_view(settings):
     _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
+def _compiled_pattern(path):
+    """Return the pattern of the files that a source was compiled to, by Python or by pytest."""
+    folder, name = os.path.split(path)
+    return os.path.join(glob.escape(os.path.join(folder, "__pycache__")), glob.escape(name[:-3]) + ".*.pyc")
+
+
 def write_changes(changes):
     """Write the files of a state into the view; None: no such file."""
     for path, entry in changes.items():
+        for compiled in glob.glob(_compiled_pattern(path)):
+            os.unlink(compiled)
         if os.path.lexists(path):
             os.unlink(path)
         if entry is not None:
