@@ -32,6 +32,7 @@ def inject(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         sources=arguments.source,
         tests=arguments.tests,
+        jobs=arguments.jobs,
     )
     for kind, line in opening_lines(campaign):
         terminal.say(line, kind)

@@ -18,7 +18,9 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.baselines import baseline_of
 from pytest_ssr.checks import Check
+from pytest_ssr.checks.case import HASH_SEED, ORDER_SEED
 from pytest_ssr.checks.inverse_mutation import without_one
+from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, Screened, Screening
@@ -29,6 +31,7 @@ from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state,
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
+from pytest_ssr.stopping import Background, background, workers
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation, step_names
 from pytest_ssr.verdict import CheckResult, Verdict
@@ -59,6 +62,7 @@ class Trial:
         self.attempt: Attempt | None = None
         self.screened = Screened(SuiteRun(RunStatus.SILENT), frozenset(), FRESH, 0)
         self.disagreement = ""
+        self._ahead: Background[None] | None = None
 
     def screen(self) -> Attempt | None:
         """Run the tests that the change can touch on the buggy state; an Attempt means that it ends here."""
@@ -90,7 +94,38 @@ class Trial:
         if idle:
             return self._end(AttemptStatus.REJECTED, "screening", idle)
         self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
+        self._run_ahead(self.artifact)
         return None
+
+    def _run_ahead(self, artifact: BugArtifact) -> None:
+        """Start the runs that the validation will want, if there are cores for several at a time."""
+        self._stop_running_ahead()
+        helpers = self._campaign.helpers
+        if helpers < 2:
+            return
+        case, bench = self.validation.case if self.validation else Validation(artifact, self._bench).case, self._bench
+        seconds = self._campaign.baseline.seconds_of_files(artifact.test_files)
+
+        def script(state: CodebaseState) -> None:
+            bench.script(state, artifact, like_s=seconds)
+
+        def suite(state: CodebaseState, hash_seed: int, order_seed: int | None, whole: bool) -> None:
+            files = case.oracle_files(state)
+            bench.suite(state, files, like_s=seconds, hash_seed=hash_seed, order_seed=order_seed, whole=whole)
+
+        def work() -> None:
+            with workers(helpers) as pool:
+                for state in (case.original, case.buggy, case.weakened):
+                    pool.submit(script, state)
+                pool.submit(suite, case.weakened, 0, None, False)
+                pool.submit(suite, case.buggy, HASH_SEED, ORDER_SEED, True)
+
+        self._ahead = background(work, name="ahead")
+
+    def _stop_running_ahead(self) -> None:
+        if self._ahead is not None:
+            self._ahead.stop()
+            self._ahead = None
 
     def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> str:
         """Say which part of a combination does not matter: with it reverted, every test that failed still fails.
@@ -136,6 +171,7 @@ class Trial:
         if self.attempt is None and self.screen() is None:
             for name in step_names(self._campaign.extra_checks):
                 if self._campaign.ending.is_set():
+                    self._stop_running_ahead()
                     return None
                 if self.result(name) is None:
                     break
@@ -174,6 +210,7 @@ class Trial:
         self._end(AttemptStatus.VALID, "", "", verdict)
 
     def _end(self, status: AttemptStatus, check: str, reason: str, verdict: Verdict | None = None) -> Attempt:
+        self._stop_running_ahead()
         self.attempt = Attempt(
             index=self.index,
             status=status,
@@ -207,9 +244,14 @@ class Campaign:
         sources: Sequence[str] = (),
         tests: Sequence[str] = (),
         extra_checks: Sequence[tuple[str, Check]] = (),
+        helpers: int = 1,
     ) -> None:
-        """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on."""
+        """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on.
+
+        helpers: how many runs may be made at a time for one candidate.
+        """
         self.bench = bench
+        self.helpers = helpers
         self.store = store
         self.seed = seed
         self.extra_checks = tuple(extra_checks)

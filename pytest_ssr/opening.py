@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -84,10 +85,23 @@ def open_campaign(
     extra_injectors: Mapping[str, Injector] | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     extra_checks: Sequence[tuple[str, Check]] = (),
+    jobs: int = 1,
 ) -> Campaign:
-    """Open a campaign, measuring the baseline unless the store has it."""
+    """Open a campaign, measuring the baseline unless the store has it.
+
+    jobs: how many candidates will be tried at a time, here and in other processes.
+    """
     chosen = load_injectors(injectors, extra_injectors)
     bench = open_workbench(
         project, store, settings=settings, sandbox=sandbox, python=python, extra_sandboxes=extra_sandboxes
     )
-    return Campaign(bench, store, chosen, seed=seed, sources=sources, tests=tests, extra_checks=extra_checks)
+    return Campaign(
+        bench,
+        store,
+        chosen,
+        seed=seed,
+        sources=sources,
+        tests=tests,
+        extra_checks=extra_checks,
+        helpers=max(1, (os.cpu_count() or 1) // jobs),
+    )

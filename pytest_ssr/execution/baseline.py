@@ -82,6 +82,11 @@ class Baseline:
         """Seconds of a whole run that no test takes: imports and collection."""
         return max(0.0, self.seconds - sum(self.durations.values()))
 
+    def seconds_of_files(self, files: Collection[str]) -> float:
+        """Return the seconds that a process takes for the tests of some files."""
+        tests = sum(seconds for i, seconds in self.durations.items() if i.split("::", 1)[0] in files)
+        return self.overhead_s + self.longest_setup_s + tests
+
     def on_files(self, files: Sequence[str], set_aside: Collection[str] = ()) -> SuiteRun | None:
         """Return what the whole run shows of these files; None if one of them has no test.
 

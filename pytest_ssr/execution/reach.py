@@ -1,9 +1,9 @@
 """Which tests reach which statements of a project, and so which tests a change can touch.
 
 Measured by `reach_probe` while the tests run. What one test leaves in a cache, another finds there, and then which test
-reaches the statement depends on the order: so it is measured in two orders before a change counts as survived. When in doubt, a test is selected: what runs at
-import concerns every test, and so does what no statement tells, as do tests that start processes, leave threads, or
-read the changed file.
+reaches the statement depends on the order: so it is measured in two orders before a change counts as survived. When in
+doubt, a test is selected: what runs at import concerns every test, and so does what no statement tells, as do tests
+that start processes, leave threads, or read the changed file.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Wanted:
 
     state: CodebaseState
     """What is run."""
-    selection: Selection = Selection()
+    selection: Selection = field(default_factory=Selection)
     """The tests of those that are collected."""
     targets: Sequence[str] = ()
     """Mode `import`: what pytest is given to collect, relative to the root; none: what the configuration says."""
@@ -87,7 +87,7 @@ class Wanted:
     """Another order of the tests."""
     wall_s: float = 60.0
     """Seconds it may take, not counting those in which it waits for a core."""
-    pace: Pace = Pace()
+    pace: Pace = field(default_factory=Pace)
     """Seconds that its parts may take, counted likewise."""
 
     @property

@@ -163,7 +163,14 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "sources": [s.strip() for s in sources.split(",")] if sources else [],
         "extra_injectors": offered(config, "injectors"),
         "extra_checks": extra_checks(config),
+        "jobs": jobs(config),
     }
+
+
+def jobs(config: pytest.Config) -> int:
+    """Return how many processes xdist runs the items in; 1 without it."""
+    workers = getattr(config, "workerinput", {}).get("workercount")
+    return int(workers or len(config.getoption("tx", None) or []) or 1)
 
 
 @contextmanager

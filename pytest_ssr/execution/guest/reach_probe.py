@@ -7,10 +7,16 @@ What no statement tells is recorded too: which statements run while modules are 
 tests that start processes or leave threads running, and tests that open files of the tree.
 
 In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths of modules, separated by NUL).
-Out: JSON, an object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
-`{"spots": [[path, line, column], ...]}` more statements, numbered from 0 on through the file; `{"set": [number, ...]}`
-a set of statements, numbered likewise; `{"holder": name, "reaches": set}`; `{"holder": name, "starts_processes": true}`;
-`{"holder": name, "opens": path}`; `{"early": path}` a module that was loaded before it could be watched; `{"end": true}`.
+Out: JSON, one object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
+
+- `{"spots": [[path, line, column], ...]}`: more statements, numbered from 0 through the file
+- `{"set": [number, ...]}`: a set of statements, numbered likewise
+- `{"holder": name, "reaches": set}`
+- `{"holder": name, "starts_processes": true}`
+- `{"holder": name, "opens": path}`
+- `{"early": path}`: a module that was loaded before it could be watched
+- `{"end": true}`
+
 A holder is a test's id, `file PATH` for all tests of a file, `all` or `import`.
 """
 

@@ -8,10 +8,7 @@ class Selection:
     """Keeps the wanted tests of those that are collected."""
 
     def __init__(self, wanted):
-        """Take a request: tests (None: all), first, first_files, stop_after; optionally files, whose tests are all wanted.
-
-        reports_collected: whether the reporter reports what was collected before the selection.
-        """
+        """Take a request, with the fields of `pytest_ssr.execution.selection.Selection`."""
         self.tests = None if wanted["tests"] is None else frozenset(wanted["tests"])
         self.files = frozenset(wanted.get("files") or ())
         self.places = {name: place for place, name in enumerate(wanted.get("first") or ())}

@@ -4,8 +4,8 @@ It speaks over its standard input, a socket: a length, a JSON object, a length, 
 
 In mode `import` it holds what the tests import from outside of the tree, pytest included unless that imports the tree;
 the child imports the project. In mode `swap` it holds a collected session; the child gets the code objects of the
-changed functions exchanged. A child has mounts of its own, over the tree and over the scratch directory, so that nothing
-it writes is seen by another.
+changed functions exchanged. A child has mounts of its own, over the tree and over the scratch directory, so that
+nothing it writes is seen by another.
 """
 
 import atexit
