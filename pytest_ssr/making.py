@@ -38,6 +38,9 @@ def make_artifact(
 ) -> BugArtifact:
     """Make the artifact of a buggy state whose `failing` tests are known; raises ArtifactError when there is none."""
     original = CodebaseState(buggy.snapshot)
+    failing = frozenset(failing) - baseline.doctests_in_code
+    if not failing:
+        raise ArtifactError("only doctests in the code itself notice it, and these cannot be taken out")
     weakening = _weaken(original, failing, baseline)
     broken = [p for p in baseline.files if any(i.startswith(f"{p}::") for i in failing)]
     files = _oracle_files(broken, set(failing), set(weakening.removed), baseline, settings)
@@ -65,6 +68,7 @@ def _weaken(original: CodebaseState, failing: Collection[str], baseline: Baselin
         failing=frozenset(failing),
         collected=baseline.collected,
         parameters=baseline.parameters,
+        doctests=baseline.doctests,
     )
     if weakening.unremovable:
         raise ArtifactError(

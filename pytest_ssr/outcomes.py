@@ -73,6 +73,8 @@ class SuiteRun:
     """The changed files whose changed source the process provably ran, relative."""
     before_selection: tuple[str, ...] = ()
     """Node ids as collected before a selection of tests, if the selection asked for them."""
+    doctests: frozenset[str] = frozenset()
+    """Those of the collected tests that are examples in text."""
     parameters: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """Node id to (argument name, index of its parameter set), for parametrized tests."""
     addopts: tuple[str, ...] = ()

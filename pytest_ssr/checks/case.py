@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -136,10 +137,14 @@ class Case:
         return run, reason
 
     def oracle_files(self, state: CodebaseState) -> Sequence[str]:
-        """The listed test files that pytest can be given: Python files that exist in the state."""
-        return [p for p in self.artifact.test_files if state.entry(p) is not None and not _supports(p)]
+        """Return the listed test files that exist in the state and that pytest can be given.
+
+        That is Python files, and documents if the script names them: a document may be data of the tests as well.
+        """
+        words = set(self.artifact.script.decode("utf-8", "surrogateescape").split())
+        listed = (p for p in self.artifact.test_files if state.entry(p) is not None)
+        return [p for p in listed if _holds_tests(p) or (shlex.quote(p) in words and not p.endswith(".py"))]
 
 
-def _supports(path: str) -> bool:
-    name = path.rsplit("/", 1)[-1]
-    return name == "conftest.py" or not name.endswith(".py")
+def _holds_tests(path: str) -> bool:
+    return path.endswith(".py") and path.rsplit("/", 1)[-1] != "conftest.py"

@@ -20,6 +20,7 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import FACTOR, Workbench
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.surface import is_code
 
 SCHEMA_VERSION = 4
 FIRST_SEEDS: tuple[int, int | None] = (0, None)
@@ -27,11 +28,6 @@ SECOND_SEEDS: tuple[int, int | None] = (1, 1)
 """Hash seed and order seed of the two runs."""
 _MOST_DISTURBED = 0.2
 _FLICKERS = "flickers with the order of tests or the hash seed"
-
-
-def is_doctest(node_id: str) -> bool:
-    """Tell whether an id names a doctest: `calc.py::calc.add`; no function's name holds a dot."""
-    return "." in node_id.partition("::")[2].partition("[")[0]
 
 
 @dataclass(frozen=True)
@@ -64,13 +60,20 @@ class Baseline:
     """Which statements each test reaches; None if that could not be recorded."""
     modules: tuple[str, ...] = ()
     """What the tests import from outside of the tree, in order."""
+    doctests: frozenset[str] = frozenset()
+    """Ids of examples in text."""
     disturbed: frozenset[str] = frozenset()
     """Ids that pass only without the recording."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The files that hold tests, in order of collection; a code file with a doctest is none."""
-        return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if not is_doctest(i)))
+        """The files that hold tests, in order of collection; not those of code that hold doctests alone."""
+        return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if i not in self.doctests_in_code))
+
+    @cached_property
+    def doctests_in_code(self) -> frozenset[str]:
+        """The doctests of the code itself: they show bugs, and cannot be taken out, as the code is not test code."""
+        return frozenset(i for i in self.doctests if is_code(i.split("::", 1)[0]))
 
     @cached_property
     def test_paths(self) -> tuple[str, ...]:
@@ -108,6 +111,7 @@ class Baseline:
         plain = asdict(replace(self, reach=None))
         reach = self.reach.to_json() if self.reach is not None else None
         own = {"stable": sorted(self.stable), "disturbed": sorted(self.disturbed), "reach": reach}
+        own["doctests"] = sorted(self.doctests)
         return {"schema_version": SCHEMA_VERSION, **plain, **own}
 
     @classmethod
@@ -130,6 +134,7 @@ class Baseline:
                 python=data["python"],
                 reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
                 modules=tuple(data["modules"]),
+                doctests=frozenset(data["doctests"]),
                 disturbed=frozenset(data["disturbed"]),
             )
         except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
@@ -198,6 +203,7 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
         python=bench.interpreter.version,
         reach=reach,
         modules=run.modules,
+        doctests=run.doctests,
         disturbed=disturbed,
     )
 

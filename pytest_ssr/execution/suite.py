@@ -178,7 +178,13 @@ def require_start(sandbox: Sandbox, interpreter: Interpreter) -> None:
 
 _SHAPES: Mapping[str, Mapping[str, str]] = {
     "begin": {"addopts": "texts"},
-    "collected": {"ids": "texts", "parameters": "parameters", "modules": "texts", "before_selection": "texts"},
+    "collected": {
+        "ids": "texts",
+        "parameters": "parameters",
+        "modules": "texts",
+        "doctests": "texts",
+        "before_selection": "texts",
+    },
     "end": {"exit": "number", "sources": "texts", "foreign": "texts", "exercised": "texts"},
 }
 
@@ -225,6 +231,7 @@ def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
         "sources": tuple(end.get("sources", ())),
         "foreign": tuple(end.get("foreign", ())),
         "exercised": frozenset(end.get("exercised", ())),
+        "doctests": frozenset(collected.get("doctests", ())),
         "before_selection": tuple(collected.get("before_selection", ())),
         "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
         "modules": tuple(collected.get("modules", ())),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.injectors.python_source import Edit, splice
 from pytest_ssr.weakening.definitions import definitions_of, find_class, is_text, parameter_lists, with_emptied
+from pytest_ssr.weakening.doctests import edits_in_document, edits_in_module
 from pytest_ssr.weakening.leftovers import clean_up, names_in
 from pytest_ssr.weakening.text import (
     Definition,
@@ -51,12 +52,16 @@ def weaken(
     failing: Collection[str],
     collected: Sequence[str],
     parameters: Parameters,
+    doctests: Collection[str] = (),
 ) -> Weakening:
     """Take the failing tests out of their files.
 
     read: returns a file's content. test_paths: every file that holds tests. parameters: id to (argument, index).
+    doctests: those of the collected tests that are examples in text.
     """
-    return _Weakener(read, test_paths, frozenset(failing), collected, parameters).run()
+    weakener = _Weakener(read, test_paths, frozenset(failing), collected, parameters)
+    weakener.doctests = frozenset(doctests)
+    return weakener.run()
 
 
 def key_of(node_id: str) -> Key:
@@ -75,6 +80,8 @@ class _Weakener:
         parameters: Parameters,
     ) -> None:
         self.failing, self.parameters = failing, parameters
+        self.read = read
+        self.doctests: frozenset[str] = frozenset()
         self.original = {p: read(p) for p in test_paths if p.endswith(".py")}
         self._lines: dict[str, Lines | None] = {}
         self.groups: dict[Key, list[str]] = {}
@@ -95,19 +102,35 @@ class _Weakener:
     def run(self) -> Weakening:
         for key, names in self.groups.items():
             bad = [n for n in names if n in self.failing]
-            if bad and not self._remove(key, names, bad):
+            if bad and self.doctests.issuperset(names):
+                self.unremovable += [n for n in bad if not self._skip_doctest(n)]
+            elif bad and not self._remove(key, names, bad):
                 self.unremovable += bad
         self._note_heirs()
         changes: dict[str, bytes] = {}
         for path in sorted({*self.gone, *self.edits}):
-            new = self._rewritten(path)
-            if new is None or read_lines(new) is None:
+            new = self._rewritten(path) if path in self.original else None
+            if path not in self.original:
+                changes[path] = splice(self.read(path), self.edits[path])
+            elif new is None or read_lines(new) is None:
                 self.unremovable += [n for n in self.failing if key_of(n)[0] == path]
             else:
                 elsewhere = frozenset[str]().union(*(words_in(d) for p, d in self.original.items() if p != path))
                 changes[path] = clean_up(new, self.used.get(path, set()), elsewhere)
         left = set(self.unremovable)
         return Weakening(changes, tuple(sorted(left)), tuple(sorted(self.removed - left)))
+
+    def _skip_doctest(self, name: str) -> bool:
+        """Mark the examples of a doctest as skipped; False if they cannot be found."""
+        path, _, dotted = name.partition("::")
+        lines = self.lines(path)
+        if not path.endswith(".py"):
+            edits = edits_in_document(self.read(path))
+        else:
+            edits = edits_in_module(lines.data, lines.tree, dotted) if lines is not None else []
+        self.edits.setdefault(path, []).extend(edits)
+        self.removed.update([name] if edits else [])
+        return bool(edits)
 
     def _remove(self, key: Key, names: list[str], bad: list[str]) -> bool:
         """Mark what has to go for one test function; False when it cannot be found."""

@@ -164,7 +164,7 @@ def begin_child(channel, order_seed):
 
 def announce(items):
     """In a fork of a session that is collected: report the tests that will run."""
-    _send("collected", ids=[item.nodeid for item in items], parameters={}, modules=[], before_selection=[])
+    _send("collected", ids=[item.nodeid for item in items], parameters={}, modules=[], doctests=[], before_selection=[])
 
 
 def ordered(items):
@@ -203,8 +203,16 @@ class Reporter:
         modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
+        doctests = [] if _BRIEF else [i.nodeid for i in session.items if type(i).__name__ == "DoctestItem"]
         others = [] if _BRIEF or selection is None else selection.collected or []
-        _send("collected", ids=ids, parameters=parameters, modules=modules, before_selection=others)
+        _send(
+            "collected",
+            ids=ids,
+            parameters=parameters,
+            modules=modules,
+            doctests=doctests,
+            before_selection=others,
+        )
 
     def pytest_collectreport(self, report):
         """Send what could not be collected."""
