@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pytest_ssr.injectors.python_source import Edit
 
-_PROMPT = re.compile(rb"^[ \t]*>>> ?(?=\S)[^\r\n]*", re.MULTILINE)
+_PROMPT = re.compile(rb"^[ \t]*>>> ?(?=[^\s#])[^\r\n]*", re.MULTILINE)
 _SKIP = b"  # doctest: +SKIP"
 
 
@@ -36,7 +36,7 @@ def edits_in_module(data: bytes, tree: ast.Module, name: str) -> list[Edit]:
         return []
     _, docstring = max(matching, key=lambda pair: len(pair[0]))
     begin, end = starts[docstring.lineno - 1], starts[docstring.end_lineno or docstring.lineno]
-    found = [match for match in _PROMPT.finditer(data, begin, end)]
+    found = list(_PROMPT.finditer(data, begin, end))
     # An example on the line on which the docstring ends would take its quotes into the comment.
     return [] if any(b'"""' in m[0] or b"'''" in m[0] for m in found) else [_edit(match) for match in found]
 
