@@ -68,7 +68,13 @@ PROJECTS = {
         ("coverage[toml]", "hypothesis", "pretend", "tomli_w"),
         editable="",
     ),
-    "flask": Project("flask==3.1.3", "web framework", ("greenlet", "python-dotenv"), "async", pytest="pytest==8.4.2"),
+    "flask": Project(
+        "flask==3.1.3",
+        "web framework",
+        ("greenlet", "python-dotenv", "werkzeug==3.1.3"),
+        "async",
+        pytest="pytest==8.4.2",
+    ),
     "werkzeug": Project(
         "werkzeug==3.1.9",
         "starts servers and processes",
@@ -198,9 +204,16 @@ def plain(folder: Path, *, further: Sequence[str] = ()) -> Path:
     return python
 
 
-def plain_environment() -> dict[str, str]:
-    """Return the environment variables without those that would reach the project's Python or pytest."""
-    return {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "COV_"))}
+def plain_environment(name: str, source: Path) -> dict[str, str]:
+    """Return the environment variables of a plain run in a project's tree.
+
+    Those that would reach the project's Python or pytest are left out. A project that is not installed and lies in
+    `src` is imported from there.
+    """
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "COV_"))}
+    if PROJECTS[name].editable is None and (source / "src").is_dir():
+        kept["PYTHONPATH"] = str(source / "src")
+    return kept
 
 
 def suite_command(name: str, python: Path) -> list[str]:
@@ -231,7 +244,7 @@ def run_suite(name: str, source: Path, python: Path, *, timeout_s: float = 900) 
     done = subprocess.run(
         suite_command(name, python),
         cwd=source,
-        env=plain_environment(),
+        env=plain_environment(name, source),
         capture_output=True,
         text=True,
         timeout=timeout_s,
