@@ -1,161 +1,299 @@
-"""Does the fast path tell the truth? Each change is run by the fast path and by a fresh process with the whole suite.
+"""Does the fast path tell the truth? Each change is screened by it, and the whole suite runs on it with a plain pytest.
 
-Run: `python benchmarks/agreement.py --out benchmarks/results/NAME.md [--changes 130] [project ...]`.
-The fast path runs only the tests a change can touch, in a fork of a warm process. Compared are the verdict (some test
-fails, none does, no end) and the set of failing tests. Changes come from all injectors that need no model, in turn.
-What differs is run twice more in fresh processes: a difference that these runs show among themselves is none of the
-fast path's, and is counted apart.
+Run: `python benchmarks/agreement.py --out benchmarks/results/NAME.jsonl [--changes 40] [--projects flask,pluggy]`.
+The fast path runs only the tests that a change can touch, in a fork of a warm process if that is possible. The
+reference is described in `plain_reference.py`; it is kept, so that another version of the fast path is compared at the
+cost of the fast path alone. Changes come from all injectors that need no model, evenly sampled over the first
+candidates of a campaign. Compared are the verdict (some test fails, none does, no end, a crash) and the set of failing
+tests, over the tests that pass every time in both baselines. What differs is run twice more by the reference: a
+difference that these runs show among themselves is not the fast path's, and is counted apart. What is in the file
+already is not measured again unless the program has changed since; the table beside it (`NAME.md`) is written after
+each project.
 """
 
 from __future__ import annotations
 
 import argparse
-import platform
+import json
+import shutil
+import sys
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from projects import PROJECTS, fetch
+from plain_reference import CRASH, FAILS, NO_END, PASSES, PlainSuite, Reference
+from projects import PROJECTS
 
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.execution.screening import FRESH, Screened
+from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.making import candidate_state
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.outcomes import RunStatus, some
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.store import Store, code_hash
+
+NOT_EXERCISED = "not exercised"
+_TIERS = ("none", "swap", "import", FRESH)
 
 
-@dataclass
-class Outcome:
+class Kind(StrEnum):
+    """How the two verdicts on a change compare."""
+
+    AGREE = "agree"
+    WRONG_SURVIVOR = "wrong survivor"
+    """The fast path says that no test notices it; a plain run does not pass."""
+    SET_ASIDE = "noticed by tests set aside"
+    """The same, but only tests notice it that the fast path has set aside, with a reason, before."""
+    WRONG_KILL = "wrong kill"
+    """The fast path says that tests fail; a plain run passes."""
+    OTHER_TESTS = "other tests"
+    """Tests fail in both, but not the same ones."""
+    OTHER_END = "other end"
+    """No end, a crash and failing tests: the two differ in which of them it is."""
+    NOT_EXERCISED = "not exercised"
+    """The fast path gives no verdict, as nothing shows that the changed code was loaded."""
+    UNPROVEN = "reference unproven"
+    """A plain run passes, and nothing shows that it loaded the changed file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
     """One change, both ways."""
 
+    project: str
     index: int
+    """The place of the candidate in the campaign's order."""
+    version: str
+    """Hash of the program that screened it."""
     what: str
+    kind: Kind
+    fast: str
+    whole: str
+    difference: tuple[str, ...]
+    """Tests that fail one way only."""
+    steady: bool
+    """Whether further reference runs agree with the first."""
     tier: str
+    fallback: str
     selected: int
     fast_s: float
     whole_s: float
-    verdict: tuple[str, str]
-    difference: frozenset[str]
-    steady: bool = True
-
-    @property
-    def agrees(self) -> bool:
-        return self.verdict[0] == self.verdict[1] and not self.difference
+    note: str = ""
 
 
-def verdict(screened: Screened) -> str:
+def fast_verdict(screened: Screened) -> str:
+    """Return what the fast path says of a change."""
+    if str(screened.run.status) == "not-exercised":
+        return NOT_EXERCISED
     if screened.run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
-        return "no end"
+        return NO_END
     if screened.run.fault:
-        return "crash"
-    return "fails" if screened.failing else "passes"
+        return CRASH
+    return FAILS if screened.failing else PASSES
 
 
-def compare(campaign: Campaign, index: int) -> Outcome | None:
-    candidate = campaign.candidate(index)
-    if candidate is None:
-        return None
-    state, bench = candidate_state(campaign.snapshot, candidate), campaign.bench.scoped()
+def kind_of(fast: str, failing: frozenset[str], whole: Reference, shared: frozenset[str]) -> Kind:
+    """Compare a verdict of the fast path, and its failing tests, with the reference.
+
+    shared: tests that pass every time in both baselines.
+    """
+    if fast == NOT_EXERCISED:
+        return Kind.NOT_EXERCISED
+    if fast == PASSES:
+        if whole.verdict == PASSES:
+            return Kind.AGREE if whole.proven else Kind.UNPROVEN
+        noticed = whole.verdict != FAILS or whole.failing & shared
+        return Kind.WRONG_SURVIVOR if noticed else Kind.SET_ASIDE
+    if whole.verdict == PASSES:
+        return Kind.WRONG_KILL
+    if fast != whole.verdict:
+        return Kind.OTHER_END
+    same = fast != FAILS or failing & shared == whole.failing & shared
+    return Kind.AGREE if same else Kind.OTHER_TESTS
+
+
+def compare(campaign: Campaign, suite: PlainSuite, index: int, candidate: Candidate) -> Comparison:
+    """Screen one candidate and judge it by plain runs."""
+    state = candidate_state(campaign.snapshot, candidate)
     begin = time.perf_counter()
-    fast = campaign.screening.run(state, bench=bench)
+    screened = campaign.screening.run(state, bench=campaign.bench.scoped())
     fast_s = time.perf_counter() - begin
-    begin = time.perf_counter()
-    whole = campaign.screening.fresh(state, bench=bench)
-    whole_s = time.perf_counter() - begin
-    verdicts = verdict(fast), verdict(whole)
-    ended = "fails" in verdicts or "passes" in verdicts
-    difference = fast.failing ^ whole.failing if ended and verdicts[0] != "no end" != verdicts[1] else frozenset()
-    what = f"{candidate.operator} in {candidate.path}:{candidate.line} {candidate.scope}"
-    result = Outcome(index, what, fast.tier, fast.selected, fast_s, whole_s, verdicts, difference)
-    if not result.agrees:
-        others = [campaign.screening.fresh(state, bench=campaign.bench.scoped()) for _ in range(2)]
-        result.steady = all(o.failing == whole.failing and verdict(o) == verdicts[1] for o in others)
-    return result
+    fast, shared = fast_verdict(screened), campaign.baseline.stable & suite.stable
+    whole = suite.judge(candidate.changes)
+    kind = kind_of(fast, screened.failing, whole, shared)
+    steady = True
+    if kind not in (Kind.AGREE, Kind.NOT_EXERCISED):
+        again = [suite.judge(candidate.changes, again=True) for _ in range(2)]
+        steady = all((o.verdict, o.failing) == (whole.verdict, whole.failing) for o in again)
+    both_fail = fast == whole.verdict == FAILS
+    difference = (screened.failing ^ whole.failing) & shared if both_fail else whole.failing
+    return Comparison(
+        project=suite.name,
+        index=index,
+        version=code_hash(),
+        what=f"{candidate.operator} in {candidate.path}:{candidate.line} {candidate.scope}",
+        kind=kind,
+        fast=fast,
+        whole=whole.verdict,
+        difference=() if kind is Kind.AGREE else tuple(sorted(difference)),
+        steady=steady,
+        tier=screened.tier,
+        fallback=screened.fallback,
+        selected=screened.selected,
+        fast_s=round(fast_s, 3),
+        whole_s=round(whole.seconds, 3),
+        note=whole.note,
+    )
 
 
-def measure(name: str, folder: Path, changes: int, jobs: int) -> list[Outcome]:
-    project, python = fetch(name, folder / name)
-    store = Store(folder / f"{name}-store")
-    campaign = open_campaign(project, store, settings=RuleSettings(), python=python, seed=1)
+def sampled(campaign: Campaign, changes: int, span: int) -> list[tuple[int, Candidate]]:
+    """Return candidates evenly spaced over the first `span` of a campaign's order, or over all if there are fewer."""
+    drawn = [(i, c) for i in range(span) if (c := campaign.candidate(i)) is not None]
+    if len(drawn) <= changes:
+        return drawn
+    return [drawn[i * len(drawn) // changes] for i in range(changes)]
+
+
+def measure(name: str, arguments: argparse.Namespace, known: Sequence[Comparison]) -> Iterator[Comparison]:
+    """Yield what is not known yet of a project, until its time is over."""
+    folder, end = arguments.folder, time.monotonic() + arguments.limit
+    suite = PlainSuite.of(name, folder)
+    store = folder / name / "agreement-store"
+    if arguments.fresh_store:
+        shutil.rmtree(store, ignore_errors=True)
+    project = PROJECTS[name]
+    campaign = open_campaign(
+        suite.source,
+        Store(store),
+        settings=RuleSettings(),
+        python=suite.python,
+        seed=arguments.seed,
+        sources=project.sources,
+        tests=project.tests,
+    )
+    done = {o.index for o in known if o.project == name}
+
+    def timely(index: int, candidate: Candidate) -> Comparison | None:
+        return compare(campaign, suite, index, candidate) if time.monotonic() < end else None
+
     try:
-        with ThreadPoolExecutor(jobs) as pool:
-            found = [o for o in pool.map(lambda i: compare(campaign, i), range(changes)) if o is not None]
+        wanted = [(i, c) for i, c in sampled(campaign, arguments.changes, arguments.span) if i not in done]
+        with ThreadPoolExecutor(arguments.jobs) as pool:
+            yield from (o for o in pool.map(lambda pair: timely(*pair), wanted) if o is not None)
     finally:
         campaign.close()
-    for mode, reason in campaign.baseline.cold.items():
-        print(f"{name}: no warm processes of mode {mode}: {reason}")
-    assert campaign.bench.warm is not None
-    for reason, count in campaign.bench.warm.unfit.most_common():
-        print(f"{name}: {count} not run warm: {reason}")
-    for outcome in found:
-        if not outcome.agrees:
-            print(f"{name} {outcome.index}: {said(name, outcome)}")
-    return found
 
 
-def said(name: str, outcome: Outcome) -> str:
-    fast, whole = outcome.verdict
-    unsteady = "" if outcome.steady else "; fresh runs differ among themselves"
+def shown(outcome: Comparison) -> str:
+    """Return one line on a change about which the two differ."""
     tests = some(outcome.difference) or "no test"
-    return f"{name}, {outcome.what} ({outcome.tier}): fast {fast}, whole {whole}; {tests}{unsteady}"
+    unsteady = "" if outcome.steady else "; plain runs differ among themselves"
+    note = f"; {outcome.note}" if outcome.note else ""
+    return (
+        f"{outcome.kind}: {outcome.project} {outcome.index}, {outcome.what} ({outcome.tier}): fast {outcome.fast}, "
+        f"plain {outcome.whole}; {tests}{unsteady}{note}"
+    )
 
 
-def line(name: str, found: list[Outcome]) -> list[str]:
+HEAD = (
+    "project",
+    "changes",
+    "screened by",
+    "agree",
+    "**wrong survivors**",
+    "set aside",
+    "wrong kills",
+    "other tests",
+    "other end",
+    "not exercised",
+    "unproven",
+    "plain runs differ",
+    "times as fast",
+)
+
+
+def table_row(name: str, found: Sequence[Comparison]) -> list[str]:
+    """Return one row of the table; what plain runs do not agree on is counted in its own column only."""
     tiers = Counter(o.tier for o in found)
-    apart = [o for o in found if not o.agrees and o.steady]
-    fast, whole = sum(o.fast_s for o in found), sum(o.whole_s for o in found)
+    kinds = Counter(o.kind for o in found if o.steady)
+    fast_s, whole_s = sum(o.fast_s for o in found), sum(o.whole_s for o in found)
     return [
         name,
         str(len(found)),
-        ", ".join(f"{tier} {tiers[tier]}" for tier in ("none", "swap", "import", FRESH) if tiers[tier]),
-        str(sum(o.agrees for o in found)),
-        str(sum(not o.agrees and not o.steady for o in found)),
-        str(sum(o.verdict[0] != o.verdict[1] for o in apart)),
-        str(sum(o.verdict[0] == o.verdict[1] for o in apart)),
-        f"{whole / fast:.1f}",
+        ", ".join(f"{tier} {tiers[tier]}" for tier in dict.fromkeys((*_TIERS, *tiers)) if tiers[tier]),
+        *(str(kinds[kind]) for kind in Kind),
+        str(sum(not o.steady for o in found)),
+        f"{whole_s / fast_s:.1f}" if fast_s else "-",
     ]
 
 
-HEAD = ["project", "changes", "run by", "agree", "fresh runs differ", "other verdict", "other tests", "times as fast"]
+def write_table(out: Path, found: Sequence[Comparison], errors: dict[str, str], command: str) -> None:
+    """Write the Markdown table beside the records."""
+    names = list(dict.fromkeys(o.project for o in found))
+    rows = [table_row(name, [o for o in found if o.project == name]) for name in names]
+    rows.append(table_row("all", found))
+    apart = [f"- {shown(o)}" for o in found if o.kind is not Kind.AGREE]
+    failed = [f"- {name}: {error}" for name, error in errors.items()]
+    text = [
+        "# Agreement of the fast path with whole suites under a plain pytest",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {sys.version.split()[0]}, `{command}`, program {code_hash()}.",
+        "",
+        *(f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)),
+        "",
+        *(["Each change on which they do not agree:", "", *apart, ""] if apart else []),
+        *(["Not measured:", "", *failed, ""] if failed else []),
+    ]
+    out.with_suffix(".md").write_text("\n".join(text))
+
+
+def read_results(out: Path) -> list[Comparison]:
+    """Read what this version of the program was measured on so far."""
+    lines = out.read_text().splitlines() if out.exists() else []
+    records: list[dict[str, Any]] = [json.loads(line) for line in lines if line.strip()]
+    kept = [r for r in records if r["version"] == code_hash()]
+    return [Comparison(**{**r, "kind": Kind(r["kind"]), "difference": tuple(r["difference"])}) for r in kept]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("projects", nargs="*", default=["toolz", "itsdangerous", "sqlparse", "boltons", "click"])
-    parser.add_argument("--changes", type=int, default=130)
+    parser.add_argument("--projects", default=",".join(PROJECTS), help="comma-separated (default: all)")
+    parser.add_argument("--changes", type=int, default=40, help="for each project (default 40)")
+    parser.add_argument("--span", type=int, default=600, help="of so many first candidates (default 600)")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument(
-        "--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="downloads and stores are kept here"
-    )
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one project (default 1800)")
+    parser.add_argument("--fresh-store", action="store_true", help="measure the baseline again")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file; what is in it is not measured again")
     arguments = parser.parse_args()
-    unknown = set(arguments.projects) - set(PROJECTS)
+    names = arguments.projects.split(",")
+    unknown = set(names) - set(PROJECTS)
     if unknown:
-        parser.error(f"no such project: {', '.join(unknown)}; there are {', '.join(PROJECTS)}")
-    rows = []
-    apart: list[str] = []
-    for name in arguments.projects:
-        found = measure(name, arguments.folder, arguments.changes, arguments.jobs)
-        rows.append(line(name, found))
-        apart += [f"- {said(name, o)}" for o in found if not o.agrees]
-        print(" | ".join(rows[-1]), flush=True)
-        text = [
-            "# Agreement of the fast path with whole suites in fresh processes",
-            "",
-            f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `--changes {arguments.changes} "
-            f"--jobs {arguments.jobs}`. Made by `benchmarks/agreement.py`.",
-            "",
-            *(f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)),
-            "",
-            *(["Each disagreement:", "", *apart, ""] if apart else []),
-        ]
-        arguments.out.parent.mkdir(parents=True, exist_ok=True)
-        arguments.out.write_text("\n".join(text))
+        parser.error(f"no such project: {', '.join(sorted(unknown))}; there are {', '.join(PROJECTS)}")
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    found, errors = read_results(arguments.out), dict[str, str]()
+    command = f"benchmarks/agreement.py --changes {arguments.changes} --span {arguments.span} --seed {arguments.seed}"
+    for name in names:
+        try:
+            for outcome in measure(name, arguments, tuple(found)):
+                found.append(outcome)
+                with arguments.out.open("a") as out:
+                    out.write(json.dumps(asdict(outcome)) + "\n")
+                if outcome.kind is not Kind.AGREE:
+                    print(shown(outcome), flush=True)
+        except (Exception, SystemExit) as error:
+            errors[name] = f"{type(error).__name__}: {error}"
+            print(f"{name}: {errors[name]}", flush=True)
+        print(" | ".join(table_row(name, [o for o in found if o.project == name])), flush=True)
+        write_table(arguments.out, found, errors, command)
 
 
 if __name__ == "__main__":

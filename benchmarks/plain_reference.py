@@ -1,0 +1,255 @@
+"""Whole suites in fresh processes with a plain pytest: the reference that the fast path is compared with.
+
+In: a project of `projects.py` and the files of a change. Out: which tests passed, how the run ended, and proof that the
+changed files were the ones imported. Nothing of pytest-ssr takes part: the tree is copied, the change written into the
+copy, its compiled files are removed, and `python -m pytest` runs on it under the project's own interpreter and with the
+project's own options. A mount namespace (bubblewrap) shows the copy at the place of the project, so that an editable
+install imports the copy; the rest of the system is read-only there, and has no network besides the loopback device.
+What a change does is kept in a file, as it depends on the change, the tree and the environment only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from projects import fetch, plain_environment, suite_command
+
+FAILS, PASSES, NO_END, CRASH = "fails", "passes", "no end", "crash"
+BASE_RUNS = 3
+_RECORDER = Path(__file__).with_name("plain_recorder.py")
+_LIMITED = ("prlimit", f"--as={8 * 1024**3}", f"--fsize={1024**3}", "--")
+"""Bounds what a change can take: memory and the size of a file, in bytes."""
+_LIMIT_FACTOR, _LIMIT_FLOOR_S = 5.0, 20.0
+_ENDED_BY_ITSELF = (0, 1, 2, 5)
+"""Pytest's exit statuses without an internal error and a usage error."""
+_COUNTS = re.compile(r"\b\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """One run of the whole suite with a plain pytest."""
+
+    exit_code: int | None
+    """None if it was ended at the time limit."""
+    ended: bool
+    """Whether pytest said that the session is over."""
+    passed: frozenset[str]
+    """Ids of tests of which every phase passed."""
+    loaded: frozenset[str]
+    """Changed files, relative, from which a module was loaded, and which held the change at the end as well."""
+    counts: tuple[str, ...]
+    """The counts in pytest's last line."""
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What a change does to the whole suite."""
+
+    verdict: str
+    """fails, passes, no end or crash."""
+    failing: frozenset[str]
+    """Tests that pass every time on the unchanged tree and did not pass here."""
+    proven: bool
+    """Whether every changed file was loaded by the process that ran the tests."""
+    seconds: float
+    note: str = ""
+    """What a reader should know of the verdict."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "failing": sorted(self.failing)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Reference:
+        return cls(**{**data, "failing": frozenset(data["failing"])})
+
+
+@dataclass
+class PlainSuite:
+    """The suite of one project, run plainly on its tree and on changed copies of it."""
+
+    name: str
+    source: Path
+    python: Path
+    kept: Path
+    """The file in which results are kept."""
+    stable: frozenset[str] = frozenset()
+    """Tests that pass in each of the runs on the unchanged tree."""
+    seconds: float = 0.0
+    """The longest of these runs."""
+    counts: tuple[str, ...] = ()
+    _known: dict[str, Reference] = field(default_factory=dict)
+    _writing: threading.Lock = field(default_factory=threading.Lock)
+
+    @classmethod
+    def of(cls, name: str, folder: Path) -> PlainSuite:
+        """Run the suite on the unchanged tree, unless that was done; raises SystemExit if no test passes."""
+        source, python = fetch(name, folder / name)
+        suite = cls(name, source, python, folder / name / f"reference-{environment_key(source, python)}.jsonl")
+        suite._read()
+        if not suite.seconds:
+            runs = [suite.run({}, limit_s=1800) for _ in range(BASE_RUNS)]
+            suite.stable = frozenset.intersection(*(run.passed for run in runs))
+            suite.seconds, suite.counts = max(run.seconds for run in runs), runs[0].counts
+            base = {"stable": sorted(suite.stable), "seconds": suite.seconds, "counts": suite.counts}
+            suite._append({"base": base})
+        if not suite.stable:
+            raise SystemExit(f"{name}: no test passes in a plain run")
+        return suite
+
+    def judge(self, changes: Mapping[str, bytes | None], *, again: bool = False) -> Reference:
+        """Return what a change does, running the suite unless that is known; `again` runs it in any case."""
+        key = change_key(changes)
+        if key in self._known and not again:
+            return self._known[key]
+        run = self.run(changes, limit_s=_LIMIT_FLOOR_S + _LIMIT_FACTOR * self.seconds)
+        reference = self._judged(run, changes)
+        if not again:
+            self._known[key] = reference
+            self._append({"change": key, "reference": reference.to_json()})
+        return reference
+
+    def _judged(self, run: PlainRun, changes: Mapping[str, bytes | None]) -> Reference:
+        failing, note = self.stable - run.passed, ""
+        if run.exit_code is None:
+            verdict, failing, note = NO_END, frozenset(), "ended at the time limit"
+        elif failing and run.exit_code == 0 and run.counts == self.counts:
+            # A change in what pytest itself is made of can keep reports from a plugin while all tests pass.
+            verdict, failing, note = PASSES, frozenset(), "not all tests were reported; judged by pytest's summary"
+        elif not run.ended or run.exit_code not in _ENDED_BY_ITSELF:
+            verdict, failing, note = CRASH, frozenset(), f"pytest broke down, exit status {run.exit_code}"
+        else:
+            verdict = FAILS if failing else PASSES
+        written = {path for path, data in changes.items() if data is not None}
+        return Reference(verdict, failing, run.loaded >= written, run.seconds, note)
+
+    def run(self, changes: Mapping[str, bytes | None], *, limit_s: float) -> PlainRun:
+        """Run the suite once on a copy of the tree with some files changed."""
+        with tempfile.TemporaryDirectory(prefix="plain-", ignore_cleanup_errors=True) as work:
+            tree, side = Path(work) / "tree", Path(work) / "side"
+            shutil.copytree(self.source, tree, symlinks=True)
+            write_changes(tree, changes)
+            side.mkdir()
+            shutil.copy(_RECORDER, side)
+            out = side / "reports"
+            out.touch()
+            watched = [str(self.source / path) for path in changes]
+            (side / "plain_recorder.json").write_text(json.dumps({"out": str(out), "watched": watched}))
+            begin = time.perf_counter()
+            exit_code, text = self._started(tree, side, limit_s)
+            seconds = time.perf_counter() - begin
+            return self._read_run(out, changes, exit_code, text, seconds)
+
+    def _started(self, tree: Path, side: Path, limit_s: float) -> tuple[int | None, str]:
+        """Run pytest in a mount namespace; returns its exit status (None: the time limit) and what it printed."""
+        view = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+        view += ["--ro-bind", str(self.source.parent.parent), str(self.source.parent.parent)]
+        view += ["--bind", str(tree), str(self.source), "--bind", str(side), str(side)]
+        view += ["--unshare-pid", "--unshare-net", "--die-with-parent", "--chdir", str(self.source), "--"]
+        command = suite_command(self.name, self.python)
+        command += ["-p", "plain_recorder", "--continue-on-collection-errors"]
+        env = plain_environment(self.name, self.source) | {"PYTHONDONTWRITEBYTECODE": "1"}
+        env["PYTHONPATH"] = ":".join(filter(None, [env.get("PYTHONPATH", ""), str(side)]))
+        printed = side / "printed"
+        with printed.open("wb") as output:
+            process = subprocess.Popen(
+                [*_LIMITED, *view, *command], stdout=output, stderr=output, env=env, start_new_session=True
+            )
+            try:
+                exit_code: int | None = process.wait(limit_s)
+            except subprocess.TimeoutExpired:
+                exit_code = None
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        with printed.open("rb") as output:
+            output.seek(max(0, printed.stat().st_size - 4096))
+            return exit_code, output.read().decode(errors="replace")
+
+    def _read_run(
+        self, out: Path, changes: Mapping[str, bytes | None], exit_code: int | None, text: str, seconds: float
+    ) -> PlainRun:
+        passed: dict[str, bool] = {}
+        loaded: set[str] = set()
+        hashes: dict[str, str] | None = None
+        for line in out.read_text(errors="replace").splitlines():
+            try:
+                record = json.loads(line)
+            except ValueError:
+                continue
+            if record["kind"] == "report":
+                # An expected failure and a skipped test did not pass.
+                good = record["outcome"] == "passed"
+                passed[record["id"]] = passed.get(record["id"], True) and good
+            elif record["kind"] == "loaded":
+                loaded.update(record["paths"])
+            elif record["kind"] == "end":
+                hashes = record["hashes"]
+        proven = {
+            path
+            for path, data in changes.items()
+            if data is not None
+            and str(self.source / path) in loaded
+            and hashes is not None
+            and hashes.get(str(self.source / path)) == hashlib.sha256(data).hexdigest()
+        }
+        lines = text.strip().splitlines()
+        counts = tuple(_COUNTS.findall(lines[-1])) if lines else ()
+        good_ids = frozenset(i for i, good in passed.items() if good)
+        return PlainRun(exit_code, hashes is not None, good_ids, frozenset(proven), counts, seconds)
+
+    def _read(self) -> None:
+        lines = self.kept.read_text().splitlines() if self.kept.exists() else []
+        for record in map(json.loads, filter(None, lines)):
+            if "base" in record:
+                self.stable, self.seconds = frozenset(record["base"]["stable"]), record["base"]["seconds"]
+                self.counts = tuple(record["base"]["counts"])
+            else:
+                self._known[record["change"]] = Reference.from_json(record["reference"])
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        with self._writing, self.kept.open("a") as out:
+            out.write(json.dumps(record) + "\n")
+
+
+def write_changes(tree: Path, changes: Mapping[str, bytes | None]) -> None:
+    """Write changed files into a tree and remove what is compiled of them."""
+    for path, data in changes.items():
+        file = tree / path
+        for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):
+            compiled.unlink()
+        if data is None:
+            file.unlink(missing_ok=True)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(data)
+
+
+def change_key(changes: Mapping[str, bytes | None]) -> str:
+    """Return a name for a change: the same files with the same content have the same."""
+    digest = hashlib.sha256()
+    for path in sorted(changes):
+        data = changes[path]
+        digest.update(path.encode() + b"\0" + (b"-" if data is None else hashlib.sha256(data).digest()) + b"\0")
+    return digest.hexdigest()[:24]
+
+
+def environment_key(source: Path, python: Path) -> str:
+    """Return a hash of the tree's name and of every distribution in the environment."""
+    frozen = subprocess.run([str(python), "-m", "pip", "freeze", "--all"], capture_output=True, check=True).stdout
+    return hashlib.sha256(source.name.encode() + frozen).hexdigest()[:12]
