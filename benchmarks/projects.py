@@ -55,11 +55,11 @@ PROJECTS = {
     "sqlparse": Project("sqlparse==0.6.1", "parser, classes filled at import", used_before=True),
     "boltons": Project("boltons==26.2.0", "many independent modules", used_before=True),
     "attrs": Project(
-        "attrs==26.1.0", "code made at import; hypothesis", ("hypothesis", "cloudpickle"), used_before=True
+        "attrs==26.1.0", "code made at import; hypothesis", ("hypothesis", "cloudpickle"), "", used_before=True
     ),
-    "click": Project("click==8.5.1", "2,400 tests, subprocesses", used_before=True),
+    "click": Project("click==8.5.1", "2,400 tests, subprocesses", editable="", used_before=True),
     "more-itertools": Project("more-itertools==11.2.1", "long computing suite", editable="", used_before=True),
-    "w3lib": Project("w3lib==2.5.0", "doctests", editable="", used_before=True),
+    "w3lib": Project("w3lib==2.5.0", "doctests", ("hypothesis",), editable="", used_before=True),
     "pluggy": Project("pluggy==1.7.0", "pytest runs on it", ("pytest-benchmark", "coverage"), editable=""),
     "iniconfig": Project("iniconfig==2.3.1", "pytest reads its configuration with it", editable=""),
     "packaging": Project(
@@ -79,13 +79,13 @@ PROJECTS = {
         "werkzeug==3.1.9",
         "starts servers and processes",
         ("cffi", "cryptography", "ephemeral-port-reserve", "pytest-timeout"),
-        editable="watchdog",
+        editable="",
     ),
     "jinja2": Project("jinja2==3.1.6", "compiles templates to code; trio", ("trio",), editable="i18n"),
     "httpx": Project(
         "httpx==0.28.1",
         "async, threads, sockets",
-        ("chardet==5.2.0", "cryptography", "trio", "trustme", "uvicorn"),
+        ("chardet==5.2.0", "click==8.1.8", "cryptography", "trio", "trustme", "uvicorn==0.32.1"),
         editable="brotli,cli,http2,socks,zstd",
     ),
     "starlette": Project(
@@ -116,18 +116,36 @@ PROJECTS = {
     ),
     "markupsafe": Project("markupsafe==3.0.4", "C extension, built in place", editable=""),
     "multidict": Project(
-        "multidict==7.2.1", "C extension, built in place", ("objgraph", "psutil", "pytest-codspeed"), editable=""
+        "multidict==7.2.1",
+        "C extension beside the same in Python; a part of a long suite",
+        ("objgraph", "psutil", "pytest-codspeed", "pytest-cov", "hypothesis"),
+        editable="",
+        tests=(
+            "tests/test_abc.py",
+            "tests/test_copy.py",
+            "tests/test_guard.py",
+            "tests/test_istr.py",
+            "tests/test_multidict.py",
+            "tests/test_mutable_multidict.py",
+            "tests/test_pickle.py",
+            "tests/test_update.py",
+            "tests/test_version.py",
+        ),
     ),
-    "frozenlist": Project("frozenlist==1.8.0", "C extension, built in place", editable=""),
+    "frozenlist": Project("frozenlist==1.8.0", "C extension, built in place", ("cython", "pytest-cov"), editable=""),
     "jaraco.functools": Project(
         "jaraco.functools==4.6.0", "namespace package; doctests; importlib mode", editable="test"
     ),
-    "jaraco.text": Project("jaraco.text==4.3.0", "namespace package; doctests; importlib mode", editable="test"),
+    "jaraco.text": Project(
+        "jaraco.text==4.3.0", "namespace package; doctests; importlib mode", editable="test,inflect"
+    ),
     "zope.interface": Project(
         "zope.interface==8.7", "namespace package in src; unittest; C extension", editable="test"
     ),
     "mistune": Project("mistune==3.4.0", "unittest classes made by a loop", editable=""),
-    "dateutil": Project("python-dateutil==4.0.0", "unittest; date and time", ("freezegun", "hypothesis"), editable=""),
+    "dateutil": Project(
+        "python-dateutil==4.0.0", "unittest; date and time", ("attrs", "freezegun", "hypothesis", "pytest-cov"), ""
+    ),
     "rich": Project(
         "rich==13.3.1",
         "terminal output, compared as text",
