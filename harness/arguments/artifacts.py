@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import commands, injecting
-from harness.arguments.parsing import add_running, add_store, command, environment
+from harness.arguments.parsing import add_running, add_store, command, environment, interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS
 from pytest_ssr.sandbox import SANDBOXES
 
@@ -114,4 +114,6 @@ def add_doctor(commands_of: Any) -> None:
         metavar="NAME",
         help=f"try every promise of the contract on this one and say what it contains: {', '.join(SANDBOXES)}",
     )
-    parser.add_argument("--python", type=Path, default=None, metavar="PATH", help="also look at this interpreter")
+    parser.add_argument(
+        "--python", type=interpreter, default=None, metavar="PATH", help="also look at this interpreter"
+    )

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from pytest_ssr.execution.interpreter import named_interpreter
 from pytest_ssr.sandbox import SANDBOXES
 
 
@@ -56,6 +57,11 @@ def environment(name: str, default: str | None = None) -> str | None:
     return os.environ.get(f"SSR_{name.upper()}") or default
 
 
+def interpreter(text: str) -> Path:
+    """Return an interpreter as it was typed, a relative path as one from the current directory."""
+    return named_interpreter(text, Path.cwd())
+
+
 def add_running(parser: argparse.ArgumentParser) -> None:
     """Add what every command takes that runs tests."""
     parser.add_argument(
@@ -66,7 +72,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--python",
-        type=Path,
+        type=interpreter,
         default=environment("python"),
         metavar="PATH",
         help="the interpreter whose environment runs the tests (default: the project's .venv, else this one)",

@@ -51,6 +51,11 @@ class Interpreter:
     """Why the project's own environment was passed over; empty when it was not."""
 
 
+def named_interpreter(text: str, folder: Path) -> Path:
+    """Return the interpreter that a user named: a relative path is one from `folder`, a bare name is left to PATH."""
+    return folder.absolute() / text if os.sep in text else Path(text)
+
+
 def find_interpreter(project: Path, python: Path | None) -> Interpreter:
     """Return the interpreter for a project: the one named, else the project's `.venv`, else the current one.
 

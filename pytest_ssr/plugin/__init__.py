@@ -86,6 +86,8 @@ def pytest_configure(config: pytest.Config) -> None:
     jobs = [f"--ssr-{job}" for job in ("inject", "validate", "solve") if config.getoption(f"ssr_{job}")]
     if len(jobs) > 1:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
+    if jobs:
+        _settle_python(config)
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
 
@@ -98,6 +100,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_ssr.plugin.solve import SolvePlugin
 
         config.pluginmanager.register(SolvePlugin(config), "ssr-solve")
+
+
+def _settle_python(config: pytest.Config) -> None:
+    """Make the interpreter's path absolute before xdist hands the options to workers, which may run elsewhere."""
+    from pytest_ssr.plugin.options import python_path
+
+    python = python_path(config)
+    if python is not None:
+        config.option.ssr_python = str(python)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import SettingsError, SsrError
+from pytest_ssr.execution.interpreter import named_interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
@@ -25,10 +26,10 @@ _MONEY, _COUNTS = ("budget_usd", "rollout_usd"), ("budget_tokens", "budget_calls
 
 
 def option(config: pytest.Config, name: str) -> str | None:
-    """Return an option's text from the command line, else from the ini file, else None."""
+    """Return an option's text from the command line, else from its `SSR_*` variable, else from the ini file."""
     given = config.getoption(f"ssr_{name}")
     if given is None:
-        given = config.getini(f"ssr_{name}")
+        given = os.environ.get(f"SSR_{name.upper()}") or config.getini(f"ssr_{name}")
     return str(given) if given not in (None, "", []) else None
 
 
@@ -125,13 +126,25 @@ def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
     return {name: thing for group in groups for name, thing in group.items()}
 
 
+def python_path(config: pytest.Config) -> Path | None:
+    """Return the interpreter that was named, if one was: a relative path starts where it was written.
+
+    That is the current directory for the command line and the environment, and the ini file's own directory for it.
+    """
+    text = option(config, "python")
+    if text is None:
+        return None
+    typed = config.getoption("ssr_python") is not None or "SSR_PYTHON" in os.environ
+    of_ini = config.inipath.parent if config.inipath is not None else config.rootpath
+    return named_interpreter(text, config.invocation_params.dir if typed else of_ini)
+
+
 def opening_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return the keyword arguments that `open_workbench` and `open_campaign` share."""
-    python = option(config, "python")
     return {
         "settings": rule_settings(config),
         "sandbox": option(config, "sandbox") or "auto",
-        "python": Path(python) if python else None,
+        "python": python_path(config),
         "extra_sandboxes": offered(config, "sandboxes"),
     }
 

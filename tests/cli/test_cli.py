@@ -132,6 +132,19 @@ def test_what_others_wrote_is_not_run_without_isolation(
     assert main(["validate", own.name, *common]) == 0
 
 
+def test_a_relative_interpreter_is_looked_for_in_the_current_directory(
+    made: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    project, _ = made
+    words = ["validate", project / ".ssr" / "artifacts", "--repo", project, "--sandbox", "process"]
+    words += ["--store", project / ".ssr", "--python", "env/bin/python"]
+    refused = ssr(*words, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert f"there is no interpreter at {tmp_path}/env/bin/python; name one with --python" in refused.stderr
+    (tmp_path / "env").symlink_to(plain_python().parent.parent)
+    assert ssr(*words, cwd=tmp_path).returncode == 0
+
+
 def test_doctor_names_every_sandbox() -> None:
     done = ssr("doctor", "--json")
     found = json.loads(done.stdout)["sandboxes"]

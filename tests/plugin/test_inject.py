@@ -263,6 +263,30 @@ def test_an_interpreter_of_another_project_does_not_move_the_project(project: Pa
     assert artifacts(project)
 
 
+@pytest.mark.any_pytest
+@pytest.mark.parametrize("where", ["option", "variable", "ini"])
+def test_a_relative_interpreter_is_looked_for_where_it_was_written(
+    project: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    place = project / "tests" if where == "option" else project
+    monkeypatch.chdir(place)
+    words = ["--ssr-python=env/bin/python"] if where == "option" else []
+    if where == "variable":
+        monkeypatch.setenv("SSR_PYTHON", "env/bin/python")
+    if where == "ini":
+        (project / "pytest.ini").write_text("[pytest]\nssr_python = env/bin/python\n")
+    command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox=process", "--ssr-inject", "--ssr-count=1"]
+    command += [*words, *(["-n", "1"] if where == "option" else []), "--collect-only", "-q"]
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
+    # From a folder below for the ini file: its own is meant, and not the current one.
+    here = project / "tests" if where == "ini" else place
+    refused = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
+    assert f"there is no interpreter at {place}/env/bin/python; name one" in refused.stdout + refused.stderr
+    (place / "env").symlink_to(plain_python().parent.parent)
+    done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "1", "--collect-only", "-q")
     assert done.returncode == 0, done.stdout + done.stderr
