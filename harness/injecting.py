@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,15 +16,56 @@ from harness.trying import GIVE_UP_AFTER, tried
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.opening import open_campaign
-from pytest_ssr.report import attempt_line, missed, opening_lines, progress_line, rejections, shown, summary_lines
+from pytest_ssr.report import (
+    attempt_line,
+    ended_while_measuring,
+    missed,
+    opening_lines,
+    progress_line,
+    rejections,
+    shown,
+    summary_lines,
+    time_is_up,
+)
+from pytest_ssr.settings import budget_seconds
 from pytest_ssr.snapshot import require_directory
+from pytest_ssr.stopping import TimeIsUpError, until
 
 
 def inject(arguments: argparse.Namespace) -> int:
     """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
     require_counts(arguments, "count", "jobs")
     require_directory(arguments.repo)
+    budget_s = budget_seconds(arguments.time, option="--time") if arguments.time else None
+    deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=arguments.json)
+    with until(deadline):
+        try:
+            campaign = _opened(arguments, terminal)
+        except TimeIsUpError:
+            assert budget_s is not None
+            if arguments.json:
+                print(json.dumps({"wanted": arguments.count, "valid": [], "time_is_up": True}, indent=1))
+            terminal.say(ended_while_measuring(budget_s), "bad")
+            return NO
+        attempts = _tried(arguments, campaign, terminal)
+    valid = sum(a.status is AttemptStatus.VALID for a in attempts)
+    reached = valid >= arguments.count
+    late = not reached and time.monotonic() >= deadline
+    if arguments.json:
+        print(json.dumps({**_inject_json(campaign, attempts, arguments.count), "time_is_up": late}, indent=1))
+        return DONE if reached else NO
+    for kind, line in summary_lines(attempts, diffs=arguments.diffs):
+        terminal.say(line, kind)
+    if late and budget_s is not None:
+        terminal.say(time_is_up(budget_s, valid, arguments.count), "bad")
+    elif not reached:
+        terminal.say("fewer than wanted: try another --seed or --injector", "bad")
+    terminal.say(f"artifacts: {shown(campaign.store.root / 'artifacts')}")
+    return DONE if reached else NO
+
+
+def _opened(arguments: argparse.Namespace, terminal: Terminal) -> Campaign:
     terminal.status("copying the project and measuring its tests")
     campaign = open_campaign(
         arguments.repo,
@@ -36,8 +79,12 @@ def inject(arguments: argparse.Namespace) -> int:
     )
     for kind, line in opening_lines(campaign):
         terminal.say(line, kind)
+    return campaign
+
+
+def _tried(arguments: argparse.Namespace, campaign: Campaign, terminal: Terminal) -> list[Attempt]:
     try:
-        attempts = tried(
+        return tried(
             campaign,
             arguments.count,
             jobs=arguments.jobs,
@@ -47,16 +94,6 @@ def inject(arguments: argparse.Namespace) -> int:
         )
     finally:
         campaign.close()
-    reached = sum(a.status is AttemptStatus.VALID for a in attempts) >= arguments.count
-    if arguments.json:
-        print(json.dumps(_inject_json(campaign, attempts, arguments.count), indent=1))
-    else:
-        for kind, line in summary_lines(attempts, diffs=arguments.diffs):
-            terminal.say(line, kind)
-        if not reached:
-            terminal.say("fewer than wanted: try another --seed or --injector", "bad")
-        terminal.say(f"artifacts: {shown(campaign.store.root / 'artifacts')}")
-    return DONE if reached else NO
 
 
 def _inject_json(campaign: Campaign, attempts: Sequence[Attempt], count: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
-from pytest_ssr.stopping import workers
+from pytest_ssr.stopping import is_stopped, workers
 
 GIVE_UP_AFTER = 60
 """Candidates without a model that are tried for each bug that is wanted."""
@@ -68,7 +68,13 @@ def tried(
         finally:
             source.end()
         late = [f.result() for f in running if not f.cancel()]
-    source.settle(prefix, [*done.values(), *(a for a in late if a is not None)])
+    done |= {a.index: a for a in late if a is not None}
+    if is_stopped():
+        # What the budget of time has cut off leaves gaps: all that is finished counts.
+        prefix = counted(only([done[i] for i in sorted(done)]), count)
+        for attempt in prefix[told:]:
+            tell(attempt)
+    source.settle(prefix, list(done.values()))
     return prefix
 
 

@@ -12,7 +12,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
@@ -31,7 +30,7 @@ from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state,
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.stopping import Background, background, workers
+from pytest_ssr.stopping import Background, TimeIsUpError, background, require_going_on, workers
 from pytest_ssr.store import Store, code_hash, key_of
 from pytest_ssr.validator import Validation, step_names
 from pytest_ssr.verdict import CheckResult, Verdict
@@ -292,10 +291,13 @@ class Campaign:
     def candidate(self, index: int) -> Candidate | None:
         """Return the candidate at a place of the order, or None past the last."""
         with self._drawing:
-            missing = index + 1 - len(self._drawn)
-            if missing > 0:
-                self._drawn.extend(islice(self._source, missing))
-            return self._drawn[index] if index < len(self._drawn) else None
+            while len(self._drawn) <= index:
+                require_going_on()
+                following = next(self._source, None)
+                if following is None:
+                    return None
+                self._drawn.append(following)
+            return self._drawn[index]
 
     def _is_dear(self, candidate: Candidate) -> bool:
         reach = self.baseline.reach
@@ -334,13 +336,16 @@ class Campaign:
     def attempt(self, index: int) -> Attempt | None:
         """Return the attempt at a place of the order, making it unless it is known.
 
-        None: past the last, or the campaign is `ending`.
+        None: past the last, or the campaign is `ending`, or the budget of time has ended.
         """
         known = self.known(index)
         if known is not None:
             return known
-        candidate = self.candidate(index)
-        return Trial(self, index, candidate).finish() if candidate is not None else None
+        try:
+            candidate = self.candidate(index)
+            return Trial(self, index, candidate).finish() if candidate is not None else None
+        except TimeIsUpError:
+            return None
 
 
 def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:

@@ -38,6 +38,19 @@ def progress_line(attempts: Sequence[Attempt], count: int, elapsed_s: float) -> 
     )
 
 
+def time_is_up(budget_s: float, valid: int, count: int) -> str:
+    """Return the line that says that the budget of time has ended a run."""
+    return f"the time budget of {duration(budget_s)} has ended: {valid} of {count} reached; the same command goes on"
+
+
+def ended_while_measuring(budget_s: float) -> str:
+    """Return the line that says that the budget of time has ended before the first candidate."""
+    return (
+        f"the time budget of {duration(budget_s)} has ended while the tests were measured; "
+        "what is measured is kept, give a longer one to go on"
+    )
+
+
 def duration(seconds: float) -> str:
     """Return seconds in the unit that reads best."""
     if seconds < 100:

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, fields
 
 from pytest_ssr.errors import SettingsError
+
+_BUDGET = re.compile(r"(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
+
+
+def budget_seconds(text: str, *, option: str) -> float:
+    """Return the seconds of a budget of time such as `90`, `90s`, `10m` or `1h30m`; raises SettingsError.
+
+    option: as the user typed it, for the message.
+    """
+    found = _BUDGET.fullmatch("".join(text.split()))
+    parts = found.groupdict(default="0") if found is not None else {"h": "0", "m": "0", "s": "0"}
+    seconds = 3600 * int(parts["h"]) + 60 * int(parts["m"]) + float(parts["s"])
+    if not seconds > 0:
+        raise SettingsError(f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}")
+    return seconds
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,12 @@ def add_inject(commands_of: Any) -> None:
         "--tests", action="append", default=[], metavar="PATH", help="run only these tests (default: all)"
     )
     parser.add_argument("--jobs", type=int, default=environment("jobs", "1"), metavar="N")
+    parser.add_argument(
+        "--time",
+        default=environment("time"),
+        metavar="BUDGET",
+        help="stop after so long with what is there: 90, 90s, 10m, 1h30m (default: no limit)",
+    )
     parser.add_argument("--per-hunk", action="store_true", help="inverse mutation reverts hunks, not files")
     parser.add_argument("--diffs", action="store_true", help="show the diff of each change no test noticed")
     add_store(parser, "where results are kept (default REPO/.ssr)")

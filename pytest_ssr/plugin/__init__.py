@@ -42,6 +42,7 @@ _OPTIONS = (
         str,
         "the interpreter whose environment runs the tests (default: .venv, else the current one)",
     ),
+    ("time", str, "stop after so long with what is there: 90, 90s, 10m, 1h30m (default: no limit)"),
     ("time-limit", float, "seconds for one run of the whole suite (default 600)"),
     ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
     ("min-changed-files", int, "files that the bug must change (default 1)"),

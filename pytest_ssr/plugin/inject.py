@@ -8,6 +8,7 @@ that no worker has to draw candidates that nobody will need, unless items are ch
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable
 from typing import Any
@@ -21,8 +22,16 @@ from pytest_ssr.errors import SsrError
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
-from pytest_ssr.report import attempt_line, opening_lines, progress_line, shown, summary_lines
-from pytest_ssr.stopping import end_at_signals
+from pytest_ssr.report import (
+    attempt_line,
+    ended_while_measuring,
+    opening_lines,
+    progress_line,
+    shown,
+    summary_lines,
+    time_is_up,
+)
+from pytest_ssr.stopping import TimeIsUpError, end_at_signals, until
 from pytest_ssr.validator import step_names
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -36,6 +45,7 @@ class CandidateNode(pytest.Collector):
 
     campaign: Campaign
     index: int
+    deadline: float
     trial: Trial | None = None
 
     def collect(self) -> Iterable[pytest.Item]:
@@ -68,7 +78,10 @@ class CandidateStep(pytest.Item):
         node = self.parent
         assert isinstance(node, CandidateNode)
         try:
-            attempt = node.campaign.known(node.index) or self._made(node.opened())
+            with until(node.deadline):
+                attempt = node.campaign.known(node.index) or self._made(node.opened())
+        except TimeIsUpError:
+            pytest.skip("given up: the time budget has ended")
         except SsrError as error:
             # A full disk, a sandbox that broke: the next candidate would meet the same.
             self.session.shouldfail = f"ssr: {error}"
@@ -110,11 +123,15 @@ class InjectPlugin:
     def __init__(self, config: pytest.Config) -> None:
         with options.user_errors():
             self.count = options.wanted_count(config)
+            self.budget_s = options.budget(config)
             options.rule_settings(config)
         self.config = config
         self.worker = hasattr(config, "workerinput")
         self.campaign: Campaign | None = None
         self.start = time.monotonic()
+        known: dict[str, Any] = getattr(config, "workerinput", {})
+        own = self.start + self.budget_s if self.budget_s is not None else math.inf
+        self.deadline: float = known.get("ssr_deadline", own)
         self.attempts: dict[int, Attempt] = {}
         self.selected: list[int] = []
         self.enough_from: int | None = None
@@ -123,12 +140,17 @@ class InjectPlugin:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
         end_at_signals()
-        with options.user_errors():
-            self.campaign = open_campaign(
-                options.project_path(self.config),
-                options.open_store(self.config),
-                **options.campaign_arguments(self.config),
-            )
+        try:
+            # Workers find the baseline in the store, and all of them must offer the same items.
+            with options.user_errors(), until(math.inf if self.worker else self.deadline):
+                self.campaign = open_campaign(
+                    options.project_path(self.config),
+                    options.open_store(self.config),
+                    **options.campaign_arguments(self.config),
+                )
+        except TimeIsUpError:
+            assert self.budget_s is not None
+            pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
         self.start = time.monotonic()
         terminal = self._terminal()
         if terminal is not None:
@@ -160,7 +182,7 @@ class InjectPlugin:
                         break
                     name += f"-{_name_of(candidate)}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
-                node.campaign, node.index = campaign, index
+                node.campaign, node.index, node.deadline = campaign, index, self.deadline
                 items.extend(node.collect())
         session.items = items
         hook = self.config.hook
@@ -182,7 +204,7 @@ class InjectPlugin:
         reported = getattr(node, "reported", False)
         if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
             return True
-        if node.is_there() and not self.enough_before(node.index):
+        if not self.is_time_up() and node.is_there() and not self.enough_before(node.index):
             # The item after this one may be passed over, so nothing is kept set up for it.
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
             runtestprotocol(item, nextitem=None)
@@ -205,8 +227,14 @@ class InjectPlugin:
             self.enough_from = index
         return valid >= self.count
 
+    def is_time_up(self) -> bool:
+        """Return whether the budget of time has ended."""
+        return time.monotonic() >= self.deadline
+
     def needless_from(self) -> int | None:
         """Return the index from which on no candidate is needed, by what was reported in this session."""
+        if self.is_time_up():
+            return 0
         valid = sorted(i for i, a in self.attempts.items() if a.status is AttemptStatus.VALID)
         return valid[self.count - 1] + 1 if len(valid) >= self.count else None
 
@@ -222,6 +250,8 @@ class InjectPlugin:
         status = _status_of(report)
         if report.when == "call" and status is not None:
             return status[1], "", status[1].upper()
+        if report.when == "call" and report.skipped:
+            return "", "", "GIVEN UP"
         if report.when == "call":
             return "", "", "PASSED" if self.config.option.verbose > 0 else ""
         return "", "", ""
@@ -267,11 +297,18 @@ class InjectPlugin:
         for kind, line in summary_lines(attempts, diffs=self.config.option.ssr_diffs):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
         valid = sum(a.status is AttemptStatus.VALID for a in attempts)
-        if valid < self.count:
+        if valid < self.count and self.budget_s is not None and self.is_time_up():
+            terminalreporter.write_line(time_is_up(self.budget_s, valid, self.count), red=True)
+        elif valid < self.count:
             terminalreporter.write_line(
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
         terminalreporter.write_line(f"artifacts: {shown(self.campaign.store.root / 'artifacts')}")
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        """Tell a worker when the budget of time ends."""
+        node.workerinput["ssr_deadline"] = self.deadline
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -15,7 +15,7 @@ from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.execution.interpreter import named_interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
 from pytest_ssr.sandbox.protocol import Sandbox
-from pytest_ssr.settings import RuleSettings
+from pytest_ssr.settings import RuleSettings, budget_seconds
 from pytest_ssr.store import Store
 
 _MARKS = (
@@ -64,6 +64,12 @@ def wanted_count(config: pytest.Config) -> int:
     if count < 1:
         raise SettingsError(f"--ssr-count must be at least 1, not {count}")
     return count
+
+
+def budget(config: pytest.Config) -> float | None:
+    """Return the seconds after which to stop, if there is such a budget; raises SettingsError."""
+    text = option(config, "time")
+    return None if text is None else budget_seconds(text, option="--ssr-time")
 
 
 def rule_settings(config: pytest.Config) -> RuleSettings:

@@ -48,6 +48,9 @@ _DROPPED_WITH_VALUE = [
     "--ssr-store",
     "--ssr-validate",
     "--ssr-time-limit",
+    "--ssr-time",
+    "--ssr-diff",
+    "--ssr-python",
     "--randomly-seed",
 ]
 _DROPPED_PREFIXES = [

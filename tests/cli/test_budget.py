@@ -1,0 +1,155 @@
+"""A budget of time: `--time` and `--ssr-time` end a run with what is there, and lose nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from plain import plain_python
+
+from harness.trying import tried
+from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.settings import budget_seconds
+from pytest_ssr.stopping import TimeIsUpError, require_going_on, until
+
+WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
+
+
+def started(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV", "SSR_"))}
+    command = [sys.executable, "-m", *words]
+    return subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=300, check=False)
+
+
+def inject(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    inner = ["--sandbox", "process", "--python", str(plain_python())]
+    return started(project, "harness.cli", "inject", ".", *inner, *words)
+
+
+def plugin(project: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    inner = ["--ssr-sandbox=process", f"--ssr-python={plain_python()}"]
+    return started(project, "pytest", *WITHOUT, "--ssr-inject", *inner, *words)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90", 90), ("90s", 90), ("10m", 600), ("10min", 600), ("1h30m", 5400), ("2h", 7200), ("1m 5s", 65), ("0.5", 0.5)],
+)
+def test_a_budget_is_written_as_people_write_it(text: str, seconds: float) -> None:
+    assert budget_seconds(text, option="--time") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0", "0m", "ten", "-5", "10m1h", "5 apples", "1d", "inf", "nan"])
+def test_what_is_no_time_is_refused_and_named(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"--ssr-time takes a time such as 90, 90s, 10m or 1h30m"):
+        budget_seconds(text, option="--ssr-time")
+
+
+class Slow:
+    """Attempts of which the second lasts until it is given up."""
+
+    def __init__(self) -> None:
+        self.settled: tuple[list[int], list[int]] | None = None
+
+    def attempt(self, index: int) -> Attempt | None:
+        try:
+            while index == 1:
+                time.sleep(0.01)
+                require_going_on()
+        except TimeIsUpError:
+            return None
+        time.sleep(0.05)
+        return Attempt(index, AttemptStatus.VALID, "mutation", "op", "a.py", 1, "f", "", "", artifact_id=f"a{index}")
+
+    def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
+        self.settled = [a.index for a in wanted], [a.index for a in made]
+
+    def end(self) -> None:
+        pass
+
+
+def test_what_was_finished_beside_the_one_that_was_given_up_counts() -> None:
+    source, told = Slow(), list[int]()
+    with until(time.monotonic() + 1):
+        found = tried(source, 5, jobs=2, most=3, tell=lambda a: told.append(a.index))
+    assert [a.index for a in found] == told == [0, 2]
+    assert source.settled == ([0, 2], [0, 2])
+
+
+SLOW = "import time\nimport calc\n\n\ndef test_slow():\n    time.sleep(3)\n    assert calc.add(1, 2) == 3\n"
+
+
+@pytest.fixture
+def slow(tmp_path: Path) -> Path:
+    """A project whose one test takes three seconds."""
+    project = tmp_path / "slow"
+    project.mkdir()
+    (project / "calc.py").write_text("def add(a, b):\n    return a + b\n")
+    (project / "test_calc.py").write_text(SLOW)
+    (project / "pytest.ini").write_text("[pytest]\n")
+    return project
+
+
+@pytest.mark.parametrize("run", [inject, plugin])
+def test_a_budget_that_ends_while_the_tests_are_measured_says_so(slow: Path, run: type[object]) -> None:
+    option = "--time" if run is inject else "--ssr-time"
+    done = run(slow, option, "2s")  # type: ignore[call-arg]
+    assert done.returncode == 1, done.stdout + done.stderr  # type: ignore[attr-defined]
+    said = done.stdout + done.stderr  # type: ignore[attr-defined]
+    assert "the time budget of 2 s has ended while the tests were measured" in said
+    assert "Traceback" not in said
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]) -> Iterator[Path]:
+    """The small project with its baseline and one artifact in the store."""
+    project = tmp_path_factory.mktemp("measured") / "project"
+    (project / "tests").mkdir(parents=True)
+    for name, text in calculator.items():
+        (project / name).write_text(text)
+    done = inject(project, "--count", "1")
+    assert done.returncode == 0, done.stderr
+    yield project
+    shutil.rmtree(project)
+
+
+def attempts(project: Path) -> dict[str, int]:
+    return {p.name: p.stat().st_mtime_ns for p in project.glob(".ssr/attempts/*/*.json")}
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_the_command_line_keeps_what_the_budget_leaves(measured: Path, jobs: str) -> None:
+    before = attempts(measured)
+    done = inject(measured, "--count", "60", "--jobs", jobs, "--time", "4", "--json")
+    said = json.loads(done.stdout)
+    assert (done.returncode, said["time_is_up"]) == (1, True), done.stderr
+    after = attempts(measured)
+    assert before.items() <= after.items(), "what was there was not made again"
+    assert {f"{a['index']:05d}.json" for a in said["attempts"]} == after.keys()
+    assert 1 <= len(said["valid"]) < 60
+    assert set(said["valid"]) <= {p.name for p in (measured / ".ssr" / "artifacts").iterdir()}
+
+
+@pytest.mark.parametrize("words", [(), ("-n", "2")])
+def test_the_plugin_keeps_what_the_budget_leaves(measured: Path, words: tuple[str, ...]) -> None:
+    before = attempts(measured)
+    done = plugin(measured, "--ssr-count", "60", "--ssr-time", "8s", *words)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "the time budget of 8 s has ended: " in done.stdout
+    assert "of 60 reached; the same command goes on" in done.stdout
+    assert before.items() <= attempts(measured).items()
+    assert "Traceback" not in done.stdout + done.stderr
+
+
+def test_a_budget_that_is_long_enough_changes_nothing(measured: Path) -> None:
+    done = inject(measured, "--count", "1", "--time", "10m")
+    assert done.returncode == 0, done.stderr
+    assert "budget" not in done.stdout + done.stderr
