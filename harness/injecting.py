@@ -15,6 +15,7 @@ from harness.terminal import Terminal
 from harness.trying import GIVE_UP_AFTER, tried
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
+from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.report import (
     attempt_line,
@@ -33,7 +34,7 @@ from pytest_ssr.stopping import TimeIsUpError, until
 
 
 def inject(arguments: argparse.Namespace) -> int:
-    """Make artifacts until as many as wanted are valid; 0 when that number was reached, else 1."""
+    """Make artifacts until as many as wanted are valid; 0 if that number was reached or no code has changed, else 1."""
     require_counts(arguments, "count", "jobs")
     require_directory(arguments.repo)
     budget_s = budget_seconds(arguments.time, option="--time") if arguments.time else None
@@ -48,6 +49,11 @@ def inject(arguments: argparse.Namespace) -> int:
                 print(json.dumps({"wanted": arguments.count, "valid": [], "time_is_up": True}, indent=1))
             terminal.say(ended_while_measuring(budget_s), "bad")
             return NO
+        except NothingToDoError as error:
+            if arguments.json:
+                print(json.dumps({"wanted": arguments.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
+            terminal.say(f"ssr: {error}")
+            return DONE
         attempts = _tried(arguments, campaign, terminal)
     valid = sum(a.status is AttemptStatus.VALID for a in attempts)
     reached = valid >= arguments.count
@@ -76,6 +82,7 @@ def _opened(arguments: argparse.Namespace, terminal: Terminal) -> Campaign:
         sources=arguments.source,
         tests=arguments.tests,
         jobs=arguments.jobs,
+        revision=arguments.diff,
     )
     for kind, line in opening_lines(campaign):
         terminal.say(line, kind)

@@ -20,7 +20,7 @@ from pytest_ssr.checks import Check
 from pytest_ssr.checks.case import HASH_SEED, ORDER_SEED
 from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.errors import ArtifactError, NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.screening import FRESH, Screened, Screening
 from pytest_ssr.execution.workbench import Workbench
@@ -28,6 +28,7 @@ from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
+from pytest_ssr.project_diff import ProjectDiff, narrowed
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.stopping import Background, TimeIsUpError, background, require_going_on, workers
@@ -244,10 +245,12 @@ class Campaign:
         tests: Sequence[str] = (),
         extra_checks: Sequence[tuple[str, Check]] = (),
         helpers: int = 1,
+        diff: ProjectDiff | None = None,
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on.
 
-        helpers: how many runs may be made at a time for one candidate.
+        helpers: how many runs may be made at a time for one candidate. diff: what candidates have to keep to;
+        NothingToDoError is raised if the tests import nothing of it.
         """
         self.bench = bench
         self.helpers = helpers
@@ -262,6 +265,9 @@ class Campaign:
         bench.selection = self.screening.on_files
         snapshot = bench.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
+        if diff is not None:
+            allowed = _changed(allowed, diff)
+            injectors = [narrowed(injector, diff) for injector in injectors]
         _require_reachable(bench.settings, self.baseline, allowed)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
         self.key = key_of(
@@ -275,6 +281,7 @@ class Campaign:
             sorted(sources),
             self.tests,
             [name for name, _ in self.extra_checks],
+            *([diff.key] if diff is not None else ()),
         )
         self.folder = f"attempts/{self.key}"
         self.ending = threading.Event()
@@ -366,6 +373,17 @@ def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> 
             raise ProjectError(f"{some(sources)}: these are tests; bugs go into code: {some(code)}")
         raise ProjectError(f"{some(sources)}: no code file there that the tests import; files that are: {some(code)}")
     return chosen
+
+
+def _changed(allowed: frozenset[str], diff: ProjectDiff) -> frozenset[str]:
+    """Return the files of `allowed` that have changed; raises NothingToDoError if none has."""
+    found = allowed & diff.lines.keys()
+    if not found:
+        raise NothingToDoError(
+            f"what has changed since {diff.commit[:12]} ({some(sorted(diff.lines))}) is not in code that bugs may go "
+            "into here: the tests do not import it, or it was not chosen"
+        )
+    return found
 
 
 def _require_known(snapshot: Snapshot, tests: Sequence[str]) -> None:

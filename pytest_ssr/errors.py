@@ -11,6 +11,7 @@ SsrError
 ├── StoreError          the store cannot be read or written
 │   └── StoreWriteError a full disk, a read-only place; a run can go on once that is mended
 ├── SettingsError       an option has a value that makes no sense
+├── NothingToDoError    the options leave nothing to do; nobody's fault
 └── MissingExtraError   an optional package is not installed
 """
 
@@ -67,6 +68,10 @@ class StoreWriteError(StoreError):
 
 class SettingsError(SsrError):
     """An option has an unknown or impossible value."""
+
+
+class NothingToDoError(SsrError):
+    """The options leave nothing to do, such as a diff without code; commands say so and end with status 0."""
 
 
 class MissingExtraError(SsrError):

@@ -14,6 +14,7 @@ from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.interpreter import find_in_image, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.project_diff import read_diff
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
@@ -86,12 +87,15 @@ def open_campaign(
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     extra_checks: Sequence[tuple[str, Check]] = (),
     jobs: int = 1,
+    revision: str | None = None,
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it.
 
-    jobs: how many candidates will be tried at a time, here and in other processes.
+    jobs: how many candidates will be tried at a time, here and in other processes. revision: inject only into functions
+    that have changed since this git revision; see `read_diff` for what it raises.
     """
     chosen = load_injectors(injectors, extra_injectors)
+    diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
     bench = open_workbench(
         project, store, settings=settings, sandbox=sandbox, python=python, extra_sandboxes=extra_sandboxes
     )
@@ -104,4 +108,5 @@ def open_campaign(
         tests=tests,
         extra_checks=extra_checks,
         helpers=max(1, (os.cpu_count() or 1) // jobs),
+        diff=diff,
     )

@@ -62,9 +62,13 @@ def test_an_interrupt_while_others_come_to_their_end_ends_them(error: Exception 
 def test_after_an_error_work_under_way_is_finished() -> None:
     made: list[Future[None]] = []
 
+    def short() -> None:
+        time.sleep(0.05)
+        require_going_on()
+
     def run() -> None:
         with workers(1) as pool:
-            made.append(pool.submit(lambda: [time.sleep(0.05), require_going_on()][1]))
+            made.append(pool.submit(short))
             raise ValueError("one has failed")
 
     with pytest.raises(ValueError, match="one has failed"):

@@ -35,6 +35,12 @@ def add_inject(commands_of: Any) -> None:
     parser.add_argument(
         "--tests", action="append", default=[], metavar="PATH", help="run only these tests (default: all)"
     )
+    parser.add_argument(
+        "--diff",
+        default=environment("diff"),
+        metavar="REV",
+        help="inject only into functions that have changed since this git revision",
+    )
     parser.add_argument("--jobs", type=int, default=environment("jobs", "1"), metavar="N")
     parser.add_argument(
         "--time",

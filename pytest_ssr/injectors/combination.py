@@ -31,11 +31,11 @@ class CombinationInjector:
     name = "combination"
 
     def __init__(self, sources: Sequence[Injector] | None = None) -> None:
-        self._sources = tuple(sources) if sources is not None else (MutationInjector(), RemovalInjector())
+        self.sources = tuple(sources) if sources is not None else (MutationInjector(), RemovalInjector())
 
     def depends_on(self, tree: SourceTree) -> str:
         """Return that of its sources."""
-        return " ".join(identities(self._sources, tree))
+        return " ".join(identities(self.sources, tree))
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield combinations of the three modes in turn until fresh ones are hard to find.
@@ -43,7 +43,7 @@ class CombinationInjector:
         Raises ProjectError when each source does.
         """
         chance = Random(f"{self.name}:{seed}")
-        shelf = _Shelf(tree, self._sources, chance, seed)
+        shelf = _Shelf(tree, self.sources, chance, seed)
         seen: set[tuple[tuple[str, bytes | None], ...]] = set()
         misses = turn = 0
         while misses < _TRIES:

@@ -66,7 +66,7 @@ def past_commits(origin: Path | None) -> list[Commit]:
     """
     if origin is None:
         raise ProjectError(f"the project has no directory on disk: {_ADVICE}")
-    inside, _, why = _git(origin, "rev-parse", "--is-inside-work-tree")
+    inside, _, why = run_git(origin, "rev-parse", "--is-inside-work-tree")
     if not inside:
         raise ProjectError(f"{origin} is no git checkout ({why}): {_ADVICE}")
     commits = _log(origin, "--first-parent")
@@ -79,7 +79,7 @@ def past_commits(origin: Path | None) -> list[Commit]:
 
 def last_commit(origin: Path) -> str:
     """Return the hash of the commit that a directory's history ends with; empty where there is none."""
-    _, out, _ = _git(origin, "rev-parse", "--verify", "-q", "HEAD")
+    _, out, _ = run_git(origin, "rev-parse", "--verify", "-q", "HEAD")
     return out.decode("ascii", "replace").strip()
 
 
@@ -93,12 +93,12 @@ def none_applies(origin: Path | None, count: int) -> ProjectError:
 
 def diff_of(origin: Path, commit: Commit, paths: Sequence[str]) -> bytes:
     """Return what a commit did to some files as a git diff; empty when git cannot tell (a partial clone)."""
-    _, out, _ = _git(origin, "show", "--format=", *_DIFF, commit.name, "--", *paths)
+    _, out, _ = run_git(origin, "show", "--format=", *_DIFF, commit.name, "--", *paths)
     return out
 
 
 def _log(origin: Path, *options: str) -> list[Commit]:
-    _, out, _ = _git(
+    _, out, _ = run_git(
         origin, "log", *options, "--no-merges", f"--max-count={MOST_COMMITS}", "--format=%x01%H%x00%s%x00", "-z",
         "--encoding=UTF-8", "--name-only", *_DIFF[:-1], "--", ".",
     )  # fmt: skip
@@ -111,7 +111,7 @@ def _log(origin: Path, *options: str) -> list[Commit]:
     return commits
 
 
-def _git(origin: Path, *arguments: str) -> tuple[bool, bytes, str]:
+def run_git(origin: Path, *arguments: str) -> tuple[bool, bytes, str]:
     """Run a git command that only reads; returns whether it worked, its output, and why not."""
     env = {
         "PATH": os.environ.get("PATH", os.defpath),

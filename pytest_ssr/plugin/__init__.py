@@ -42,6 +42,7 @@ _OPTIONS = (
         str,
         "the interpreter whose environment runs the tests (default: .venv, else the current one)",
     ),
+    ("diff", str, "inject only into functions that have changed since this git revision"),
     ("time", str, "stop after so long with what is there: 90, 90s, 10m, 1h30m (default: no limit)"),
     ("time-limit", float, "seconds for one run of the whole suite (default 600)"),
     ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
@@ -101,6 +102,19 @@ def pytest_configure(config: pytest.Config) -> None:
         from pytest_ssr.plugin.solve import SolvePlugin
 
         config.pluginmanager.register(SolvePlugin(config), "ssr-solve")
+
+
+def pytest_cmdline_main(config: pytest.Config) -> int | None:
+    """End at once if `--ssr-diff` leaves nothing to inject into; else settle the revision for all workers."""
+    if not config.option.ssr_inject or hasattr(config, "workerinput"):
+        return None
+    from pytest_ssr.plugin.options import settle_diff
+
+    nothing = settle_diff(config)
+    if nothing is None:
+        return None
+    print(f"ssr: {nothing}")
+    return int(pytest.ExitCode.OK)
 
 
 def _settle_python(config: pytest.Config) -> None:

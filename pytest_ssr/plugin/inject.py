@@ -18,7 +18,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign, Trial
-from pytest_ssr.errors import SsrError
+from pytest_ssr.errors import NothingToDoError, SsrError
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
@@ -151,6 +151,8 @@ class InjectPlugin:
         except TimeIsUpError:
             assert self.budget_s is not None
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
+        except NothingToDoError as error:
+            pytest.exit(f"ssr: {error}", returncode=pytest.ExitCode.OK)
         self.start = time.monotonic()
         terminal = self._terminal()
         if terminal is not None:

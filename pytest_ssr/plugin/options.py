@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from pytest_ssr.checks import Check
-from pytest_ssr.errors import SettingsError, SsrError
+from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.execution.interpreter import named_interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
+from pytest_ssr.project_diff import read_diff
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds
+from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
 
 _MARKS = (
@@ -120,6 +122,20 @@ def stored_artifact_ids(config: pytest.Config) -> list[str]:
     return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
 
 
+def settle_diff(config: pytest.Config) -> str | None:
+    """Replace the revision of `--ssr-diff` by its commit, which stays the same; return why there is nothing to do."""
+    revision = option(config, "diff")
+    if revision is None:
+        return None
+    with user_errors():
+        try:
+            diff = read_diff(take_snapshot(project_path(config), open_store(config).trees), revision)
+        except NothingToDoError as error:
+            return str(error)
+    config.option.ssr_diff = diff.commit
+    return None
+
+
 def extra_checks(config: pytest.Config) -> list[tuple[str, Check]]:
     """Return the checks that plugins add, in a fixed order."""
     offered: list[list[tuple[str, Check]]] = config.hook.pytest_ssr_checks(config=config)
@@ -183,6 +199,7 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
         "extra_injectors": offered(config, "injectors"),
         "extra_checks": extra_checks(config),
         "jobs": jobs(config),
+        "revision": option(config, "diff"),
     }
 
 
@@ -207,5 +224,7 @@ def user_errors() -> Iterator[None]:
     """Show our own errors as pytest shows usage errors: one message, no traceback."""
     try:
         yield
+    except NothingToDoError:
+        raise
     except SsrError as error:
         raise pytest.UsageError(f"ssr: {error}") from None

@@ -141,7 +141,7 @@ def test_a_tree_with_one_function_has_no_combinations() -> None:
 def test_sources_that_refuse_are_left_out_unless_all_do() -> None:
     with pytest.raises(ProjectError, match="nothing here; do something else"):
         list(CombinationInjector([Refusing()]).candidates(TREE, seed=0))
-    default = CombinationInjector()._sources
+    default = CombinationInjector().sources
     assert next(CombinationInjector([Refusing(), *default]).candidates(TREE, seed=0)).strategy == "combination"
 
 
