@@ -31,7 +31,8 @@ from harness.options import (
 from harness.sharing import require_xdist, share
 from harness.terminal import Terminal
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.report import duration, shown
+from pytest_ssr.progress import duration
+from pytest_ssr.report import shown
 from pytest_ssr.store import Store, key_of
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}

@@ -17,9 +17,11 @@ from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.opening import open_campaign
+from pytest_ssr.progress import MeasuringLines
 from pytest_ssr.report import (
     attempt_line,
     ended_while_measuring,
+    estimate_line,
     missed,
     opening_lines,
     progress_line,
@@ -83,9 +85,13 @@ def _opened(arguments: argparse.Namespace, terminal: Terminal) -> Campaign:
         tests=arguments.tests,
         jobs=arguments.jobs,
         revision=arguments.diff,
+        progress=MeasuringLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.say(line, kind)
+    estimate = estimate_line(campaign, arguments.count, arguments.jobs)
+    if estimate is not None:
+        terminal.say(estimate)
     return campaign
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.episode import Episode, Rollout, graded, missing
 from harness.rewards import best_solve_rate, clustered_interval, interval
-from pytest_ssr.report import duration
+from pytest_ssr.progress import duration
 
 SIZES = ((1, 2, "1-2 lines"), (3, 5, "3-5 lines"), (6, 15, "6-15 lines"), (16, 10**9, "16 lines and more"))
 WAYS = ("strategy", "operator", "size", "round", "project")

@@ -52,6 +52,17 @@ class Terminal:
             sys.stderr.flush()
             self._shown = True
 
+    @property
+    def is_live(self) -> bool:
+        """Whether `status` shows anything: a person is looking, and no log is written."""
+        return self._live and not self._quiet
+
+    def note(self, line: str) -> None:
+        """Print a line about what is going on, on standard error: standard output is for results."""
+        if not self._quiet:
+            self._clear()
+            print(line, file=sys.stderr, flush=True)
+
     def _clear(self) -> None:
         if self._shown:
             sys.stderr.write("\r\033[K")

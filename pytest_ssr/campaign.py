@@ -28,6 +28,7 @@ from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
 from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
 from pytest_ssr.outcomes import RunStatus, SuiteRun, some
+from pytest_ssr.progress import Progress
 from pytest_ssr.project_diff import ProjectDiff, narrowed
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
@@ -246,11 +247,13 @@ class Campaign:
         extra_checks: Sequence[tuple[str, Check]] = (),
         helpers: int = 1,
         diff: ProjectDiff | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """Measure the baseline, or read it from the store; raises ProjectError when there is nothing to build on.
 
         helpers: how many runs may be made at a time for one candidate. diff: what candidates have to keep to;
-        NothingToDoError is raised if the tests import nothing of it.
+        NothingToDoError is raised if the tests import nothing of it. progress: is called while the baseline is
+        measured.
         """
         self.bench = bench
         self.helpers = helpers
@@ -260,7 +263,9 @@ class Campaign:
         self.verdicts = Verdicts(store, bench, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)
         _require_known(bench.snapshot, self.tests)
+        bench.progress = progress
         self.baseline, bench.warm, self.verifying = baseline_of(bench, store, self.tests)
+        bench.progress = None
         self.screening = Screening(bench, self.baseline, self.verifying.result, tests=self.tests)
         bench.selection = self.screening.on_files
         snapshot = bench.snapshot

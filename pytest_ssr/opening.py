@@ -14,6 +14,7 @@ from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.interpreter import find_in_image, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.progress import Progress
 from pytest_ssr.project_diff import read_diff
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import SandboxProvider
@@ -58,17 +59,19 @@ def open_workbench(
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     compiled: bool = True,
     model_written: bool = False,
+    progress: Progress | None = None,
 ) -> Workbench:
     """Copy the project, find its interpreter and a sandbox that works; raises an SsrError that says what is wrong.
 
     compiled: collect the tests once, so that no run has to compile the project again. model_written: what will run was
-    written by a model or by others: `auto` takes no sandbox then that isolates nothing.
+    written by a model or by others: `auto` takes no sandbox then that isolates nothing. progress: is
+    called while they are collected.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
     interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
     if compiled:
-        snapshot = with_bytecode(snapshot, provider, interpreter, store.trees)
+        snapshot = with_bytecode(snapshot, provider, interpreter, store.trees, progress)
     return Workbench(snapshot, provider, interpreter, settings)
 
 
@@ -88,16 +91,24 @@ def open_campaign(
     extra_checks: Sequence[tuple[str, Check]] = (),
     jobs: int = 1,
     revision: str | None = None,
+    progress: Progress | None = None,
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it.
 
     jobs: how many candidates will be tried at a time, here and in other processes. revision: inject only into functions
-    that have changed since this git revision; see `read_diff` for what it raises.
+    that have changed since this git revision; see `read_diff` for what it raises. progress: is called while the tests
+    are measured.
     """
     chosen = load_injectors(injectors, extra_injectors)
     diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
     bench = open_workbench(
-        project, store, settings=settings, sandbox=sandbox, python=python, extra_sandboxes=extra_sandboxes
+        project,
+        store,
+        settings=settings,
+        sandbox=sandbox,
+        python=python,
+        extra_sandboxes=extra_sandboxes,
+        progress=progress,
     )
     return Campaign(
         bench,
@@ -109,4 +120,5 @@ def open_campaign(
         extra_checks=extra_checks,
         helpers=max(1, (os.cpu_count() or 1) // jobs),
         diff=diff,
+        progress=progress,
     )

@@ -55,6 +55,9 @@ class _Scope:
             scope = scope._above
         return False
 
+    def wait(self, seconds: float) -> None:
+        self._event.wait(seconds)
+
     def reopen(self) -> None:
         self._event.clear()
 
@@ -77,6 +80,15 @@ def require_going_on() -> None:
         raise KeyboardInterrupt("the run was interrupted")
     if time.monotonic() >= scope.deadline:
         raise TimeIsUpError
+
+
+def pause(seconds: float) -> None:
+    """Sleep, unless this thread's work is stopped or its budget ends meanwhile; raises as `require_going_on` does."""
+    until_s = time.monotonic() + seconds
+    require_going_on()
+    while (left := until_s - time.monotonic()) > 0:
+        _current.scope.wait(min(POLL_S, left))
+        require_going_on()
 
 
 def is_stopped() -> bool:

@@ -22,6 +22,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.suite import run_environment, run_suite
+from pytest_ssr.progress import Progress
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.snapshot import EPOCH_S, Snapshot, set_times
 
@@ -39,7 +40,13 @@ with tarfile.open(sys.argv[1], "w") as archive:
 """
 
 
-def with_bytecode(snapshot: Snapshot, provider: SandboxProvider, interpreter: Interpreter, trees: Path) -> Snapshot:
+def with_bytecode(
+    snapshot: Snapshot,
+    provider: SandboxProvider,
+    interpreter: Interpreter,
+    trees: Path,
+    progress: Progress | None = None,
+) -> Snapshot:
     """Return the snapshot with compiled files in its directory, made by one collection of its tests unless known.
 
     A project whose tests cannot be collected gets none; why that is, its baseline will say.
@@ -48,7 +55,7 @@ def with_bytecode(snapshot: Snapshot, provider: SandboxProvider, interpreter: In
     if not final.is_dir():
         shown, hidden = interpreter.readable, interpreter.hidden
         with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
-            compiled = dict(_compiled(snapshot, sandbox, interpreter))
+            compiled = dict(_compiled(snapshot, sandbox, interpreter, progress))
         try:
             _fill(snapshot, compiled, final)
         except OSError as error:
@@ -56,12 +63,14 @@ def with_bytecode(snapshot: Snapshot, provider: SandboxProvider, interpreter: In
     return replace(snapshot, directory=final)
 
 
-def _compiled(snapshot: Snapshot, sandbox: Sandbox, interpreter: Interpreter) -> Iterator[tuple[str, bytes]]:
+def _compiled(
+    snapshot: Snapshot, sandbox: Sandbox, interpreter: Interpreter, progress: Progress | None
+) -> Iterator[tuple[str, bytes]]:
     """Yield path and content of each compiled file that belongs to a source of the snapshot as it is."""
     limits = Limits(wall_s=_WALL_S)
     packed = f"{sandbox.scratch}/bytecode.tar"
     try:
-        run_suite(sandbox, interpreter, limits=limits, collect_only=True, write_bytecode=True)
+        run_suite(sandbox, interpreter, limits=limits, collect_only=True, write_bytecode=True, progress=progress)
         env = run_environment(sandbox, interpreter)
         sandbox.exec([str(interpreter.executable), "-I", "-c", _PACK, packed], limits=limits, env=env)
         raw = sandbox.read(packed, max_bytes=_MOST_BYTES)

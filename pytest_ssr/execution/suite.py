@@ -15,7 +15,9 @@ from typing import Any
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.suite_progress import reported
 from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
+from pytest_ssr.progress import Progress
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
 _GUEST = Path(__file__).with_name("guest")
@@ -70,13 +72,15 @@ def run_suite(
     selection: Selection | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    progress: Progress | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
     probe records in the file `REACH` of the scratch directory's `FOLDER`. watched: changed modules; `exercised` of the
     result holds those that were loaded. selection: the tests to run of those that are collected. options, env: further
-    ones, and variables. Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
+    ones, and variables. progress: called about once a second while the tests run. Raises SandboxError when the sandbox
+    breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
@@ -108,7 +112,8 @@ def run_suite(
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
     argv += [*pytest_arguments(sandbox), *options]
     argv += ["--collect-only"] if collect_only else []
-    done = sandbox.exec([*argv, *targets], limits=limits, env=env)
+    with reported(sandbox, channel, progress):
+        done = sandbox.exec([*argv, *targets], limits=limits, env=env)
     try:
         raw = sandbox.read(channel, max_bytes=_MOST_BYTES)
     except FileNotFoundError:

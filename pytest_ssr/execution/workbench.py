@@ -29,6 +29,7 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.progress import Progress
 from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.settings import RuleSettings
@@ -105,7 +106,8 @@ class Workbench:
 
     selection: makes a run on a state of fewer tests, where it is known what the others do. screened: by the hash of a
     state's tree, the run of all tests that its changes can touch. memo: what else is known of the original; shared
-    likewise. shelf: for scripts on the original. root: pytest's options as of `root_options`.
+    likewise. shelf: for scripts on the original. root: pytest's options as of `root_options`. progress: is called while
+    a whole run is made; not shared.
     """
 
     def __init__(
@@ -128,6 +130,7 @@ class Workbench:
         self.selection: Selected | None = None
         self.root: tuple[str, ...] = ()
         self.shelf: Shelf | None = None
+        self.progress: Progress | None = None
         self.screened: dict[str, SuiteRun] = {}
         self.memo: dict[tuple[object, ...], Any] = {}
         self._suites: dict[tuple[object, ...], SuiteRun] = {}
@@ -218,6 +221,7 @@ class Workbench:
                 order_seed=order_seed,
                 watched=sorted(state.changes),
                 selection=selection,
+                progress=self.progress,
             )
         self.runs_made += 1
         self._require_start(run)
@@ -282,6 +286,7 @@ class Workbench:
                 order_seed=order_seed,
                 probed=code,
                 selection=selection,
+                progress=self.progress,
             )
             self.runs_made += 1
             self._require_start(run)

@@ -22,9 +22,11 @@ from pytest_ssr.errors import NothingToDoError, SsrError
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
+from pytest_ssr.progress import MeasuringLines
 from pytest_ssr.report import (
     attempt_line,
     ended_while_measuring,
+    estimate_line,
     opening_lines,
     progress_line,
     shown,
@@ -140,6 +142,7 @@ class InjectPlugin:
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
         end_at_signals()
+        measuring = self._measuring()
         try:
             # Workers find the baseline in the store, and all of them must offer the same items.
             with options.user_errors(), until(math.inf if self.worker else self.deadline):
@@ -147,12 +150,16 @@ class InjectPlugin:
                     options.project_path(self.config),
                     options.open_store(self.config),
                     **options.campaign_arguments(self.config),
+                    progress=measuring,
                 )
         except TimeIsUpError:
             assert self.budget_s is not None
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
         except NothingToDoError as error:
             pytest.exit(f"ssr: {error}", returncode=pytest.ExitCode.OK)
+        finally:
+            if measuring is not None:
+                measuring.clear()
         self.start = time.monotonic()
         terminal = self._terminal()
         if terminal is not None:
@@ -160,10 +167,29 @@ class InjectPlugin:
             terminal._show_progress_info = False  # steps passed over would make the percentage a lie
             self._say_baseline(terminal)
 
+    def _measuring(self) -> MeasuringLines | None:
+        """Return what shows how far the measuring is; None in a worker, which measures nothing."""
+        terminal = self._terminal()
+        if terminal is None:
+            return None
+
+        def rewrite(line: str) -> None:
+            terminal.rewrite(f"ssr: {line}" if line else "", erase=True)
+            # What comes next stands at the beginning of the line.
+            terminal.write("\r")
+
+        def write(line: str) -> None:
+            terminal.write_line(f"ssr: {line}")
+
+        return MeasuringLines(live=rewrite if terminal.isatty else None, plain=write)
+
     def _say_baseline(self, terminal: Any) -> None:
         assert self.campaign is not None
         for kind, line in opening_lines(self.campaign):
             terminal.write_line(f"ssr: {line}", **_COLOURS.get(kind, {}))
+        estimate = estimate_line(self.campaign, self.count, self.config.getoption("numprocesses", None) or 1)
+        if estimate is not None and not self.config.option.collectonly:
+            terminal.write_line(f"ssr: {estimate}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

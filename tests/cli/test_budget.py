@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from plain import plain_python
 from harness.trying import tried
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.report import estimated_s
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.stopping import TimeIsUpError, require_going_on, until
 
@@ -153,3 +155,17 @@ def test_a_budget_that_is_long_enough_changes_nothing(measured: Path) -> None:
     done = inject(measured, "--count", "1", "--time", "10m")
     assert done.returncode == 0, done.stderr
     assert "budget" not in done.stdout + done.stderr
+
+
+def test_an_estimate_is_given_before_the_long_part_and_only_for_what_is_left(measured: Path) -> None:
+    more = inject(measured, "--count", "100", "--time", "1")
+    assert re.search(r"one suite run takes \d+\.\d s; about .* for \d+ more bugs", more.stdout), more.stdout
+    done = inject(measured, "--count", "1")
+    assert "one suite run takes" not in done.stdout
+
+
+def test_the_estimate_grows_with_the_suite_and_the_bugs_and_falls_with_the_workers() -> None:
+    one = estimated_s(24.0, 1, 1)
+    assert estimated_s(48.0, 1, 1) > one
+    assert estimated_s(24.0, 10, 1) == pytest.approx(10 * one)
+    assert one / 2 < estimated_s(24.0, 1, 2) < one
