@@ -31,6 +31,7 @@ from pytest_ssr.sandbox.host import (
     version,
 )
 from pytest_ssr.sandbox.layers import OverlayFiles
+from pytest_ssr.sandbox.local_command import LocalCommand
 from pytest_ssr.sandbox.mounting import launcher, overlay_works
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
@@ -177,7 +178,7 @@ class BubblewrapSandbox(FolderBacked):
         self._lock.acquire()
         # A server of ours gives each of its forks a namespace and a mount.
         with seccomp.descriptor(namespaces=True) as calls:
-            return Conversation(
+            command = LocalCommand(
                 self._command(inner, env, calls, None),
                 env=_ENV,
                 limits=limits,
@@ -185,6 +186,7 @@ class BubblewrapSandbox(FolderBacked):
                 pass_fds=(calls,),
                 ended=self._lock.release,
             )
+        return Conversation(command, limits)
 
     def _written(self) -> int:
         return folders.disk_bytes(self._upper, self._scratch) - self._copied

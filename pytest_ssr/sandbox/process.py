@@ -13,6 +13,7 @@ from pytest_ssr.sandbox import folders
 from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
+from pytest_ssr.sandbox.local_command import LocalCommand
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
@@ -85,8 +86,9 @@ class ProcessSandbox(FolderBacked):
     def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
         """Start a command that stays; see Conversing."""
         variables, marker = self._variables(env)
-        command = limited(argv, limits, self.root)
-        return Conversation(command, env=variables, limits=limits, written=self._written, marker=marker)
+        inner = limited(argv, limits, self.root)
+        command = LocalCommand(inner, env=variables, limits=limits, written=self._written, marker=marker)
+        return Conversation(command, limits)
 
     def _variables(self, env: Mapping[str, str] | None) -> tuple[dict[str, str], str]:
         self._require_open()
