@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import io
-import os
-import tarfile
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_ssr.errors import MissingExtraError, SandboxError
 from pytest_ssr.sandbox import docker_container, docker_engine, docker_images
+from pytest_ssr.sandbox.conversation import Conversation
+from pytest_ssr.sandbox.docker_archive import archived, stamped
+from pytest_ssr.sandbox.docker_command import ContainerCommand
 from pytest_ssr.sandbox.docker_container import Container, Recipe
+from pytest_ssr.sandbox.docker_recipe import LOWER
 from pytest_ssr.sandbox.files import inside, place
 from pytest_ssr.sandbox.folders import environment
 from pytest_ssr.sandbox.host import checked_place, checked_readable
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     import docker
 
 _SCRATCH = "/scratch"
-_OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH)
+_OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH, LOWER)
 _TESTBED = "/testbed"
 _IDLE = 4
 _ENGINE = "install and start it: apt-get install docker.io, systemctl start docker"
@@ -161,11 +163,11 @@ class DockerProvider:
 
     def _archive(self, tree: Path, recipe: Recipe) -> bytes:
         try:
-            stamp = _stamp(tree)
+            stamp = stamped(tree)
             with self._lock:
                 known = self._archives.get((tree, stamp))
             if known is None:
-                known = _archived(tree, recipe)
+                known = archived(tree, recipe)
                 with self._lock:
                     self._archives = {(tree, stamp): known}
         except OSError as error:
@@ -223,6 +225,9 @@ class DockerSandbox:
     no broken sandbox: the limit is told, and from then on every command meets it and no file is found.
     """
 
+    lower = LOWER
+    private = ("/tmp", "/dev/shm")
+
     def __init__(self, provider: DockerProvider, container: Container) -> None:
         self._provider, self._container = provider, container
         self.root, self.scratch = container.recipe.root, _SCRATCH
@@ -243,12 +248,38 @@ class DockerSandbox:
         cwd: str | None = None,
     ) -> ExecResult:
         """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as the engine tells them."""
-        variables = {**environment(self.scratch), **(env or {})}
+        variables = self._variables(env)
         if self._container.ended_by is not None:
             return ExecResult(None, b"", b"", 0.0, self._container.ended_by)
+        return self._do(lambda c: c.run(argv, variables, limits, stdin, place(self.root, cwd), used_before=self._used))
+
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
+        """Start a command that stays; see Conversing. The sandbox goes over to a container that allows namespaces."""
+        if not self._container.recipe.namespaces:
+            self._move(replace(self._container.recipe, namespaces=True))
+        variables = self._variables(env)
+        command = self._do(
+            lambda c: ContainerCommand(c, argv, env=variables, limits=limits, cwd=self.root, used_before=self._used)
+        )
+        return Conversation(command, limits)
+
+    def _move(self, recipe: Recipe) -> None:
+        """Copy tree and scratch into a container of another recipe and give back the one that held them."""
+        archive = self._do(lambda c: c.shell.pack(self.root, self.scratch))
+        container = self._provider._container(recipe)
+        try:
+            container.shell.unpack("/", archive)
+        except BaseException:
+            container.remove()
+            raise
+        left, self._container = self._container, container
+        self._provider._give_back(left)
+
+    def _variables(self, env: Mapping[str, str] | None) -> dict[str, str]:
+        variables = {**environment(self.scratch), **(env or {})}
         if self._provider.image and "PATH" not in (env or {}):
             del variables["PATH"]
-        return self._do(lambda c: c.run(argv, variables, limits, stdin, place(self.root, cwd), used_before=self._used))
+        return variables
 
     def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
         """Return a regular file's content; see the protocol."""
@@ -310,32 +341,3 @@ class DockerSandbox:
             raise SandboxError("the sandbox is closed")
         in_scratch, relative = inside(path, self.root, self.scratch)
         return self.scratch if in_scratch else self.root, relative
-
-
-def _archived(tree: Path, recipe: Recipe) -> bytes:
-    """Return a tree as an archive whose files belong to the commands' user."""
-
-    def owned(found: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        found.uid, found.gid, found.uname, found.gname = recipe.user, recipe.user, "", ""
-        # Two names of one file become two files: `add` would write the second as a link.
-        archive.inodes.clear()  # type: ignore[attr-defined] # not in its stubs
-        usual = found.isreg() or found.isdir() or found.issym()
-        return found if usual else None
-
-    raw = io.BytesIO()
-    with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
-        for path in sorted(tree.iterdir()):
-            archive.add(path, path.name, filter=owned)
-    return raw.getvalue()
-
-
-def _stamp(tree: Path) -> int:
-    """Return what differs when a tree was changed."""
-    found: list[tuple[object, ...]] = []
-    os.lstat(tree)
-    for folder, folders, names in os.walk(tree):
-        folders.sort()
-        for path in (os.path.join(folder, name) for name in sorted((*folders, *names))):
-            status = os.lstat(path)
-            found.append((path, status.st_mode, status.st_size, status.st_mtime_ns, status.st_ino))
-    return hash(tuple(found))

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import select
 import socket
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox import cgroup
 from pytest_ssr.sandbox.docker_images import LABEL, host_image, provide
-from pytest_ssr.sandbox.docker_owners import owner
+from pytest_ssr.sandbox.docker_meter import Meter
+from pytest_ssr.sandbox.docker_owners import owner, remove_volume
 from pytest_ssr.sandbox.docker_owners import reap as reap
-from pytest_ssr.sandbox.host import shown_directories
-from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, Usage, used_bytes
+from pytest_ssr.sandbox.docker_recipe import Recipe as Recipe
+from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
 from pytest_ssr.stopping import require_going_on
@@ -27,36 +24,8 @@ from pytest_ssr.stopping import require_going_on
 if TYPE_CHECKING:
     import docker
 
-_TMP_BYTES = 256 * MIB
-_ROOM = 8 * 1024 * MIB
 _SLACK = 1024 * MIB
-# A runtime of its own, as gVisor, needs several of the machine's for one of the sandbox's, and falls with the first one
-# it is refused.
-_MOST_PROCESSES, _MOST_OF_RUNTIME = 1024, 8192
-_OWN_PROCESSES = 8
 _SAMPLE_S, _MOST_S, _SHARE, _GRACE_S = 0.05, 1.0, 10, 5.0
-
-
-@dataclass(frozen=True, slots=True)
-class Recipe:
-    """What containers must have in common so that one can stand for the other."""
-
-    image: str
-    """Name of the image; empty: the host's system."""
-    runtime: str
-    """The engine's runtime; empty: its default."""
-    cpus: float
-    """Processors it may use."""
-    root: str
-    """Where the tree lies."""
-    scratch: str
-    """Where scratch lies."""
-    readable: tuple[Path, ...]
-    """Host paths shown read-only at their own places."""
-    hidden: tuple[str, ...] = ()
-    """Files inside, and folders (these end with a slash), that are shown empty."""
-    user: int = field(default_factory=lambda: os.geteuid() or 1000)
-    """The user of commands, never root; ours where we are not root, so that what only we may read is readable."""
 
 
 class Container:
@@ -74,7 +43,9 @@ class Container:
         self.ended_by: Limit | None = None
         token = secrets.token_hex(16)
         image = provide(client, recipe.image) if recipe.image else host_image(client)
-        self._volumes = sorted(client.images.get(image).attrs["Config"].get("Volumes") or ())
+        volumes = sorted(client.images.get(image).attrs["Config"].get("Volumes") or ())
+        places = [*recipe.own_places(volumes), *recipe.shared_places()]
+        self._tree_volume = f"pytest-ssr-{secrets.token_hex(8)}" if recipe.namespaces else ""
         api = client.api
         self._id: str = api.create_container(
             image,
@@ -86,56 +57,19 @@ class Container:
             stdin_open=True,
             network_disabled=True,
             labels={LABEL: owner()},
-            host_config=self._host_config(),
+            host_config=recipe.host_config(
+                client, volumes=volumes, tree_volume=self._tree_volume, most_bytes=self._most
+            ),
         )["Id"]
         try:
             raw = api.attach_socket(self._id, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
             self._stream = Stream(raw)
-            self.shell = Shell(self._stream.socket, token, (*self._own_places(), "/tmp", "/dev/shm"))
+            self.shell = Shell(self._stream.socket, token, places)
             api.start(self._id)
             self._new = self.shell.clean()
         except BaseException:
             self.remove()
             raise
-
-    def _own_places(self) -> list[str]:
-        """Return the mount points of the commands' user: tree, scratch, each directory above a mount in the tree, and
-        the image's volumes.
-
-        The engine would make those directories itself, as root, and the volumes on its disk.
-        """
-        recipe = self.recipe
-        below = (p.relative_to(recipe.root) for p in recipe.readable if p.is_relative_to(recipe.root))
-        between = {f"{recipe.root}/{folder}" for p in below for folder in p.parents if folder.name}
-        return [recipe.root, recipe.scratch, *sorted(between), *(v for v in self._volumes if v not in between)]
-
-    def _host_config(self) -> dict[str, Any]:
-        import docker
-
-        recipe = self.recipe
-        own = f"rw,exec,nosuid,nodev,uid={recipe.user},gid={recipe.user},mode=0755,size={_ROOM}"
-        shared = f"rw,exec,nosuid,nodev,mode=1777,size={_TMP_BYTES}"
-        shown = [*recipe.readable] if recipe.image else [*shown_directories(), *recipe.readable]
-        mounts = [docker.types.Mount(str(p), str(p), type="bind", read_only=True) for p in shown]
-        files = [p for p in recipe.hidden if not p.endswith("/")]
-        mounts += [docker.types.Mount(p, "/dev/null", type="bind", read_only=True) for p in files]
-        empty = dict.fromkeys((p.rstrip("/") for p in recipe.hidden if p.endswith("/")), "ro,size=4096")
-        config: dict[str, Any] = self._client.api.create_host_config(
-            auto_remove=True,
-            network_mode="none",
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            read_only=True,
-            tmpfs={**dict.fromkeys(self._own_places(), own), "/tmp": shared, "/dev/shm": shared, **empty},
-            mounts=mounts,
-            log_config=docker.types.LogConfig(type="none"),
-            nano_cpus=int(recipe.cpus * 1e9),
-            mem_limit=self._most,
-            memswap_limit=self._most,
-            pids_limit=_MOST_OF_RUNTIME if recipe.runtime else _MOST_PROCESSES,
-            runtime=recipe.runtime or None,
-        )
-        return config
 
     def run(
         self,
@@ -148,32 +82,54 @@ class Container:
         used_before: int,
     ) -> ExecResult:
         """Run a command to its end or to a limit; afterwards nothing of it runs."""
-        inner = limited(argv, limits, cwd)
-        self._limit(limits)
-        self.shell.prepare(self.recipe.scratch)
-        before = self.shell.usage()
-        api, user = self._client.api, f"{self.recipe.user}:{self.recipe.user}"
         begin = time.monotonic()
-        name = api.exec_create(self._id, inner, stdin=bool(stdin), user=user, environment=dict(env))["Id"]
-        watch = _Watch(self, name, Stream(api.exec_start(name, socket=True)), stdin, limits, used_before, before)
+        name, stream, meter = self.start(limited(argv, limits, cwd), env, limits, used_before, stdin=bool(stdin))
+        watch = _Watch(self, name, stream, stdin, limits, meter)
         try:
             limit = watch.to_the_end(begin)
         except SandboxError as error:
-            if self._was_out_of_memory():
-                self.ended_by = Limit.MEMORY
-            elif isinstance(error, SilentError):
-                self.ended_by = Limit.WALL_TIME
-                self.remove()
-            else:
-                raise
-            limit = self.ended_by
+            limit = self.blamed(error)
         finally:
             watch.close()
         out, err = watch.kept()
         code = None if limit is not None else watch.code
-        if code is not None and 128 < code <= 192:
-            code = 128 - code
-        return ExecResult(code, out, err, time.monotonic() - begin, limit)
+        return ExecResult(signalled(code), out, err, time.monotonic() - begin, limit)
+
+    def start(
+        self, inner: Sequence[str], env: Mapping[str, str], limits: Limits, used_before: int, *, stdin: bool
+    ) -> tuple[str, Stream, Meter]:
+        """Start a command; returns its name, the stream to it, and what measures it.
+
+        used_before: bytes on the file systems when the sandbox was opened.
+        """
+        self._limit(limits)
+        self.shell.prepare(self.recipe.scratch)
+        meter = Meter(self, limits, used_before, self.shell.usage())
+        api, user = self._client.api, f"{self.recipe.user}:{self.recipe.user}"
+        name = api.exec_create(self._id, list(inner), stdin=stdin, user=user, environment=dict(env))["Id"]
+        return name, Stream(api.exec_start(name, socket=True)), meter
+
+    def kill(self, name: str) -> None:
+        """Kill all that runs, the named command too if the engine is only about to start it."""
+        until = time.monotonic() + _GRACE_S
+        self.shell.kill_others()
+        while self.ended(name) is None and time.monotonic() < until:
+            time.sleep(0.005)
+            self.shell.kill_others()
+
+    def blamed(self, error: SandboxError) -> Limit:
+        """Return the limit for which commands have brought the container to its end; raises the error if they did not.
+
+        A container whose shell does not answer is removed.
+        """
+        if self._was_out_of_memory():
+            self.ended_by = Limit.MEMORY
+        elif isinstance(error, SilentError):
+            self.ended_by = Limit.WALL_TIME
+            self.remove()
+        else:
+            raise error
+        return self.ended_by
 
     def disk_bytes(self) -> int:
         """Return the bytes on the file systems that can be written, asked by a user whom no command can hinder."""
@@ -217,6 +173,13 @@ class Container:
             self._stream.close()
         with contextlib.suppress(Exception):
             self._client.api.remove_container(self._id, force=True, v=True)
+        if self._tree_volume:
+            remove_volume(self._client, self._tree_volume)
+
+
+def signalled(code: int | None) -> int | None:
+    """Return an exit status as the engine reports it, negative if it means a signal."""
+    return 128 - code if code is not None and 128 < code <= 192 else code
 
 
 def _most(limits: Limits) -> int:
@@ -234,12 +197,10 @@ class _Watch:
         stream: Stream,
         stdin: bytes,
         limits: Limits,
-        used_before: int,
-        before: Usage,
+        meter: Meter,
     ) -> None:
         self._container, self._name, self._limits = container, name, limits
-        self._whole, self._stream = stream, stream.socket
-        self._used_before, self._before = used_before, before
+        self._whole, self._stream, self._meter = stream, stream.socket, meter
         self._input = memoryview(stdin)
         self._half_closed = not stdin
         self._frames = Frames()
@@ -264,10 +225,10 @@ class _Watch:
                 self.code = self._container.ended(self._name)
                 if self.code is not None:
                     # What it leaves running is counted as well.
-                    limit = self._sampled()
+                    limit = self._meter.passed()
                     break
                 if now >= due:
-                    limit = self._sampled()
+                    limit = self._meter.passed()
                     due = now + min(max(_SAMPLE_S, _SHARE * (time.monotonic() - now)), _MOST_S)
                 else:
                     # The command has closed its streams, or is just about to end.
@@ -275,19 +236,11 @@ class _Watch:
                     pause = min(2 * pause, _SAMPLE_S)
             else:
                 self._move(min(due, until) - now)
-        self._kill()
+        self._container.kill(self._name)
         self._drain()
         if limit is None:
             limit = self._at_last()
         return limit
-
-    def _kill(self) -> None:
-        """Kill all that runs, a command that the engine is only about to start as well."""
-        until = time.monotonic() + _GRACE_S
-        self._container.shell.kill_others()
-        while self._container.ended(self._name) is None and time.monotonic() < until:
-            time.sleep(0.005)
-            self._container.shell.kill_others()
 
     def kept(self) -> tuple[bytes, bytes]:
         """Return standard output and standard error, together within the limit."""
@@ -302,30 +255,8 @@ class _Watch:
     def _size(self) -> int:
         return len(self._kept[0]) + len(self._kept[1])
 
-    def _sampled(self) -> Limit | None:
-        usage, limits = self._container.shell.usage(alone=False), self._limits
-        if usage.killed > self._before.killed:
-            return cgroup.killed(by_limit=usage.full > self._before.full)
-        if usage.processes > limits.processes + _OWN_PROCESSES or usage.refused > self._before.refused:
-            return Limit.PROCESSES
-        if usage.resident_bytes > limits.memory_bytes:
-            return Limit.MEMORY
-        shared = usage.shared_bytes - self._before.shared_bytes
-        if self._before.disk_bytes - self._used_before + shared > limits.disk_bytes:
-            written = self._container.disk_bytes() - self._before.disk_bytes
-            if self._before.disk_bytes - self._used_before + written > limits.disk_bytes:
-                return Limit.DISK
-            shared -= written
-            return Limit.MEMORY if usage.resident_bytes + shared > limits.memory_bytes else None
-        return None
-
     def _at_last(self) -> Limit | None:
-        if self._size() > self._limits.output_bytes:
-            return Limit.OUTPUT
-        usage = self._container.shell.usage()
-        if usage.killed > self._before.killed:
-            return cgroup.killed(by_limit=usage.full > self._before.full)
-        return Limit.DISK if usage.disk_bytes - self._used_before > self._limits.disk_bytes else None
+        return Limit.OUTPUT if self._size() > self._limits.output_bytes else self._meter.passed_at_last()
 
     def _move(self, seconds: float) -> None:
         writing = [self._stream] if self._input else []

@@ -10,6 +10,7 @@ import functools
 import hashlib
 import os
 import socket
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from pytest_ssr.sandbox.docker_images import LABEL
 if TYPE_CHECKING:
     import docker
 
+_PATIENCE_S = 3.0
 _UNKNOWN = "-"
 _ENDED = ("created", "exited", "dead")
 _MACHINE_ID = Path("/etc/machine-id")
@@ -55,14 +57,35 @@ def _started(pid: int) -> str:
 
 
 def reap(client: docker.DockerClient) -> int:
-    """Remove the containers whose process is gone; returns how many."""
+    """Remove the containers and volumes whose process is gone; returns how many containers."""
     count = 0
     for found in client.api.containers(all=True, filters={"label": LABEL}):
         if _is_gone(found["Labels"][LABEL], running=found["State"] not in _ENDED):
             with contextlib.suppress(Exception):
                 client.api.remove_container(found["Id"], force=True, v=True)
                 count += 1
+    for volume in client.api.volumes(filters={"label": LABEL})["Volumes"] or ():
+        if _is_gone(volume["Labels"][LABEL], running=False):
+            remove_volume(client, volume["Name"])
     return count
+
+
+def remove_volume(client: docker.DockerClient, name: str) -> None:
+    """Remove a volume once the engine has removed its container; what is gone already is no error."""
+    import docker
+
+    until = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < until:
+        try:
+            client.api.remove_volume(name)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError:
+            # It is still in use.
+            time.sleep(0.02)
+        except Exception:
+            # The engine is gone; the next run removes it.
+            return
 
 
 def _is_gone(label: str, *, running: bool) -> bool:

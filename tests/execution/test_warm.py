@@ -113,7 +113,9 @@ def test_log():
 """
 
 
-@pytest.fixture(params=["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)])
+@pytest.fixture(
+    params=["process", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker"))]
+)
 def sandbox(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

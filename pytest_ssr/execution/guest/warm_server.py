@@ -1,6 +1,7 @@
 """A server that forks a child for each test run, so that a run pays for no start, import or collection twice.
 
-It speaks over its standard input, a socket: a length, a JSON object, a length, bytes; both ways.
+It speaks over its standard input: a length, a JSON object, a length, bytes; both ways if that is a socket. If it is a
+pipe, as in a container, answers go to descriptor 3.
 
 In mode `import` it holds what the tests import from outside of the tree, pytest included unless that imports the tree;
 the child imports the project. In mode `swap` it holds a collected session; the child gets the code objects of the
@@ -17,6 +18,7 @@ import mmap
 import os
 import random
 import signal
+import stat
 import struct
 import sys
 import threading
@@ -41,7 +43,10 @@ class Connection:
 
     def __init__(self):
         """Take the socket away from standard input and output, so that no test can read or write it by accident."""
-        self.fd = os.dup(0)
+        self.fd = self.answers = os.dup(0)
+        if not stat.S_ISSOCK(os.fstat(0).st_mode):
+            self.answers = os.dup(3)
+            os.close(3)
         null = os.open(os.devnull, os.O_RDWR)
         for number in (0, 1, 2):
             os.dup2(null, number)
@@ -61,7 +66,12 @@ class Connection:
         text = json.dumps(record).encode()
         data = memoryview(struct.pack("!II", len(text), len(raw)) + text + raw)
         while data:
-            data = data[os.write(self.fd, data) :]
+            data = data[os.write(self.answers, data) :]
+
+    def close(self):
+        """Leave it to the process that serves."""
+        for number in {self.fd, self.answers}:
+            os.close(number)
 
     def _exactly(self, count):
         parts = []
@@ -152,7 +162,7 @@ class Server:
         try:
             os.setsid()
             _libc.prctl(_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-            os.close(self.connection.fd)
+            self.connection.close()
             signal.pthread_sigmask(signal.SIG_SETMASK, self.mask)
             own_view(self.settings)
             write_changes(request["changes"])

@@ -8,7 +8,7 @@ import stat
 
 _ROOT = os.getcwd()
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
-_NOSUID, _NODEV, _BIND, _REC, _PRIVATE = 2, 4, 4096, 16384, 1 << 18
+_RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,7 +43,8 @@ def mounts_below(places):
 def own_view(settings):
     """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
 
-    Other places that are private to a sandbox become empty, as they are in a fresh one.
+    Other places that are private to a sandbox become empty, as they are in a fresh one. What is mounted inside of the
+    tree can be read only.
     """
     uid, gid = os.getuid(), os.getgid()
     _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
@@ -76,6 +77,9 @@ def own_view(settings):
         os.makedirs(path, exist_ok=True)
         _mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, "")
         os.close(fd)
+        if not os.statvfs(path).f_flag & os.ST_RDONLY:
+            # All forks share what lies there.
+            _mount(None, path, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV, "")
     os.chdir(_ROOT)
     # What it could do as the owner of its mounts, it must not be able to do as a test.
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
