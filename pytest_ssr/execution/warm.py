@@ -39,6 +39,10 @@ from pytest_ssr.snapshot import Snapshot
 _ROOM_SHARE = 4
 _GRACE_S = 15.0
 _MOST_STRETCH = 5.0
+_GUEST = (
+    *("reporter", "evidence", "selection"),
+    *("warm_filter", "warm_view", "warm_swap", "warm_shared", "warm_server"),
+)
 _MOST_CULPRITS, _MOST_LOSSES = 16, 3
 _START = (
     "import sys, os; d = sys.argv.pop(1); sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
@@ -256,8 +260,7 @@ class Warm:
                 "skipped": sorted(skipped),
                 "targets": self._targets,
             }
-            modules = ("reporter", "evidence", "selection", "warm_view", "warm_swap", "warm_shared", "warm_server")
-            provide_guest(sandbox, *modules)
+            provide_guest(sandbox, *_GUEST)
             sandbox.write(f"{folder}/warm.json", json.dumps(settings).encode())
             provide_interpreter(sandbox, self._interpreter)
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)

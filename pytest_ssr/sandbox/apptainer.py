@@ -20,14 +20,18 @@ from typing import Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox import folders, seccomp
+from pytest_ssr.sandbox.conversation import Conversation
 from pytest_ssr.sandbox.files import PlainFiles, inside, make_folder, place
 from pytest_ssr.sandbox.folder_backed import FolderBacked
 from pytest_ssr.sandbox.host import checked_place, checked_readable, etc_files, shown_directories, shown_links, telling
+from pytest_ssr.sandbox.local_command import LocalCommand
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.running import limited, run
 
 _SCRATCH = "/scratch"
-_OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH)
+_LOWER = "/ssr-tree"
+_OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH, _LOWER)
+_FILTER, _OPENED_FILTER = "filter.json", "opened-filter.json"
 _INSTALL = "install it: https://apptainer.org/docs/admin/main/installation.html"
 _USER = 1000
 # Says that the command is reached; its environment is made by `env`, as what the program adds to it is not wanted.
@@ -91,6 +95,9 @@ class ApptainerProvider:
 class ApptainerSandbox(FolderBacked):
     """A copied tree and a scratch folder; between commands nothing runs and nothing is mounted."""
 
+    private = ("/tmp", "/dev/shm")
+    lower = _LOWER
+
     def __init__(
         self,
         tree: Path,
@@ -122,7 +129,8 @@ class ApptainerSandbox(FolderBacked):
             if not image:
                 self._make_root()
             self._make_places()
-            (self._folder / "filter.json").write_text(json.dumps(_filter()))
+            for name, namespaces in ((_FILTER, False), (_OPENED_FILTER, True)):
+                (self._folder / name).write_text(json.dumps(_filter(namespaces=namespaces)))
         except BaseException as error:
             folders.discard(self._folder)
             if isinstance(error, OSError | shutil.Error):
@@ -165,17 +173,9 @@ class ApptainerSandbox(FolderBacked):
     ) -> ExecResult:
         """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as apptainer tells them."""
         inner = limited(argv, limits, place(self.root, cwd))
-        self._require_open()
-        folders.prepare_scratch(self._scratch)
-        self._make_places()
-        self._give()
-        variables = {**folders.environment(_SCRATCH), **(env or {})}
-        if self._image and "PATH" not in (env or {}):
-            del variables["PATH"]
-        words = [f"{name}={value}" for name, value in variables.items()]
         reached = secrets.token_hex(16).encode()
         result = run(
-            [*self._command(), "/bin/sh", "-c", _START, "sh", reached.decode(), *words, *inner],
+            self._whole(inner, env, reached.decode(), namespaces=False),
             env=_own_environment(self._folder),
             stdin=stdin,
             limits=replace(limits, output_bytes=limits.output_bytes + len(reached)),
@@ -193,9 +193,37 @@ class ApptainerSandbox(FolderBacked):
         out = result.stdout[: limits.output_bytes]
         return replace(result, exit_code=code, stdout=out, stderr=after[: limits.output_bytes - len(out)])
 
-    def _command(self) -> list[str]:
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
+        """Start a command that stays; see Conversing."""
+        command = LocalCommand(
+            self._whole(limited(argv, limits, self.root), env, "", namespaces=True),
+            env=_own_environment(self._folder),
+            limits=limits,
+            written=self._written,
+        )
+        return Conversation(command, limits)
+
+    def _whole(
+        self, inner: Sequence[str], env: Mapping[str, str] | None, reached: str, *, namespaces: bool
+    ) -> list[str]:
+        """Prepare the folders and return the program's whole command.
+
+        reached: what is printed on standard error once the inner command is reached.
+        """
+        self._require_open()
+        folders.prepare_scratch(self._scratch)
+        self._make_places()
+        self._give()
+        variables = {**folders.environment(_SCRATCH), **(env or {})}
+        if self._image and "PATH" not in (env or {}):
+            del variables["PATH"]
+        words = [f"{name}={value}" for name, value in variables.items()]
+        start = ["/bin/sh", "-c", _START, "sh", reached, *words]
+        return [*self._command(_OPENED_FILTER if namespaces else _FILTER), *start, *inner]
+
+    def _command(self, filter_name: str) -> list[str]:
         words = ["apptainer", "--silent", "exec", "--containall", "--cleanenv", "--no-home", "--no-privs"]
-        words += ["--security", f"seccomp:{self._folder / 'filter.json'}"]
+        words += ["--security", f"seccomp:{self._folder / filter_name}"]
         words += ["--ipc", "--uts", "--pid", "--net", "--network", "none", "--no-mount", "home,tmp,cwd,bind-paths,sys"]
         if os.geteuid() == 0:
             words += ["--security", f"uid:{_USER}", "--security", f"gid:{_USER}"]
@@ -208,7 +236,7 @@ class ApptainerSandbox(FolderBacked):
         found = {str(p): (p, False) for p in ([] if self._image else [*shown_directories(), *self._shown])}
         found["/proc/sys"] = (Path("/proc/sys"), False)
         found |= dict.fromkeys(telling(), (self._folder / "nil", False))
-        found |= {self.root: (self._tree, True), _SCRATCH: (self._scratch, True)}
+        found |= {self.root: (self._tree, True), _SCRATCH: (self._scratch, True), _LOWER: (self._tree, False)}
         found |= {seen: (path, True) for seen, path in self._shared.items()}
         found |= {p.rstrip("/"): (self._folder / ("none" if p.endswith("/") else "nil"), False) for p in self._hidden}
         return dict(sorted(found.items(), key=lambda item: item[0].count("/")))
@@ -250,13 +278,16 @@ def _mount(source: Path, seen: str, *, writable: bool) -> str:
     return ",".join('"' + field.replace('"', '""') + '"' for field in fields)
 
 
-def _filter() -> dict[str, object]:
-    """Return the filter of system calls in the form of container runtimes.
+def _filter(*, namespaces: bool) -> dict[str, object]:
+    """Return the filter of system calls in the form of container runtimes; `namespaces` may still be made.
 
     `clone3` stays: it could only be refused as forbidden here, and C libraries do without it only where it is missing.
     """
-    refused: list[object] = [{"names": list(seccomp.refused(namespaces=False)), "action": "SCMP_ACT_ERRNO", "args": []}]
-    for bit in (1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1):
+    refused: list[object] = [
+        {"names": list(seccomp.refused(namespaces=namespaces)), "action": "SCMP_ACT_ERRNO", "args": []}
+    ]
+    bits = [] if namespaces else [1 << n for n in range(32) if seccomp.NEW_NAMESPACES >> n & 1]
+    for bit in bits:
         flags = {"index": 0, "value": bit, "valueTwo": bit, "op": "SCMP_CMP_MASKED_EQ"}
         refused.append({"names": ["clone"], "action": "SCMP_ACT_ERRNO", "args": [flags]})
     return {"defaultAction": "SCMP_ACT_ALLOW", "architectures": [], "syscalls": refused}

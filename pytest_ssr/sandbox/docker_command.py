@@ -16,8 +16,8 @@ from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 from pytest_ssr.sandbox.running import limited
 
 _GRACE_S = 0.5
-# Files have the group of the container's shell, which has no number in a user namespace that a command makes; an overlay
-# in it could not copy them. And whatever the command prints by accident must not be read as an answer.
+# Files have the group of the container's shell, which has no number in a user namespace that a command makes, and an
+# overlay there could not copy them. And whatever the command prints by accident must not be read as an answer.
 _START = 'chgrp -Rh "$1" -- "$2" "$3" 2>/dev/null; shift 3; exec "$@" 3>&1 >/dev/null'
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -114,7 +116,10 @@ def test_log():
 
 
 @pytest.fixture(
-    params=["process", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker"))]
+    params=[
+        "process",
+        *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")),
+    ]
 )
 def sandbox(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -387,13 +392,111 @@ def test_a_mode_that_is_refused_leaves_nothing_running(made: Made) -> None:
     assert not [c for c in command_lines() if b"ssr_warm_server" in c and place in c]
 
 
+REACHING = """\
+import ctypes, os, signal
+    refused, server = [], os.getppid()
+    ptrace = ctypes.CDLL(None, use_errno=True).ptrace
+    ways = [
+        lambda: os.kill(server, signal.SIGSTOP),
+        lambda: os.kill(server, 0),
+        lambda: os.kill(-os.getpgid(server) or -1, signal.SIGSTOP),
+        lambda: os.kill(-1, signal.SIGKILL),
+        lambda: os.pidfd_open(server),
+        lambda: open(f"/proc/{server}/mem", "rb").read(1),
+        lambda: os.open(f"/proc/{server}/fd/0", os.O_RDONLY),
+        lambda: os.listdir(f"/proc/{server}/root"),
+    ]
+    for way in ways:
+        try:
+            way()
+        except PermissionError:
+            refused.append(way)
+    assert len(refused) == len(ways)
+    assert ptrace(16, server, None, None) == -1
+    child = os.fork()
+    if child == 0:
+        try:
+            os.kill(server, signal.SIGKILL)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    return 1"""
+
+
+def test_a_fork_reaches_neither_its_server_nor_everything_at_once(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    state = changed(bench, "return 1", REACHING, "code_.py")
+    for wanted in (Wanted(state, wall_s=10), swapped(state, wall_s=10)):
+        assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
+        (server,) = warm._idle[wanted.mode, 0]
+        assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
+        assert warm._idle[wanted.mode, 0] == [server]
+
+
+def with_variable(text: str) -> list[int]:
+    """Return the processes that have a variable, as `NAME=value`."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):
+            if text.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
 def test_a_lost_server_is_replaced(made: Made) -> None:
     warm, bench = made(HOSTILE)
-    # The child's parent is the server.
-    state = changed(bench, "return 1", "import os; os.kill(os.getppid(), 9)", "code_.py")
+    wanted = Wanted(bench.original, hash_seed=1_000_000 + os.getpid())
+    assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
+    (server,) = with_variable(f"PYTHONHASHSEED={wanted.hash_seed}")
+    os.kill(server, signal.SIGKILL)
     with pytest.raises(UnfitError, match="lost"):
-        warm.run(Wanted(state, wall_s=5))
-    assert outcomes(warm.run(Wanted(bench.original))) == {"test_act": Outcome.PASSED}
+        warm.run(wanted)
+    assert outcomes(warm.run(wanted)) == {"test_act": Outcome.PASSED}
+
+
+NESTED = {
+    "code_.py": "def act():\n    return 1\n",
+    "data/deep/old.txt": "old",
+    "test_code.py": """\
+import os
+import pathlib
+
+import code_
+
+PLACES = [pathlib.Path(p) for p in ("data/deep", os.environ["HOME"], os.environ["TMPDIR"], "/tmp", "/dev/shm")]
+
+
+def test_act():
+    for place in PLACES:
+        assert not (place / "left").exists()
+        (place / "left").write_text("x")
+        (place / "below").mkdir()
+        (place / "below" / "left").write_text("x")
+    old = pathlib.Path("data/deep/old.txt")
+    assert old.read_text() == "old"
+    old.write_text("new")
+    assert code_.act() == 1
+""",
+}
+
+
+@pytest.mark.parametrize(
+    "sandbox", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")]
+)
+def test_what_one_run_writes_no_other_sees(made: Made, sandbox: str) -> None:
+    warm, bench = made(NESTED)
+    for _ in range(3):
+        assert outcomes(warm.run(Wanted(bench.original))) == {"test_act": Outcome.PASSED}
+        assert outcomes(warm.run(swapped(bench.original))) == {"test_act": Outcome.PASSED}
+
+
+def test_closing_leaves_no_process(made: Made) -> None:
+    warm, bench = made(HOSTILE)
+    seed = 2_000_000 + os.getpid()
+    assert outcomes(warm.run(Wanted(bench.original, hash_seed=seed))) == {"test_act": Outcome.PASSED}
+    assert with_variable(f"PYTHONHASHSEED={seed}")
+    warm.close()
+    assert not with_variable(f"PYTHONHASHSEED={seed}")
 
 
 def test_two_servers_that_stumble_over_one_module_both_start_without_it(

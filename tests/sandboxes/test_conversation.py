@@ -37,7 +37,10 @@ Started = Callable[..., Conversation]
 
 
 @pytest.fixture(
-    params=["process", *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker"))]
+    params=[
+        "process",
+        *(pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("bubblewrap", "docker", "apptainer")),
+    ]
 )
 def started(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Started]:
     (tmp_path / "tree").mkdir()

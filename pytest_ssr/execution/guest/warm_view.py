@@ -6,6 +6,8 @@ import glob
 import os
 import stat
 
+from ssr_warm_filter import shield
+
 _ROOT = os.getcwd()
 _NEWNS, _NEWUSER = 0x00020000, 0x10000000
 _RDONLY, _NOSUID, _NODEV, _REMOUNT, _BIND, _REC, _PRIVATE = 1, 2, 4, 32, 4096, 16384, 1 << 18
@@ -44,7 +46,7 @@ def own_view(settings):
     """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
 
     Other places that are private to a sandbox become empty, as they are in a fresh one. What is mounted inside of the
-    tree can be read only.
+    tree can be read only. The process it was forked from is out of its reach.
     """
     uid, gid = os.getuid(), os.getgid()
     _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
@@ -81,6 +83,7 @@ def own_view(settings):
             # All forks share what lies there.
             _mount(None, path, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV, "")
     os.chdir(_ROOT)
+    shield(os.getppid())
     # What it could do as the owner of its mounts, it must not be able to do as a test.
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
     _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
