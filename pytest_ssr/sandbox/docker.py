@@ -265,7 +265,7 @@ class DockerSandbox:
 
     def _move(self, recipe: Recipe) -> None:
         """Copy tree and scratch into a container of another recipe and give back the one that held them."""
-        archive = self._do(lambda c: c.shell.pack(self.root, self.scratch))
+        archive = self._do(lambda c: c.pack())
         container = self._provider._container(recipe)
         try:
             container.shell.unpack("/", archive)
@@ -305,7 +305,7 @@ class DockerSandbox:
 
     def fork(self) -> Self:
         """Copy the tree and scratch into another container."""
-        archive = self._do(lambda c: c.shell.pack(self.root, self.scratch))
+        archive = self._do(lambda c: c.pack())
         other = type(self)(self._provider, self._provider._container(self._container.recipe))
         try:
             other._do(lambda c: c.shell.unpack("/", archive))

@@ -8,6 +8,7 @@ import select
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_ssr.errors import SandboxError
@@ -130,6 +131,12 @@ class Container:
         else:
             raise error
         return self.ended_by
+
+    def pack(self) -> bytes:
+        """Return an archive of the tree and scratch for another container, with names relative to `/`."""
+        recipe = self.recipe
+        tops = [p for p in self.shell.places if Path(p).is_relative_to(recipe.root) or p == recipe.scratch]
+        return self.shell.pack(tops, without=recipe.shown_in_tree())
 
     def disk_bytes(self) -> int:
         """Return the bytes on the file systems that can be written, asked by a user whom no command can hinder."""

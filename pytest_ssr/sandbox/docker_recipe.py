@@ -59,6 +59,11 @@ class Recipe:
         between = {f"{self.root}/{folder}" for p in below for folder in p.parents if folder.name}
         return [self.root, self.scratch, *sorted(between), *(v for v in volumes if v not in between)]
 
+    def shown_in_tree(self) -> list[str]:
+        """Return the paths in the tree at which something else is shown, read-only."""
+        places = [*map(str, self.readable), *(path.rstrip("/") for path in self.hidden)]
+        return [place for place in places if Path(place).is_relative_to(self.root)]
+
     def shared_places(self) -> list[str]:
         """Return the mount points that are everybody's on any system."""
         return ["/tmp", "/dev/shm"]

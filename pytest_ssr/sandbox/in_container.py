@@ -46,8 +46,8 @@ get() {
 opened() { find "$@" -xdev -type d ! -perm -700 -exec chmod u+rwx {} \\; ; }
 pack() {
     opened "$@"; find "$@" -xdev -type f ! -perm -400 -exec chmod u+r {} \\;
-    size=$(tar -Scf - "$@" | wc -c) || { echo none; return; }
-    if [ "$size" -gt "$most" ]; then echo large; else echo "data $size"; tar -Scf - "$@"; fi
+    size=$(archived "$@" | wc -c) || { echo none; return; }
+    if [ "$size" -gt "$most" ]; then echo large; else echo "data $size"; archived "$@"; fi
 }
 sample() {
     [ -e "$groups/memory.stat" ] || [ -e "$groups/memory/memory.stat" ] || { echo unknown; return; }
@@ -147,9 +147,15 @@ class Shell:
         if self._ask(line, archive) != "done":
             raise SandboxError(f"files cannot be put into the container at {top}: no room, or it has no tar")
 
-    def pack(self, *tops: str) -> bytes:
-        """Return an archive of directories, with names relative to `/`."""
-        archive = self._ask_data(f"(cd / && most={_MOST_BYTES} && pack {' '.join(quoted('.' + top) for top in tops)})")
+    def pack(self, tops: Iterable[str], *, without: Iterable[str] = ()) -> bytes:
+        """Return an archive of directories, with names relative to `/`.
+
+        without: what is left out of it. What is mounted in a directory is left out unless it is one of them.
+        """
+        left_out = " ".join(quoted(f"--exclude=.{path}") for path in without)
+        archived = f'archived() {{ tar --one-file-system --anchored --no-wildcards {left_out} -Scf - "$@"; }}'
+        places = " ".join(quoted(f".{top}") for top in tops)
+        archive = self._ask_data(f"(cd / && most={_MOST_BYTES} && {archived} && pack {places})")
         if archive is None:
             raise SandboxError("the files of the container cannot be copied: too many, or nested too deep")
         return archive
