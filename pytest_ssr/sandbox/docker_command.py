@@ -48,12 +48,18 @@ class ContainerCommand:
         self._at_end = self._is_closed = False
 
     def send(self, data: bytes) -> None:
-        """Send all of the data."""
+        """Send all of the data. What the kernel has killed before is not held against this question."""
+        try:
+            self._meter.restart()
+        except SandboxError as error:
+            raise BrokenPipeError(str(error)) from None
         self._stream.sendall(data)
 
     def receive(self, most_bytes: int, *, wait_s: float) -> bytes | None:
         """Return what has arrived; see the protocol."""
-        if not self._arrived and not self._at_end and select.select([self._stream], [], [], wait_s)[0]:
+        # An encrypted stream has bytes at hand that are no longer seen at its socket.
+        pending = getattr(self._stream, "pending", int)()
+        if not self._arrived and not self._at_end and (pending or select.select([self._stream], [], [], wait_s)[0]):
             self._receive()
         if not self._arrived and not self._at_end:
             return None

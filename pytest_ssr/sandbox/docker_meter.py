@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Protocol
 
 from pytest_ssr.sandbox import cgroup
-from pytest_ssr.sandbox.in_container import Shell, Usage
+from pytest_ssr.sandbox.in_container import Usage
 from pytest_ssr.sandbox.protocol import Limit, Limits
 
 _OWN_PROCESSES = 8
 
 
+class Sampling(Protocol):
+    """The part of a container's shell that measures."""
+
+    def usage(self, *, alone: bool = True) -> Usage:
+        """Return what runs and what it takes."""
+
+
 class Measured(Protocol):
     """The container in which the command runs."""
 
-    shell: Shell
+    @property
+    def shell(self) -> Sampling:
+        """What takes the samples."""
 
     def disk_bytes(self) -> int:
         """Return the bytes on the file systems that can be written."""
@@ -27,6 +37,11 @@ class Meter:
         """used_before: bytes on the file systems when the sandbox was opened. before: usage before the command."""
         self._container, self._limits = container, limits
         self._used_before, self._before = used_before, before
+
+    def restart(self) -> None:
+        """Leave out of account what the kernel has killed and refused up to now, as that was told already."""
+        usage = self._container.shell.usage(alone=False)
+        self._before = replace(self._before, killed=usage.killed, full=usage.full, refused=usage.refused)
 
     def passed(self) -> Limit | None:
         """Return a limit that is passed while the command runs."""
