@@ -4,7 +4,8 @@ Run: `python benchmarks/warm_containers.py --out benchmarks/results/NAME.md [--c
 Each candidate is screened in one sandbox and then in the other; which comes first alternates. The first candidate that
 a tier gets in a sandbox also starts a server, so it is reported apart. The ratio is the sum of seconds in the container
 over that in bubblewrap, of candidates that both screened by the same tier; its interval is a bootstrap over candidates
-(95 %, 4,000 resamples). `--container docker:IMAGE` takes the image's own interpreter.
+(95 %, 4,000 resamples). Candidates that no test can touch are not run, and not counted. `--container docker:IMAGE`
+takes the image's own interpreter.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def measure(name: str, folder: Path, candidates: int, container: str) -> Found:
                 apart["other failing tests"] += 1
             if one[0].tier != other[0].tier:
                 apart[f"{one[0].tier} in {plain.name}, {other[0].tier} in {contained.name}"] += 1
-            elif not (one[2] or other[2]):
+            elif one[0].tier != "none" and not (one[2] or other[2]):
                 pairs.append(Pair(one[0].tier, one[1], other[1]))
     finally:
         for side in sides:
