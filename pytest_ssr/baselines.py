@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify, warm_processes
+from pytest_ssr.execution.baseline_parts import Parts
+from pytest_ssr.execution.remeasure import Plan, plan_for, remeasured, reverified
 from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.stopping import Background, background
 from pytest_ssr.store import Store, code_hash, key_of
-from pytest_ssr.surface import is_test_surface
-
-# Files that may change without a new baseline, where no test has opened them.
-_DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
-_MOST_AGAIN = 200
 
 
 class Scripts:
@@ -36,13 +32,28 @@ class Scripts:
         self._store.put_record(self._folder, key_of(script, parser), data)
 
 
+class _PartRecords:
+    """Where a baseline that is being measured is kept."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self._store, self._name = store, f"parts-{name}"
+
+    def get(self) -> dict[str, Any] | None:
+        """Return what is kept."""
+        return self._store.record("baselines", self._name)
+
+    def put(self, data: Mapping[str, Any]) -> None:
+        """Keep it, in place of what was kept."""
+        self._store.put_record("baselines", self._name, data)
+
+
 class Verifying:
     """The second run of a baseline: made once, by whoever comes first, beside other work, and kept in the store."""
 
     def __init__(self, bench: Workbench, store: Store, name: str, baseline: Baseline, tests: Sequence[str]) -> None:
         """name: that of the baseline in the store."""
         self._bench, self._store, self._baseline, self._tests = bench, store, baseline, tests
-        self._name = f"verification-{name}"
+        self._name = name
         self._lock = threading.Lock()
         self._task: Background[Verification] | None = None
 
@@ -64,13 +75,21 @@ class Verifying:
             self._task.stop()
 
     def _made(self) -> Verification:
-        with self._store.alone(self._name):
-            data = self._store.record("baselines", self._name)
-            known = Verification.from_json(data) if data is not None else None
+        with self._store.alone(f"verification-{self._name}"):
+            known = _verification(self._store, self._name)
             if known is None:
-                known = verify(self._bench, self._baseline, self._tests)
-                self._store.put_record("baselines", self._name, known.to_json())
+                known = self._after_edit() or verify(self._bench, self._baseline, self._tests)
+                self._store.put_record("baselines", f"verification-{self._name}", known.to_json())
             return known
+
+    def _after_edit(self) -> Verification | None:
+        """Run again only the tests that an edit concerns, if the baseline was made so; None if all have to run."""
+        edit = self._store.record("baselines", f"edit-{self._name}")
+        plan = Plan.from_json(edit) if edit is not None else None
+        old = _verification(self._store, str(edit.get("from"))) if edit is not None else None
+        if plan is None or old is None:
+            return None
+        return reverified(self._bench, self._tests, old, self._baseline, plan)
 
 
 def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[Baseline, Warm, Verifying]:
@@ -92,12 +111,35 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
     bench.shelf = Scripts(store, name)
     baseline = _known(store, name)
     if baseline is None:
-        baseline = _carried_over(bench, store, family) or measure_baseline(bench, tests)
-        store.put_record("baselines", name, baseline.to_json())
+        baseline = _after_edit(bench, store, family, name, tests)
+        if baseline is None:
+            baseline = measure_baseline(bench, tests, Parts(_PartRecords(store, name)))
         store.put_record("baselines", f"files-{name}", _stamps(bench.snapshot))
-    store.put_record("baselines", f"last-{family}", {"name": name})
+        store.put_record("baselines", name, baseline.to_json())
+        store.remove_record("baselines", f"parts-{name}")
+    store.put_record("baselines", f"last-{family}", {"name": name, "tree_hash": bench.snapshot.tree_hash})
     warm = warm_processes(bench, baseline, tests)
     return baseline, warm, Verifying(bench, store, name, baseline, tests)
+
+
+def _after_edit(bench: Workbench, store: Store, family: str, name: str, tests: Sequence[str]) -> Baseline | None:
+    """Return the baseline made from the last one of this project; None if the whole suite has to be measured."""
+    last = store.record("baselines", f"last-{family}")
+    old = _known(store, str(last.get("name"))) if last is not None else None
+    stamps = store.record("baselines", f"files-{last.get('name')}") if last is not None else None
+    if last is None or old is None or stamps is None:
+        return None
+    tree = store.trees / str(last.get("tree_hash")) / "tree"
+    plan = plan_for(old, stamps, _stamps(bench.snapshot), lambda path: (tree / path).read_bytes(), bench.snapshot.read)
+    baseline = remeasured(bench, tests, old, plan) if plan is not None else None
+    if baseline is not None and plan is not None:
+        store.put_record("baselines", f"edit-{name}", {"from": last["name"], **plan.to_json()})
+    return baseline
+
+
+def _verification(store: Store, name: str) -> Verification | None:
+    data = store.record("baselines", f"verification-{name}")
+    return Verification.from_json(data) if data is not None else None
 
 
 def _known(store: Store, name: str) -> Baseline | None:
@@ -107,31 +149,3 @@ def _known(store: Store, name: str) -> Baseline | None:
 
 def _stamps(snapshot: Snapshot) -> dict[str, str]:
     return {path: f"{stamp.mode:o} {stamp.sha256}" for path, stamp in snapshot.files.items()}
-
-
-def _carried_over(bench: Workbench, store: Store, family: str) -> Baseline | None:
-    """Return the last baseline of a tree that differs only in documents which no test has opened.
-
-    Tests that start processes, which may open them unseen, are run once more and must pass as they did.
-    """
-    last = store.record("baselines", f"last-{family}")
-    baseline = _known(store, last.get("name", "")) if last is not None else None
-    old = store.record("baselines", f"files-{last.get('name', '')}") if last is not None else None
-    if old is None or baseline is None or baseline.reach is None:
-        return None
-    new = _stamps(bench.snapshot)
-    changed = [p for p in new if old.get(p) != new[p]]
-    if old.keys() != new.keys() or any(
-        PurePosixPath(p).suffix not in _DOCUMENTS
-        or is_test_surface(p)
-        or p in baseline.reach.opens
-        or {old[p].split()[0], new[p].split()[0]} not in ({"100644"}, {"100755"})
-        for p in changed
-    ):
-        return None
-    again = sorted(baseline.reach.names(baseline.reach.always) & baseline.stable)
-    if len(again) > _MOST_AGAIN:
-        return None
-    if again and not bench.suite(bench.original, again)[0].passing.issuperset(again):
-        return None
-    return baseline

@@ -134,6 +134,12 @@ class Store:
         """Read one JSON record; None when it is absent or cannot be read as JSON."""
         return self._load(self.root / kind / f"{name}.json")
 
+    def remove_record(self, kind: str, name: str) -> None:
+        """Remove one JSON record, if it is there."""
+        path = self.root / kind / f"{name}.json"
+        with self._reporting(f"remove {path}"):
+            path.unlink(missing_ok=True)
+
     @contextlib.contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """Hold a name that one thread of one process holds at a time; who comes second waits."""

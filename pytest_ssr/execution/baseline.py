@@ -9,12 +9,14 @@ with it. No candidate counts as survived, and none as valid, before it has ended
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.baseline_parts import Parts
+from pytest_ssr.execution.probe_log import ProbeLog
 from pytest_ssr.execution.reach import Reach
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.warm import Warm
@@ -167,14 +169,57 @@ class Verification:
             return None
 
 
-def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
+def measure_baseline(bench: Workbench, tests: Sequence[str] = (), parts: Parts | None = None) -> Baseline:
     """Run the project's suite, or these tests of it, once, and record what each test reaches.
 
-    Raises ProjectError if there is nothing to build on.
+    parts: keeps what was measured so far; what an earlier run was cut off in is not measured again. Raises ProjectError
+    if there is nothing to build on.
     """
-    run, log = bench.probe(bench.snapshot.code_paths(), tests, *FIRST_SEEDS)
+    earlier = parts.earlier() if parts is not None else []
+    done = frozenset(i for run, _ in earlier for i in run.results)
+    selection = None
+    if done:
+        collected = earlier[0][0].before_selection or earlier[0][0].collected
+        selection = Selection([i for i in collected if i not in done], reports_collected=True)
+    run, log = bench.probe(bench.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=selection, parts=parts)
+    if not done:
+        return measured(run, log, bench, tests, collected=run.collected)
+    if run.fault or frozenset(run.before_selection) != frozenset(collected):
+        assert parts is not None
+        parts.forget()
+        return measure_baseline(bench, tests)
+    return measured(_joined(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
+
+
+def _joined(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
+    """Return one run in place of its parts."""
+    runs = [run for run, _ in earlier] + [last]
+    return replace(
+        last,
+        results={i: r for run in runs for i, r in run.results.items()},
+        parameters={i: p for run in runs for i, p in run.parameters.items()},
+        doctests=frozenset().union(*(run.doctests for run in runs)),
+        seconds=sum(r.duration_s for run in runs for r in run.results.values())
+        + max(0.0, last.seconds - sum(r.duration_s for r in last.results.values())),
+    )
+
+
+def measured(
+    run: SuiteRun,
+    log: ProbeLog,
+    bench: Workbench,
+    tests: Sequence[str],
+    *,
+    collected: Sequence[str],
+    logs: Sequence[tuple[SuiteRun, ProbeLog]] = (),
+) -> Baseline:
+    """Return the baseline that a recorded run shows; raises ProjectError if there is nothing to build on.
+
+    collected: every test of the tree. logs: the parts of the run before the last.
+    """
     run, disturbed = _without_disturbance(run, bench, tests, FIRST_SEEDS)
     _require_use(run, bench)
+    collected = collected if frozenset(collected) >= frozenset(run.collected) else run.collected
     stable = run.passing
     set_aside = {
         name: str(run.results[name].outcome) if name in run.results else "did not run"
@@ -186,11 +231,12 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
             f"none of the {len(run.collected)} tests passes in the sandbox (it has no network): "
             f"{_first_reason(run)}; make `{bench.interpreter.executable} -m pytest` pass first"
         )
-    reach = Reach.measured(run.collected, [log]) if log.is_complete else None
+    parts = [*(part for _, part in logs), log]
+    reach = Reach.measured(collected, parts) if log.is_complete else None
     if reach is not None:
         reach.add_always(disturbed)
     return Baseline(
-        collected=run.collected,
+        collected=tuple(collected),
         stable=stable,
         set_aside=set_aside,
         durations={i: r.duration_s for i, r in run.results.items()},
@@ -211,17 +257,33 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = ()) -> Baseline:
 def verify(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Verification:
     """Run the suite of a baseline with another hash seed and the order turned round."""
     run, log = bench.probe(bench.snapshot.code_paths(), tests, *SECOND_SEEDS)
+    return verified(run, log, bench, tests, baseline)
+
+
+def verified(
+    run: SuiteRun,
+    log: ProbeLog,
+    bench: Workbench,
+    tests: Sequence[str],
+    baseline: Baseline,
+    *,
+    only: Callable[[str], bool] = lambda _: True,
+    join: Callable[[Reach], Reach] = lambda reach: reach,
+) -> Verification:
+    """Return what a second recorded run shows; raises ProjectError if the tests do not run in another order.
+
+    only: tells whether a test was run. join: adds to what the run reached what is known of tests that were not run.
+    """
     run, disturbed = _without_disturbance(run, bench, tests, SECOND_SEEDS, known=baseline.set_aside)
     if run.fault:
-        raise ProjectError(
-            f"the tests do not run twice alike: the second run, in another order, ended with {run.fault}"
-        )
-    set_aside = dict.fromkeys(sorted(baseline.stable - run.passing), _FLICKERS)
+        raise ProjectError(f"the tests do not run in another order: such a run ended with {run.fault}")
+    lost = (i for i in baseline.stable - run.passing if only(i))
+    set_aside = dict.fromkeys(sorted(lost), _FLICKERS)
     reach = baseline.reach if log.is_complete else None
     if reach is not None:
         second = Reach.measured(baseline.collected, [log])
         second.add_always(disturbed)
-        reach = reach.confirmed_by(second)
+        reach = reach.confirmed_by(join(second))
     return Verification(set_aside, reach)
 
 

@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.probe_log import ProbeLog
 from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
@@ -273,9 +274,14 @@ class Workbench:
         order_seed: int | None,
         *,
         selection: Selection | None = None,
+        parts: Parts | None = None,
     ) -> tuple[SuiteRun, ProbeLog]:
-        """Run pytest on the original and record which statements of `code` each test reaches."""
-        with self.open(self.original) as sandbox:
+        """Run pytest on the original and record which statements of `code` each test reaches.
+
+        parts: keeps from time to time what was measured so far.
+        """
+        keeping = parts.kept_from if parts is not None else contextlib.nullcontext
+        with self.open(self.original) as sandbox, keeping(sandbox):
             run = run_suite(
                 sandbox,
                 self.interpreter,

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plain import plain_python
 
-from pytest_ssr.campaign import Campaign
+from pytest_ssr.execution.baseline import Baseline, Verification
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -38,6 +46,29 @@ def test_process():
     code = "print(open('docs/printed.md').read())"
     assert "Printed" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout
 """,
+    "twice.py": "def double(x):\n    return 2 * x\n",
+    "test_double.py": """\
+import twice
+
+
+def test_double():
+    assert twice.double(2) == 4
+
+
+def test_other():
+    assert twice.double(0) == 0
+""",
+    "test_more.py": """\
+import twice
+
+
+def test_one():
+    assert twice.double(1) == 2
+
+
+def test_three():
+    assert twice.double(3) == 6
+""",
 }
 
 
@@ -48,48 +79,138 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "project"
 
 
-def runs(project: Path) -> tuple[int, frozenset[str]]:
-    store = Store(project.parent / "store")
-    campaign: Campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
-    campaign.close()
-    return campaign.bench.runs_made, campaign.baseline.stable
-
-
 def lay_out(project: Path) -> None:
     for name, old in FILES.items():
         (project / name).unlink(missing_ok=True)
         (project / name).write_text(old)
-    (project / "more.md").unlink(missing_ok=True)
-    runs(project)
-    assert runs(project)[0] == 0
+    for name in ("more.md", "conftest.py"):
+        (project / name).unlink(missing_ok=True)
+    campaign = open_campaign(
+        project, Store(project.parent / "store"), settings=RuleSettings(), python=plain_python(), seed=0
+    )
+    campaign.verifying.result()
+    campaign.close()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A campaign on the project as it is now."""
+
+    probed: list[frozenset[str] | None]
+    """The tests of each recorded run; None: all."""
+    baseline: Baseline
+    verification: Verification
+
+
+def opened(project: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
+    probed: list[frozenset[str] | None] = []
+    probe = Workbench.probe
+
+    def spied(self: Workbench, *arguments: Any, selection: Selection | None = None, **named: Any) -> Any:
+        run, log = probe(self, *arguments, selection=selection, **named)
+        probed.append(None if selection is None else frozenset(run.results))
+        return run, log
+
+    monkeypatch.setattr(Workbench, "probe", spied)
+    store = Store(project.parent / "store")
+    campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
+    try:
+        return Opened(probed, campaign.baseline, campaign.verifying.result())
+    finally:
+        campaign.close()
+
+
+ADD, DOCUMENT, PROCESS = (f"test_calc.py::test_{name}" for name in ("add", "document", "process"))
+DOUBLE, OTHER = "test_double.py::test_double", "test_double.py::test_other"
 
 
 @pytest.mark.parametrize(
-    ("path", "text", "expected", "failing"),
+    ("path", "text", "again"),
     [
-        ("README.md", "Adds numbers.\n", 1, None),
-        ("calc.py", "def add(a, b):\n    return b + a\n", 3, None),
-        ("docs/read.md", "Read by one test.\n", 3, None),
-        ("docs/printed.md", "No more.\n", 4, "test_calc.py::test_process"),
-        ("more.md", "A file that was not there.\n", 3, None),
+        ("README.md", "Adds numbers.\n", {PROCESS}),
+        ("calc.py", "def add(a, b):\n    c = b + a\n    return c\n", {ADD, PROCESS}),
+        ("docs/read.md", "Read by one test.\n", {DOCUMENT, PROCESS}),
+        ("docs/printed.md", "Printed again.\n", {PROCESS}),
+        ("test_double.py", "def test_new():\n    assert True\n", {"test_double.py::test_new", PROCESS}),
+        ("calc.py", "LIMIT = 3\n\n\ndef add(a, b):\n    return a + b\n", None),
+        ("more.md", "A file that was not there.\n", None),
+        ("conftest.py", "import os\n", None),
     ],
 )
-def test_what_no_test_can_see_leaves_the_baseline(
-    project: Path, path: str, text: str, expected: int, failing: str | None
+def test_after_an_edit_only_the_tests_that_it_concerns_run_again(
+    project: Path, monkeypatch: pytest.MonkeyPatch, path: str, text: str, again: set[str] | None
 ) -> None:
     lay_out(project)
+    assert opened(project, monkeypatch).probed == []
     (project / path).write_text(text)
-    made, stable = runs(project)
-    assert made == expected
-    assert ("test_calc.py::test_process" not in stable) == (failing is not None)
+    found = opened(project, monkeypatch)
+    assert found.probed == [again, again]
+    # What is known after the edit is what a measurement of the whole suite shows.
+    store = Store(project.parent / "store of its own")
+    whole = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
+    whole.close()
+    assert found.baseline.collected == whole.baseline.collected
+    assert found.baseline.stable == whole.baseline.stable
+    assert found.baseline.reach is not None
+    assert whole.baseline.reach is not None
+    assert found.baseline.reach.spots == whole.baseline.reach.spots
+    assert found.baseline.reach.opens == whole.baseline.reach.opens
+    shutil.rmtree(store.root)
+
+
+def test_a_test_that_fails_after_an_edit_is_set_aside(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lay_out(project)
+    (project / "docs/read.md").write_text("Changed.\n")
+    assert opened(project, monkeypatch).baseline.set_aside == {DOCUMENT: "failed"}
 
 
 @pytest.mark.parametrize(
     "change", [lambda path: path.chmod(0o755), lambda path: (path.unlink(), path.symlink_to("calc.py"))]
 )
 def test_a_document_that_becomes_a_program_or_a_link_may_be_seen(
-    project: Path, change: Callable[[Path], object]
+    project: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[[Path], object]
 ) -> None:
     lay_out(project)
     change(project / "README.md")
-    assert runs(project)[0] == 3
+    assert opened(project, monkeypatch).probed == [None, None]
+
+
+MEASURING = """\
+import sys
+from pathlib import Path
+
+from pytest_ssr.execution import baseline_parts
+from pytest_ssr.opening import open_campaign
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+baseline_parts._EVERY_S = 0.2
+root, python = map(Path, sys.argv[1:])
+open_campaign(root / "project", Store(root / "store"), settings=RuleSettings(), python=python)
+"""
+
+
+def test_a_measurement_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project" / "calc.py").write_text(FILES["calc.py"])
+    tests = (f"def test_{i}():\n    time.sleep(0.5)\n    assert calc.add({i}, 1) == {i + 1}" for i in range(8))
+    (tmp_path / "project" / "test_slow.py").write_text("import time\nimport calc\n\n\n" + "\n\n".join(tests))
+    process = subprocess.Popen([sys.executable, "-c", MEASURING, str(tmp_path), str(plain_python())])
+    records = tmp_path / "store" / "baselines"
+    until = time.monotonic() + 60
+    # The second part that is kept replaces the first: by then at least one test has ended.
+    while time.monotonic() < until and not any(p.stat().st_size > 1000 for p in records.glob("parts-*")):
+        time.sleep(0.05)
+    time.sleep(1.5)
+    process.kill()
+    process.wait()
+    found = opened(tmp_path / "project", monkeypatch)
+    (again, whole) = found.probed
+    assert again is not None
+    assert 0 < len(again) < 8
+    assert whole is None
+    assert len(found.baseline.stable) == len(found.baseline.durations) == 8
+    assert found.baseline.reach is not None
+    (reached,) = found.baseline.reach.spots["calc.py"].values()
+    assert found.baseline.reach.names(reached) == found.baseline.stable
+    assert not list(records.glob("parts-*"))

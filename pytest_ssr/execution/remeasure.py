@@ -1,0 +1,187 @@
+"""A baseline after an edit of the project: only the tests that the edit can concern run again.
+
+Old tree, its baseline and the new tree in, a plan out; the plan and a run of its tests give the new baseline. There is
+a plan only if it is certain which tests the edit concerns: bodies of functions that no import runs, test files that
+nothing else imports, and documents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from pytest_ssr.execution.baseline import FIRST_SEEDS, SECOND_SEEDS, Baseline, Verification, measured, verified
+from pytest_ssr.execution.change import changed_functions
+from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.surface import is_test_surface
+
+_DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
+_MOST_AGAIN = 0.5
+"""Share of the tests: if the edit concerns more, the whole suite is measured again."""
+_REGULAR_MODES = ("100644", "100755")
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What runs again after an edit."""
+
+    tests: frozenset[str]
+    """Ids of tests that may do otherwise or may reach other statements."""
+    files: frozenset[str]
+    """Test files that were edited: all that they hold now."""
+    code: frozenset[str]
+    """Modules that were edited: which tests reach their statements is measured again."""
+
+    def is_rerun(self, test: str) -> bool:
+        """Tell whether a test runs again."""
+        return test in self.tests or test.split("::", 1)[0] in self.files
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"tests": sorted(self.tests), "files": sorted(self.files), "code": sorted(self.code)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Plan | None:
+        """Read plain data back; None if it is not whole."""
+        try:
+            return cls(*(frozenset(map(str, data[name])) for name in ("tests", "files", "code")))
+        except (KeyError, TypeError):
+            return None
+
+
+def plan_for(
+    baseline: Baseline,
+    old: Mapping[str, str],
+    new: Mapping[str, str],
+    read_old: Callable[[str], bytes],
+    read_new: Callable[[str], bytes],
+) -> Plan | None:
+    """Return what has to run again, or None if that is not certain, or too much.
+
+    old, new: path to mode and hash of each file of the two trees. read_old, read_new: return a file's content; OSError
+    if it is gone.
+    """
+    if old.keys() != new.keys() or baseline.reach is None:
+        return None
+    bits, files, code = baseline.reach.always, set[str](), set[str]()
+    for path in (p for p in new if old[p] != new[p]):
+        modes = {stamps[path].partition(" ")[0] for stamps in (old, new)}
+        if len(modes) > 1 or not modes.issubset(_REGULAR_MODES):
+            return None
+        bits |= baseline.reach.opens.get(path, 0)
+        try:
+            before, after = read_old(path), read_new(path)
+        except OSError:
+            return None
+        if path in baseline.files and path.endswith(".py"):
+            if _is_imported_elsewhere(path, new, read_new):
+                return None
+            files.add(path)
+        elif path in baseline.reach.spots:
+            functions = changed_functions(before, after)
+            at_import = baseline.reach.at_import.get(path, set())
+            if functions is None or any(f.inside & at_import for f in functions):
+                return None
+            code.add(path)
+            for reached in baseline.reach.spots[path].values():
+                bits |= reached
+        elif PurePosixPath(path).suffix not in _DOCUMENTS or is_test_surface(path):
+            return None
+    plan = Plan(baseline.reach.names(bits), frozenset(files), frozenset(code))
+    again = sum(plan.is_rerun(test) for test in baseline.collected)
+    return plan if again <= _MOST_AGAIN * len(baseline.collected) else None
+
+
+def remeasured(bench: Workbench, tests: Sequence[str], old: Baseline, plan: Plan) -> Baseline | None:
+    """Return the baseline of the new tree; None if the run shows that the plan does not hold."""
+    if not plan.tests and not plan.files:
+        return old
+    run, log = bench.probe(bench.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=_selection(plan))
+    if run.fault or not run.passing or not _same_tests(old, run.before_selection, plan):
+        return None
+    new = measured(run, log, bench, tests, collected=run.before_selection)
+    assert old.reach is not None
+    if new.reach is None:
+        return None
+    return replace(
+        new,
+        stable=frozenset(t for t in old.stable if not plan.is_rerun(t)) | new.stable,
+        set_aside={t: why for t, why in old.set_aside.items() if not plan.is_rerun(t)} | dict(new.set_aside),
+        durations={t: s for t, s in old.durations.items() if not plan.is_rerun(t)} | dict(new.durations),
+        parameters={t: p for t, p in old.parameters.items() if not plan.is_rerun(t)} | dict(new.parameters),
+        sources=tuple(sorted({*old.sources, *new.sources})),
+        seconds=old.seconds,
+        longest_setup_s=max(old.longest_setup_s, new.longest_setup_s),
+        doctests=frozenset(t for t in old.doctests if not plan.is_rerun(t)) | new.doctests,
+        disturbed=frozenset(t for t in old.disturbed if not plan.is_rerun(t)) | new.disturbed,
+        reach=_joined(old.reach, new.reach, plan),
+    )
+
+
+def reverified(
+    bench: Workbench, tests: Sequence[str], old: Verification, new_baseline: Baseline, plan: Plan
+) -> Verification | None:
+    """Return what a second run shows of the new tree; None if the run shows that the plan does not hold."""
+    if not plan.tests and not plan.files:
+        return old
+    run, log = bench.probe(bench.snapshot.code_paths(), tests, *SECOND_SEEDS, selection=_selection(plan))
+    if run.fault or old.reach is None or frozenset(run.before_selection) != frozenset(new_baseline.collected):
+        return None
+    first = old.reach
+    again = verified(
+        run, log, bench, tests, new_baseline, only=plan.is_rerun, join=lambda reach: _joined(first, reach, plan)
+    )
+    kept = {t: why for t, why in old.set_aside.items() if not plan.is_rerun(t)}
+    return replace(again, set_aside=kept | dict(again.set_aside)) if again.reach is not None else None
+
+
+def _selection(plan: Plan) -> Selection:
+    return Selection(plan.tests, files=plan.files, reports_collected=True)
+
+
+def _same_tests(old: Baseline, collected: Sequence[str], plan: Plan) -> bool:
+    """Tell whether the files that were not edited hold the tests that they held."""
+    here, there = ([t for t in ids if t.split("::", 1)[0] not in plan.files] for ids in (old.collected, collected))
+    return here == there
+
+
+def _joined(old: Reach, new: Reach, plan: Plan) -> Reach:
+    """Return which tests of the new tree reach what: by `new` for those that ran again, by `old` for the others."""
+    number = {name: 1 << place for place, name in enumerate(new.tests)}
+    known: dict[int, int] = {}
+
+    def translated(bits: int) -> int:
+        if bits == old.everything:
+            return new.everything
+        if bits not in known:
+            kept = (t for t in old.names(bits) if not plan.is_rerun(t))
+            known[bits] = sum(number.get(t, 0) for t in kept)
+        return known[bits]
+
+    joined = Reach(
+        new.tests,
+        always=translated(old.always) | new.always,
+        collected_by_processes=old.collected_by_processes or new.collected_by_processes,
+    )
+    for path in {*old.spots, *new.spots}:
+        ours = {} if path in plan.code else {spot: translated(bits) for spot, bits in old.spots.get(path, {}).items()}
+        for spot, bits in new.spots.get(path, {}).items():
+            ours[spot] = ours.get(spot, 0) | bits
+        joined.spots[path] = ours
+        at_import = set() if path in plan.code else old.at_import.get(path, set())
+        joined.at_import[path] = at_import | new.at_import.get(path, set())
+    for path in {*old.opens, *new.opens}:
+        joined.opens[path] = translated(old.opens.get(path, 0)) | new.opens.get(path, 0)
+    return joined
+
+
+def _is_imported_elsewhere(path: str, files: Mapping[str, str], read: Callable[[str], bytes]) -> bool:
+    """Tell whether another file of the tests names the module of a test file."""
+    name = re.compile(rb"\b" + re.escape(PurePosixPath(path).stem.encode()) + rb"\b")
+    others = (p for p in files if p != path and p.endswith(".py") and is_test_surface(p))
+    return any(name.search(read(p)) for p in others)
