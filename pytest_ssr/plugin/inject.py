@@ -316,7 +316,7 @@ class InjectPlugin:
             valid = sum(a.status is AttemptStatus.VALID for a in self.attempts.values())
             session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
 
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
         if self.campaign is None or self.config.option.collectonly:
             return
@@ -327,7 +327,7 @@ class InjectPlugin:
         valid = sum(a.status is AttemptStatus.VALID for a in attempts)
         if valid < self.count and self.budget_s is not None and self.is_time_up():
             terminalreporter.write_line(time_is_up(self.budget_s, valid, self.count), red=True)
-        elif valid < self.count:
+        elif valid < self.count and exitstatus != pytest.ExitCode.INTERRUPTED:
             terminalreporter.write_line(
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
