@@ -5,7 +5,7 @@ The project is made by `long_project.py`. First `ssr inject --count 1` runs in a
 Then, in another one, it is killed (SIGKILL) when half of the tests have been seen running, started again, killed when
 every test has been seen (the instrumented run of the baseline is over then), and started a third time, until there is
 a bug. Which tests run is seen from outside, by the names of the processes below `ssr inject`: a run that repeats the
-baseline shows tests that had run before.
+baseline shows tests that had run before. Below `--minutes 0.5` tests are too short to be all seen.
 """
 
 from __future__ import annotations
@@ -178,7 +178,8 @@ def report(suite_s: float, found: dict[str, Seen], arguments: argparse.Namespace
         "",
         f"After the kill in the middle, {len(killed.tests & second.tests)} of {len(killed.tests)} tests "
         f"that had been seen were run again. After the kill at its end, {len(before & resumed.tests)} of "
-        f"{len(before)} ({resumed.before_attempt or 0} before the first candidate was done); tests ran {resumed.test_s / suite_s:.2f} suite runs until the end.",
+        f"{len(before)} ({resumed.before_attempt or 0} of them before the first candidate was done); "
+        f"tests ran {resumed.test_s / suite_s:.2f} suite runs until the end.",
         "",
     ]
     undisturbed = found.get("undisturbed")

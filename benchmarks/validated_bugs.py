@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from projects import PROJECTS, fetch
+from projects import PROJECTS, PUBLISHED, fetch
 
 HEAD = (
     "project",
@@ -44,7 +44,7 @@ HEAD = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("projects", nargs="*", default=list(PROJECTS), metavar="project", help=", ".join(PROJECTS))
+    parser.add_argument("projects", nargs="*", default=list(PUBLISHED), metavar="project", help=", ".join(PROJECTS))
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--out", type=Path, required=True)
