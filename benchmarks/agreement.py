@@ -90,13 +90,13 @@ class Comparison:
 
 def fast_verdict(screened: Screened) -> str:
     """Return what the fast path says of a change."""
-    if str(screened.run.status) == "not-exercised":
-        return NOT_EXERCISED
     if screened.run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
         return NO_END
     if screened.run.fault:
         return CRASH
-    return FAILS if screened.failing else PASSES
+    if screened.failing:
+        return FAILS
+    return NOT_EXERCISED if screened.unexercised else PASSES
 
 
 def kind_of(fast: str, failing: frozenset[str], whole: Reference, shared: frozenset[str]) -> Kind:

@@ -118,20 +118,20 @@ class Validation:
 
         def objection(run: SuiteRun) -> str:
             if run.fault:
-                return run.fault
+                return f": {run.fault}"
             changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
-            return f"differs in {some(changed)}" if changed else ""
+            return f", differs in {some(changed)}" if changed else ""
 
         # The whole files in the other order: what a bug leaves behind is seen by tests that never reach it.
         whole = bool(state.changes)
         _, reason = self.case.judged(state, name, objection, hash_seed=HASH_SEED, order_seed=ORDER_SEED, whole=whole)
         if not reason:
-            name = f"{name}, comment added"
+            name = f"{name} with a comment added"
             commented = state.replace(dict(self._commented(state)))
             shared = not state.changes
             _, reason = self.case.judged(commented, name, objection, hash_seed=HASH_SEED, shared=shared)
         if reason:
-            return Finding(False, f"non-deterministic: {name}, run again: {reason}")
+            return Finding(False, f"non-deterministic: {name}, run again{reason}")
         return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs")
 
     def _commented(self, state: CodebaseState) -> Iterator[tuple[str, FileEntry]]:

@@ -8,13 +8,9 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.baselines import Alone
 from pytest_ssr.campaign import Trial
 from pytest_ssr.execution import workbench
-from pytest_ssr.execution.screening import Screening
-from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_campaign
-from pytest_ssr.patch import FileEntry
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -51,49 +47,6 @@ def test_a_candidate_that_is_no_longer_wanted_stops_and_is_made_later(
         assert attempt.status is AttemptStatus.VALID, attempt.reason
     finally:
         campaign.close()
-
-
-def test_a_file_is_tried_alone_once_for_a_baseline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "calc.py").write_text(
-        "def double(x):\n    if x > 9:\n        return 20\n    return x * 2\n\n\nTWO = double(1)\n"
-    )
-    (project / "test_calc.py").write_text(
-        "import calc\n\n\ndef test_a():\n    assert calc.double(10) == 20\n\n\ndef test_b():\n    assert calc\n"
-    )
-    (project / "test_other.py").write_text("def test_other():\n    assert len(str(5)) == 1\n")
-    tried: list[str] = []
-    alone = Screening._unlike_alone
-
-    def counted(screening: Screening, path: str, bench: Workbench) -> frozenset[str]:
-        tried.append(path)
-        return alone(screening, path, bench)
-
-    monkeypatch.setattr(Screening, "_unlike_alone", counted)
-    for wrong in (b"30", b"40"):
-        store = Store(tmp_path / "store")
-        campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
-        try:
-            text = (project / "calc.py").read_bytes().replace(b"20", wrong)
-            state = campaign.bench.original.replace({"calc.py": FileEntry(text, 0o100644)})
-            screened = campaign.screening.run(state, bench=campaign.bench)
-            assert (screened.tier, screened.failing) == ("import", {"test_calc.py::test_a"})
-        finally:
-            campaign.close()
-    assert tried == ["test_calc.py"]
-
-
-def test_what_a_further_try_could_find_otherwise_is_not_kept(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    first = Alone(store, "baseline")
-    first.put("test_a.py", frozenset({"test_a.py::test"}), certain=False)
-    first.put("test_b.py", frozenset({"test_b.py::test"}), certain=True)
-    assert first.get("test_a.py") == {"test_a.py::test"}
-    again = Alone(store, "baseline")
-    assert again.get("test_a.py") is None
-    assert again.get("test_b.py") == {"test_b.py::test"}
-    assert Alone(store, "another").get("test_b.py") is None
 
 
 def test_scripts_on_the_original_are_run_once_for_all_campaigns(

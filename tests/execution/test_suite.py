@@ -11,7 +11,7 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.errors import ProjectError
-from pytest_ssr.execution.baseline import Baseline, measure_baseline
+from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify
 from pytest_ssr.execution.suite import read_channel
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
@@ -169,21 +169,23 @@ def test_another_order_and_hash_seed_reach_the_tests(tmp_path: Path) -> None:
 def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> None:
     tests = (
         "import m, os\nSEEN = []\n\ndef test_first():\n    SEEN.append(1)\n\ndef test_needs_first():\n    assert SEEN\n\n"
-        "def test_hash():\n    assert os.environ['PYTHONHASHSEED'] != '2'\n\ndef test_never():\n    assert 0\n\n"
+        "def test_hash():\n    assert os.environ['PYTHONHASHSEED'] != '1'\n\ndef test_never():\n    assert 0\n\n"
         + "".join(f"def test_{n}():\n    pass\n\n" for n in range(6))
     )
     bench = bench_of(tmp_path, {"test_a.py": tests})
     baseline = measure_baseline(bench)
-    assert baseline.set_aside["test_a.py::test_never"] == "failed"
-    assert baseline.set_aside["test_a.py::test_hash"] == "flickers with the order of tests or the hash seed"
+    assert baseline.set_aside == {"test_a.py::test_never": "failed"}
+    verification = verify(bench, baseline)
+    assert set(verification.set_aside) == {"test_a.py::test_needs_first", "test_a.py::test_hash"}
     assert "test_a.py::test_0" in baseline.stable
+    assert Verification.from_json(json.loads(json.dumps(verification.to_json()))) == verification
     assert Baseline.from_json(json.loads(json.dumps(baseline.to_json()))) == baseline
 
 
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ({"test_a.py": "def test_a():\n    assert 0\n"}, "none of the 1 tests passes every time in the sandbox"),
+        ({"test_a.py": "def test_a():\n    assert 0\n"}, "none of the 1 tests passes in the sandbox"),
         ({"test_a.py": "import time\n\ndef test_a():\n    time.sleep(60)\n"}, "the test suite hangs: no end after 3 s"),
         ({"test_a.py": "import absent_thing\n"}, "pytest finds no test in"),
         ({"other.py": ""}, "pytest finds no test in"),
@@ -244,7 +246,7 @@ def test_tests_that_spoil_the_channel_are_no_fault_of_the_sandbox(tmp_path: Path
     assert run.status in (RunStatus.CRASHED, RunStatus.SILENT)
 
 
-def test_doctests_are_set_aside_and_their_files_stay_code(tmp_path: Path) -> None:
+def test_doctests_count_and_files_of_code_that_hold_them_stay_code(tmp_path: Path) -> None:
     module = 'def two():\n    """Two.\n\n    >>> two()\n    2\n    """\n    return 2\n'
     files = {
         "m.py": module,
@@ -252,6 +254,6 @@ def test_doctests_are_set_aside_and_their_files_stay_code(tmp_path: Path) -> Non
         "t/test_m.py": "import m\n\ndef test_two():\n    assert m.two() == 2\n",
     }
     baseline = measure_baseline(bench_of(tmp_path, files))
-    assert baseline.stable == {"t/test_m.py::test_two"}
-    assert baseline.set_aside == {"m.py::m.two": "is a doctest, which cannot be taken out as a test can"}
+    assert baseline.stable == {"t/test_m.py::test_two", "m.py::m.two"}
+    assert baseline.doctests == baseline.doctests_in_code == {"m.py::m.two"}
     assert baseline.files == ("t/test_m.py",)

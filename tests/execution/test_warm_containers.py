@@ -148,7 +148,7 @@ def test_what_the_engine_refuses_is_why_runs_are_fresh(opened: Opened, monkeypat
     for _ in range(2):
         with pytest.raises(UnfitError, match="its own view of the tree here: unshare"):
             warm.run(Wanted(original(warm)))
-    assert "unshare" in warm.refusal("import")
+    assert "unshare" in warm.refusals.get("import", "")
 
 
 def test_a_sandbox_that_is_closed_leaves_no_volume(opened: Opened, client: Any) -> None:
