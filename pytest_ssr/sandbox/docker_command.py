@@ -46,6 +46,7 @@ class ContainerCommand:
         self._frames = Frames()
         self._arrived, self._errors = bytearray(), bytearray()
         self._at_end = self._is_closed = False
+        self._keep(self._whole.early)
 
     def send(self, data: bytes) -> None:
         """Send all of the data. What the kernel has killed before is not held against this question."""
@@ -70,6 +71,9 @@ class ContainerCommand:
     def _receive(self) -> None:
         piece = self._stream.recv(MIB)
         self._at_end = not piece
+        self._keep(piece)
+
+    def _keep(self, piece: bytes) -> None:
         for stream, data in self._frames.feed(piece):
             if stream == 1:
                 self._arrived += data

@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.docker_images import LABEL, host_image, provide
@@ -17,6 +17,7 @@ from pytest_ssr.sandbox.docker_meter import Meter
 from pytest_ssr.sandbox.docker_owners import owner, remove_volume
 from pytest_ssr.sandbox.docker_owners import reap as reap
 from pytest_ssr.sandbox.docker_recipe import Recipe as Recipe
+from pytest_ssr.sandbox.docker_stream import Stream
 from pytest_ssr.sandbox.in_container import SHELL, Frames, Shell, SilentError, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
 from pytest_ssr.sandbox.running import limited
@@ -215,6 +216,7 @@ class _Watch:
         self._at_end = False
         self.code: int | None = None
         self._stream.setblocking(False)
+        self._keep(stream.early)
 
     def to_the_end(self, begin: float) -> Limit | None:
         """Return when the command has ended, or when a limit was passed; then all of it is dead."""
@@ -291,6 +293,9 @@ class _Watch:
             piece = b""
         if not piece:
             self._at_end = True
+        self._keep(piece)
+
+    def _keep(self, piece: bytes) -> None:
         for stream, data in self._frames.feed(piece):
             self._kept[0 if stream == 1 else 1].extend(data)
 
@@ -300,17 +305,3 @@ class _Watch:
         while not self._at_end and (left := until - time.monotonic()) > 0 and self._size() <= self._limits.output_bytes:
             if select.select([self._stream], [], [], left)[0]:
                 self._receive()
-
-
-class Stream:
-    """The socket of an attached container or command, below what the SDK gives."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-        self.socket: socket.socket = getattr(raw, "_sock", raw)
-
-    def close(self) -> None:
-        """Close it; a socket stays open while a file made of it does."""
-        for part in (self.socket, self._raw):
-            with contextlib.suppress(OSError):
-                part.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import os
 import subprocess
 import sys
@@ -234,6 +235,24 @@ def test_a_tree_that_was_changed_is_shown_as_it_is_and_its_links_as_files(
         assert sandbox.read("d/same") == b"two!"
     with pytest.raises(SandboxError, match="the tree cannot be copied"):
         provider.open(tmp_path / "absent", mount_at="/w")
+
+
+def test_output_that_comes_with_the_engines_answer_is_kept(
+    provider: DockerProvider, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine a command is quicker than the reader of the answer's head."""
+    answered = http.client.HTTPConnection.getresponse
+
+    def late(self: http.client.HTTPConnection) -> http.client.HTTPResponse:
+        time.sleep(0.3)
+        return answered(self)
+
+    with provider.open(tmp_path, mount_at="/w") as sandbox:
+        monkeypatch.setattr(http.client.HTTPConnection, "getresponse", late)
+        assert sh(sandbox, "echo quick") == b"quick\n"
+        answer = r"printf '\000\000\000\002\000\000\000\000{}' >&3; sleep 60"
+        with sandbox.converse(["sh", "-c", answer], limits=LIMITS) as talk:
+            assert talk.answer(wall_s=20) == ({}, b"")
 
 
 def test_a_fork_bomb_ends_soon_and_the_sandbox_lives(sandbox: DockerSandbox) -> None:
