@@ -63,7 +63,7 @@ def inject(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps({**_inject_json(campaign, attempts, arguments.count), "time_is_up": late}, indent=1))
         return DONE if reached else NO
-    for kind, line in summary_lines(attempts, diffs=arguments.diffs):
+    for kind, line in summary_lines(attempts, diffs=arguments.diffs, set_aside=campaign.set_aside_since()):
         terminal.say(line, kind)
     if late and budget_s is not None:
         terminal.say(time_is_up(budget_s, valid, arguments.count), "bad")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pytest_ssr.errors import SsrError
 from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify, warm_processes
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.remeasure import Plan, plan_for, remeasured, reverified
@@ -13,7 +14,7 @@ from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.warm import Warm
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.stopping import Background, background
+from pytest_ssr.stopping import Background, TimeIsUpError, background
 from pytest_ssr.store import Store, code_hash, key_of
 
 
@@ -62,6 +63,16 @@ class Verifying:
         with self._lock:
             if self._task is None:
                 self._task = background(self._made, name="verification")
+
+    @property
+    def known(self) -> Verification | None:
+        """What it shows, without waiting for its end; None if that is not known, or it failed."""
+        if self._task is None:
+            return _verification(self._store, self._name)
+        try:
+            return self._task.result() if self._task.is_done else None
+        except (SsrError, KeyboardInterrupt, TimeIsUpError):
+            return None
 
     def result(self) -> Verification:
         """Return what it shows, waiting for its end; raises ProjectError if the tests do not run in another order."""

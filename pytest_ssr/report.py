@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ssr.attempt import Attempt, AttemptStatus
@@ -34,13 +34,15 @@ def _short(text: str) -> str:
 def progress_line(attempts: Sequence[Attempt], count: int, elapsed_s: float) -> str:
     """Return counts so far and an estimate of the time left."""
     statuses = Counter(a.status for a in attempts)
-    valid = statuses[AttemptStatus.VALID]
+    valid, unproven = statuses[AttemptStatus.VALID], statuses[AttemptStatus.NOT_EXERCISED]
+    not_exercised = f"{unproven} not exercised, " if unproven else ""
     left = ""
     if 0 < valid < count:
         left = f", about {duration(elapsed_s / valid * (count - valid))} left"
     return (
         f"{min(valid, count)} of {count} valid, {statuses[AttemptStatus.SURVIVED]} survived, "
-        f"{len(attempts) - valid - statuses[AttemptStatus.SURVIVED]} rejected, {duration(elapsed_s)}{left}"
+        f"{len(attempts) - valid - statuses[AttemptStatus.SURVIVED] - unproven} rejected, "
+        f"{not_exercised}{duration(elapsed_s)}{left}"
     )
 
 
@@ -80,7 +82,8 @@ def missed(attempts: Sequence[Attempt]) -> dict[tuple[str, str], list[Attempt]]:
 
 def tried(attempts: Sequence[Attempt]) -> Counter[tuple[str, str]]:
     """Return how many changes were tried by (file, function)."""
-    return Counter((a.path, a.scope) for a in attempts if a.status is not AttemptStatus.TIMED_OUT)
+    unknown = (AttemptStatus.TIMED_OUT, AttemptStatus.NOT_EXERCISED)
+    return Counter((a.path, a.scope) for a in attempts if a.status not in unknown)
 
 
 def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
@@ -88,7 +91,7 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     base, bench = campaign.baseline, campaign.bench
     yield (
         "plain",
-        f"{len(base.stable)} of {len(base.collected)} tests pass every time, one run takes {base.seconds:.1f} s; "
+        f"{len(base.stable)} of {len(base.collected)} tests pass, one run takes {base.seconds:.1f} s; "
         f"sandbox {bench.provider.name}, Python {base.python}; store {shown(campaign.store.root)}",
     )
     if bench.interpreter.note:
@@ -96,9 +99,13 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     if base.note:
         yield "missed", f"not collected: {base.note}"
     if base.set_aside:
-        first = [f"{name} ({why})" for name, why in list(base.set_aside.items())[:3]]
-        more = f" and {len(base.set_aside) - 3} more" if len(base.set_aside) > 3 else ""
-        yield "plain", f"set aside: {', '.join(first)}{more}"
+        yield "plain", _set_aside_line(base.set_aside)
+
+
+def _set_aside_line(set_aside: Mapping[str, str]) -> str:
+    first = [f"{name} ({why})" for name, why in list(set_aside.items())[:3]]
+    more = f" and {len(set_aside) - 3} more" if len(set_aside) > 3 else ""
+    return f"set aside: {', '.join(first)}{more}"
 
 
 def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
@@ -138,8 +145,13 @@ def _runs_line(attempts: Sequence[Attempt]) -> str:
     return line
 
 
-def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -> Iterator[tuple[str, str]]:
-    """Yield (kind, line): kinds are valid, rejected, heading, missed, diff."""
+def summary_lines(
+    attempts: Sequence[Attempt], *, diffs: bool, most: int = 20, set_aside: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line): kinds are plain, valid, heading, missed, diff.
+
+    set_aside: tests that were found not to count while candidates were tried, with the reasons.
+    """
     valid = [a for a in attempts if a.status is AttemptStatus.VALID]
     yield "heading", f"valid artifacts: {len(valid)}"
     for attempt in valid:
@@ -149,6 +161,11 @@ def summary_lines(attempts: Sequence[Attempt], *, diffs: bool, most: int = 20) -
         yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
     if attempts:
         yield "heading", _runs_line(attempts)
+    if set_aside:
+        yield "plain", _set_aside_line(set_aside)
+    unproven = [a for a in attempts if a.status is AttemptStatus.NOT_EXERCISED]
+    if unproven:
+        yield "plain", f"not exercised: {len(unproven)} changes ({_short(unproven[0].reason)})"
     places = missed(attempts)
     if not places:
         return

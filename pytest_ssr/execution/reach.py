@@ -33,6 +33,8 @@ class Touched:
     """By path the functions that differ; None where the change acts at import, or may do so."""
     quiet: frozenset[str] = frozenset()
     """Paths whose own changes do not act at import."""
+    unreached: frozenset[str] = frozenset()
+    """Paths that were watched and whose changed statements no test reaches: they need not even be loaded."""
 
 
 @dataclass(slots=True)
@@ -147,7 +149,7 @@ class Reach:
         """Return what the changes of a state can touch."""
         bits = self.always
         functions: dict[str, tuple[ChangedFunction, ...]] | None = None if self.collected_by_processes else {}
-        quiet = set(state.changes)
+        quiet, unreached = set(state.changes), set(state.changes)
         for path, entry in state.changes.items():
             found = self._functions(state, path, entry.data if entry is not None else None)
             if found is None:
@@ -156,6 +158,8 @@ class Reach:
                 # Who reads the text sees lines that move, which a swap does not move in the functions below.
                 bits, functions = bits | self.opens[path], None
             at_import = self.at_import.get(path, set())
+            if any(self.spots[path][spot] for function in found for spot in function.spots):
+                unreached.discard(path)
             for function in found:
                 if function.spots & at_import or function.name in _UNSEEN:
                     return Touched(None, None)
@@ -166,7 +170,7 @@ class Reach:
                     bits |= self.spots[path][spot]
             if functions is not None:
                 functions[path] = found
-        return Touched(self.names(bits), functions, frozenset(quiet))
+        return Touched(self.names(bits), functions, frozenset(quiet), frozenset(unreached))
 
     def near(self, state: CodebaseState) -> frozenset[str]:
         """Return the tests that reach the changed statements while they run, whatever else the change can touch."""

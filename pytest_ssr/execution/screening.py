@@ -105,7 +105,7 @@ class Screening:
     def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
         """Run the whole suite in a fresh process."""
         run, _ = bench.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
-        return self._screened(run, self._stable(), FRESH, 0, state)
+        return self._screened(run, self._stable(), FRESH, 0, state, self._touched(self._baseline.reach, state))
 
     def on_files(
         self, bench: Workbench, state: CodebaseState, files: Sequence[str], hash_seed: int, order_seed: int | None
@@ -169,7 +169,9 @@ class Screening:
         run = self._selected_fresh(plan, plan.tests) if not needs_all else None
         if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
             return replace(self.fresh(plan.state, bench=plan.bench), fallback=fallback)
-        return replace(self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state), fallback=fallback)
+        return replace(
+            self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, plan.touched), fallback=fallback
+        )
 
     def _in_forks(self, plan: _Plan, mode: Mode) -> Screened:
         """Run the tests in a fork, and those that behave differently there in a fresh process."""
@@ -195,7 +197,7 @@ class Screening:
         wanted = self._wanted(plan, mode)
         run = self._made(wanted, plan.touched, plan.bench)
         self._control.add_alike(wanted, run.passing)
-        screened = self._screened(run, plan.tests, str(mode), plan.stop_after, plan.state)
+        screened = self._screened(run, plan.tests, str(mode), plan.stop_after, plan.state, plan.touched)
         if run.fault:
             self._control.require_end(wanted, plan.bench)
             return screened, frozenset()
@@ -209,7 +211,7 @@ class Screening:
         if not cold:
             return screened
         run = self._selected_fresh(plan, cold)
-        other = self._screened(run, cold, FRESH, plan.stop_after, plan.state)
+        other = self._screened(run, cold, FRESH, plan.stop_after, plan.state, plan.touched)
         if run.fault:
             return other
         results = {i: r for i, r in screened.run.results.items() if i not in cold}
@@ -308,12 +310,13 @@ class Screening:
         tier: str,
         stop_after: int,
         state: CodebaseState,
+        touched: Touched,
     ) -> Screened:
         failing = tests - run.passing
         if stop_after:
             failed = frozenset(i for i, r in run.results.items() if not r.outcome.is_pass) & tests
             failing = failed if len(failed) >= stop_after else failing
-        return Screened(run, failing, tier, len(tests), unexercised=_unexercised(state, run))
+        return Screened(run, failing, tier, len(tests), unexercised=_unexercised(state, run, touched.unreached))
 
 
 def _is_whole(run: SuiteRun, tests: Collection[str], stop_after: int) -> bool:
@@ -322,10 +325,10 @@ def _is_whole(run: SuiteRun, tests: Collection[str], stop_after: int) -> bool:
     return bool(stop_after and failed >= stop_after) or run.results.keys() >= set(tests)
 
 
-def _unexercised(state: CodebaseState, run: SuiteRun) -> tuple[str, ...]:
-    """Return the changed modules that the process of a run has not loaded as they are changed."""
+def _unexercised(state: CodebaseState, run: SuiteRun, unreached: Collection[str]) -> tuple[str, ...]:
+    """Return the changed modules that the process of a run has not loaded as they are changed, and should have."""
     changed = (p for p, entry in state.changes.items() if entry is not None and p.endswith(".py"))
-    return tuple(p for p in changed if p in state.snapshot.files and p not in run.exercised)
+    return tuple(p for p in changed if p in state.snapshot.files and p not in run.exercised and p not in unreached)
 
 
 def _imports_alike(state: CodebaseState, quiet: Collection[str]) -> bool:

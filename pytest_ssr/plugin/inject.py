@@ -322,7 +322,9 @@ class InjectPlugin:
             return
         attempts = self._counted()
         terminalreporter.section("ssr")
-        for kind, line in summary_lines(attempts, diffs=self.config.option.ssr_diffs):
+        for kind, line in summary_lines(
+            attempts, diffs=self.config.option.ssr_diffs, set_aside=self.campaign.set_aside_since()
+        ):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
         valid = sum(a.status is AttemptStatus.VALID for a in attempts)
         if valid < self.count and self.budget_s is not None and self.is_time_up():
