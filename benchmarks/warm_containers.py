@@ -1,11 +1,13 @@
 """Screening in a container beside bubblewrap: the same candidates in turns, and the time that each takes.
 
 Run: `python benchmarks/warm_containers.py --out benchmarks/results/NAME.md [--candidates 60] [project ...]`.
-Each candidate is screened in one sandbox and then in the other; which comes first alternates. The first candidate that
-a tier gets in a sandbox also starts a server, so it is reported apart. The ratio is the sum of seconds in the container
-over that in bubblewrap, of candidates that both screened by the same tier; its interval is a bootstrap over candidates
-(95 %, 4,000 resamples). Candidates that no test can touch are not run, and not counted. `--container docker:IMAGE`
-takes the image's own interpreter.
+Each candidate is screened in one sandbox and then in the other; which comes first alternates. The first candidate
+that a tier gets in a sandbox also starts a server, so it is reported apart. The ratio is the sum of seconds in the
+container over that in bubblewrap, of candidates that both screened by the same tier; its interval is a bootstrap over
+candidates (95 %, 4,000 resamples). Work that is done once, such as trying a test file alone, makes a few candidates
+much longer and can weigh down either side; the typical ratio is the median of the ratios of single candidates, with
+its interval. Candidates that no test can touch are not run, and not counted. `--container docker:IMAGE` takes the
+image's own interpreter.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import random
 import statistics
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -116,15 +118,20 @@ def measure(name: str, folder: Path, candidates: int, container: str) -> Found:
     return Found(name, pairs, apart, (plain, contained))
 
 
-def interval(pairs: Sequence[Pair]) -> tuple[float, float, float]:
-    """Return the ratio of the sums and the ends of its interval."""
+def ratio_of_sums(pairs: Sequence[Pair]) -> float:
+    return sum(p.container_s for p in pairs) / sum(p.plain_s for p in pairs)
 
-    def ratio(sample: Sequence[Pair]) -> float:
-        return sum(p.container_s for p in sample) / sum(p.plain_s for p in sample)
 
+def typical_ratio(pairs: Sequence[Pair]) -> float:
+    return statistics.median(p.container_s / p.plain_s for p in pairs)
+
+
+def with_interval(statistic: Callable[[Sequence[Pair]], float], pairs: Sequence[Pair]) -> str:
+    """Return a statistic of the pairs and the ends of its interval, for the table."""
     rng = random.Random(1)
-    drawn = sorted(ratio(rng.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES))
-    return ratio(pairs), drawn[int(0.025 * _RESAMPLES)], drawn[int(0.975 * _RESAMPLES)]
+    drawn = sorted(statistic(rng.choices(pairs, k=len(pairs))) for _ in range(_RESAMPLES))
+    low, high = drawn[int(0.025 * _RESAMPLES)], drawn[int(0.975 * _RESAMPLES)]
+    return f"{statistic(pairs):.2f} ({low:.2f} to {high:.2f})"
 
 
 def rows(found: Found) -> list[list[str]]:
@@ -135,12 +142,13 @@ def rows(found: Found) -> list[list[str]]:
     for tier, pairs in groups.items():
         if not pairs:
             continue
-        ratio, low, high = interval(pairs)
-        met = ("met" if ratio <= TARGET_RATIO else "MISSED") if tier == "all" else ""
+        is_met = max(ratio_of_sums(pairs), typical_ratio(pairs)) <= TARGET_RATIO
+        met = ("met" if is_met else "MISSED") if tier == "all" else ""
         plain = statistics.median(p.plain_s for p in pairs)
         contained = statistics.median(p.container_s for p in pairs)
-        cells = [f"{1000 * plain:.0f}", f"{1000 * contained:.0f}", f"{ratio:.2f} ({low:.2f} to {high:.2f})", met]
-        lines.append([found.project, tier, str(len(pairs)), *cells])
+        ratios = [with_interval(statistic, pairs) for statistic in (ratio_of_sums, typical_ratio)]
+        medians = [f"{1000 * plain:.0f}", f"{1000 * contained:.0f}"]
+        lines.append([found.project, tier, str(len(pairs)), *medians, *ratios, met])
     return lines
 
 
@@ -156,7 +164,8 @@ def notes(found: Found) -> list[str]:
     return [f"- {found.project}: {line}" for line in lines]
 
 
-HEAD = ["project", "tier", "candidates", "bubblewrap, median ms", "container, median ms", "ratio (95 %)", "target 1.5"]
+HEAD = ["project", "tier", "candidates", "bubblewrap, median ms", "container, median ms"]
+HEAD += ["ratio of sums (95 %)", "typical ratio (95 %)", f"both at most {TARGET_RATIO}"]
 
 
 def main() -> None:
