@@ -159,7 +159,8 @@ def test_a_sandbox_that_cannot_be_looked_into_says_only_that_it_goes_on(slow: Pa
     python = find_interpreter(slow, plain_python())
 
     def wait(sandbox: FakeSandbox, call: FakeCall) -> ExecResult:
-        while not told:
+        deadline = time.monotonic() + 30
+        while not told and time.monotonic() < deadline:
             time.sleep(0.05)
         return fake_result()
 
