@@ -29,7 +29,7 @@ from pathlib import Path
 from projects import fetch
 
 from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.suite import guest_source, read_channel
 from pytest_ssr.execution.workbench import FACTOR, FLOOR_S
@@ -38,6 +38,7 @@ from pytest_ssr.opening import open_campaign
 from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.trial import Trial
 
 
 @dataclass

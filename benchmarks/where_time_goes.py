@@ -26,12 +26,13 @@ import matplotlib as mpl
 from projects import PROJECTS, fetch
 
 from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.execution import workbench
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.trial import Trial
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt

@@ -8,34 +8,28 @@ result is the first `count` valid attempts in that order, whoever made them and 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
-from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.baselines import baseline_of
 from pytest_ssr.checks import Check
-from pytest_ssr.checks.case import HASH_SEED, ORDER_SEED
-from pytest_ssr.checks.inverse_mutation import without_one
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import ArtifactError, NothingToDoError, ProjectError, SettingsError
+from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.screening import FRESH, Screened, Screening
+from pytest_ssr.execution.screening import Screening
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.turns import in_turn
-from pytest_ssr.making import artifact_info, as_attempt_fields, candidate_state, diff_of, make_artifact
-from pytest_ssr.outcomes import RunStatus, SuiteRun, some
+from pytest_ssr.making import candidate_state
+from pytest_ssr.outcomes import some
 from pytest_ssr.progress import Progress
 from pytest_ssr.project_diff import ProjectDiff, narrowed
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.stopping import Background, TimeIsUpError, background, require_going_on, workers
+from pytest_ssr.stopping import TimeIsUpError, require_going_on
 from pytest_ssr.store import Store, code_hash, key_of
-from pytest_ssr.validator import Validation, step_names
-from pytest_ssr.verdict import CheckResult, Verdict
+from pytest_ssr.trial import Trial
 from pytest_ssr.verdicts import Verdicts
 
 # A change that acts at import or is reached by many tests takes about thirty times as long to try as another: of both
@@ -43,193 +37,6 @@ from pytest_ssr.verdicts import Verdicts
 _MANY_TESTS = 100
 _CHEAP_FOR_ONE = 31
 _MOST_WAITING = 100
-_STABLE_FROM = "test-script"
-"""The step from which on it is known which tests pass every time."""
-
-
-class Trial:
-    """One candidate on its way: the screening run, the making of the artifact, the validation."""
-
-    def __init__(self, campaign: Campaign, index: int, candidate: Candidate) -> None:
-        self.index = index
-        self.candidate = candidate
-        self._campaign = campaign
-        self._start = time.perf_counter()
-        campaign.verifying.start()
-        self._bench = campaign.bench.scoped()
-        self._state = candidate_state(campaign.snapshot, candidate)
-        self.artifact: BugArtifact | None = None
-        self.validation: Validation | None = None
-        self.attempt: Attempt | None = None
-        self.screened = Screened(SuiteRun(RunStatus.SILENT), frozenset(), FRESH, 0)
-        self.disagreement = ""
-        self._ahead: Background[None] | None = None
-
-    def screen(self) -> Attempt | None:
-        """Run the tests that the change can touch on the buggy state; an Attempt means that it ends here."""
-        campaign = self._campaign
-        most = int(campaign.bench.settings.max_broken_fraction * len(campaign.baseline.stable))
-        return self._judge(campaign.screening.run(self._state, bench=self._bench, stop_after=most + 1))
-
-    def _judge(self, screened: Screened) -> Attempt | None:
-        campaign, baseline = self._campaign, self._campaign.baseline
-        self.screened, run, failing = screened, screened.run, screened.failing
-        if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
-            return self._end(AttemptStatus.TIMED_OUT, "screening", run.reason)
-        if run.fault:
-            return self._end(AttemptStatus.REJECTED, "screening", run.fault)
-        if not failing and screened.unexercised:
-            why = f"nothing proves that the tests run the changed {some(screened.unexercised)}"
-            return self._end(AttemptStatus.NOT_EXERCISED, "screening", why)
-        if not failing:
-            why = "no test notices it" if screened.selected else "no test reaches it"
-            return self._end(AttemptStatus.SURVIVED, "screening", why)
-        most = campaign.bench.settings.max_broken_fraction
-        if len(failing) > most * len(baseline.stable):
-            return self._end(AttemptStatus.REJECTED, "screening", f"more than {most:.0%} of all tests break")
-        try:
-            self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
-            idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
-        except ArtifactError as error:
-            return self._end(AttemptStatus.REJECTED, "weakening", str(error))
-        if idle:
-            return self._end(AttemptStatus.REJECTED, "screening", idle)
-        self.validation = Validation(self.artifact, self._bench, extra_checks=campaign.extra_checks)
-        self._run_ahead(self.artifact)
-        return None
-
-    def _run_ahead(self, artifact: BugArtifact) -> None:
-        """Start the runs that the validation will want, if there are cores for several at a time."""
-        self._stop_running_ahead()
-        helpers = self._campaign.helpers
-        if helpers < 2:
-            return
-        case, bench = self.validation.case if self.validation else Validation(artifact, self._bench).case, self._bench
-        seconds = self._campaign.baseline.seconds_of_files(artifact.test_files)
-
-        def script(state: CodebaseState) -> None:
-            bench.script(state, artifact, like_s=seconds)
-
-        def suite(state: CodebaseState, hash_seed: int, order_seed: int | None, whole: bool) -> None:
-            files = case.oracle_files(state)
-            bench.suite(state, files, like_s=seconds, hash_seed=hash_seed, order_seed=order_seed, whole=whole)
-
-        def work() -> None:
-            with workers(helpers) as pool:
-                for state in (case.original, case.buggy, case.weakened):
-                    pool.submit(script, state)
-                pool.submit(suite, case.weakened, 0, None, False)
-                pool.submit(suite, case.buggy, HASH_SEED, ORDER_SEED, True)
-
-        self._ahead = background(work, name="ahead")
-
-    def _stop_running_ahead(self) -> None:
-        if self._ahead is not None:
-            self._ahead.stop()
-            self._ahead = None
-
-    def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> str:
-        """Say which part of a combination does not matter: with it reverted, every test that failed still fails.
-
-        It must earn its name in the same file as well, where no check looks at parts.
-        """
-        for name, state in without_one(self._bench.original, artifact.bug, per_hunk=True):
-            if failing <= self._campaign.screening.run(state, bench=self._bench).failing:
-                return f"reverting {name} alone makes no failing test pass"
-        return ""
-
-    def result(self, name: str) -> CheckResult | None:
-        """Return the result of one step of the validation; None when the candidate ended before it.
-
-        Where the artifact's own script finds other tests failing than the screening in a warm process did, the
-        screening was wrong: that is recorded, and the candidate is screened again in a fresh process.
-        """
-        assert self.validation is not None
-        result = self.validation.result(name)
-        if name == _STABLE_FROM and self.screened.failing & self._campaign.set_aside:
-            # Tests that flicker do not count: the artifact is made again without them.
-            steady = self.screened.failing - self._campaign.set_aside
-            if self._judge(replace(self.screened, failing=steady)) is not None:
-                return None
-            result = self.validation.result(name)
-        case = self.validation.case
-        if not case.fail_to_pass or self.screened.tier == FRESH:
-            return result
-        wrong = case.fail_to_pass ^ (self.screened.failing & case.stable)
-        if not wrong:
-            return result
-        self.disagreement = some(wrong)
-        self._bench.selection = None
-        if self._judge(self._campaign.screening.fresh(self._state, bench=self._bench)) is not None:
-            return None
-        return self.validation.result(name)
-
-    def finish(self) -> Attempt | None:
-        """Make what is left to be made, write the attempt (and the artifact, if valid), and return it.
-
-        None, and nothing is written, where the campaign ends in the middle.
-        """
-        if self.attempt is None and self.screen() is None:
-            for name in step_names(self._campaign.extra_checks):
-                if self._campaign.ending.is_set():
-                    self._stop_running_ahead()
-                    return None
-                if self.result(name) is None:
-                    break
-        if self.attempt is None:
-            assert self.validation is not None
-            verdict = self.validation.verdict()
-            if verdict.valid:
-                self._accept(verdict)
-            else:
-                failed = verdict.rejection
-                assert failed is not None
-                self._end(AttemptStatus.REJECTED, failed.name, failed.reason)
-        assert self.attempt is not None
-        return self.attempt
-
-    def _accept(self, verdict: Verdict) -> None:
-        campaign = self._campaign
-        assert self.artifact is not None
-        info = artifact_info(
-            self.artifact,
-            verdict,
-            self.candidate,
-            seed=campaign.seed,
-            repository=campaign.snapshot.project_name,
-        )
-        artifact = BugArtifact(
-            self.artifact.script,
-            self.artifact.test_files,
-            self.artifact.parser,
-            self.artifact.bug,
-            self.artifact.weaken,
-            info,
-        )
-        campaign.verdicts.put(verdict)
-        campaign.store.put_artifact(verdict.artifact_id, artifact)
-        self._end(AttemptStatus.VALID, "", "", verdict)
-
-    def _end(self, status: AttemptStatus, check: str, reason: str, verdict: Verdict | None = None) -> Attempt:
-        self._stop_running_ahead()
-        self.attempt = Attempt(
-            index=self.index,
-            status=status,
-            diff=diff_of(self._state),
-            check=check,
-            reason=reason,
-            artifact_id=verdict.artifact_id if verdict else "",
-            fail_to_pass=len(verdict.fail_to_pass) if verdict else 0,
-            seconds=round(time.perf_counter() - self._start, 3),
-            runs=self._bench.runs_made,
-            tier=self.screened.tier,
-            forks=self._bench.forks_made,
-            fallback=self.screened.fallback,
-            disagreement=self.disagreement,
-            **as_attempt_fields(self.candidate),
-        )
-        self._campaign.store.put_record(self._campaign.folder, f"{self.index:05d}", self.attempt.to_json())
-        return self.attempt
 
 
 class Campaign:

@@ -8,12 +8,12 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Trial
 from pytest_ssr.execution import workbench
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.trial import Trial
 
 
 def test_a_candidate_that_is_no_longer_wanted_stops_and_is_made_later(

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.root import root_of
-from pytest_ssr.execution.workbench import StatusRun, Workbench
+from pytest_ssr.execution.status_run import StatusRun
+from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.verdict import RunRecord

@@ -41,7 +41,7 @@ _GRACE_S = 15.0
 _MOST_STRETCH = 5.0
 _GUEST = (
     *("reporter", "evidence", "selection"),
-    *("warm_filter", "warm_view", "warm_swap", "warm_shared", "warm_server"),
+    *("warm_filter", "warm_preload", "warm_view", "warm_swap", "warm_shared", "warm_server"),
 )
 _MOST_CULPRITS, _MOST_LOSSES = 16, 3
 _START = (

@@ -6,7 +6,6 @@ the next.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import hashlib
 import secrets
@@ -14,10 +13,9 @@ import tempfile
 import threading
 import zlib
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
@@ -25,8 +23,9 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.probe_log import ProbeLog
-from pytest_ssr.execution.script import PASSED, Parsed, run_parser, run_script
+from pytest_ssr.execution.script import Parsed, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
 from pytest_ssr.outcomes import SuiteRun
@@ -46,48 +45,6 @@ MOST_VALUES = 4 * MIB
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selected = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
-
-
-@dataclass(frozen=True)
-class StatusRun:
-    """One run of an artifact's script, parsed by its parser."""
-
-    statuses: Mapping[str, str] = field(default_factory=dict)
-    """Test id to `passed` or `failed`."""
-    output: bytes = b""
-    """What the script printed."""
-    parsed: bytes = b""
-    """What the parser printed."""
-    exit_code: int | None = None
-    """The script's exit status."""
-    seconds: float = 0.0
-    """Wall time of the script."""
-    fault: str = ""
-    """Why the run proves nothing: a limit, a signal, a parser that failed."""
-
-    @cached_property
-    def passing(self) -> frozenset[str]:
-        """Ids that passed."""
-        return frozenset(i for i, s in self.statuses.items() if s == PASSED)
-
-    @property
-    def contradiction(self) -> str:
-        """Why exit status and parsed results cannot both be true, or an empty text."""
-        failed = [i for i, s in self.statuses.items() if s != PASSED]
-        if failed and self.exit_code == 0:
-            return f"the script ended with status 0 though {failed[0]} failed"
-        return ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON; the outputs are packed."""
-        outputs = [base64.b85encode(zlib.compress(data, 6)).decode() for data in (self.output, self.parsed)]
-        return {"statuses": self.statuses, "outputs": outputs, "exit_code": self.exit_code, "seconds": self.seconds}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read plain data back; raises KeyError, ValueError, TypeError or zlib.error for what is none."""
-        output, parsed = (zlib.decompress(base64.b85decode(text)) for text in data["outputs"])
-        return cls(dict(data["statuses"]), output, parsed, data["exit_code"], float(data["seconds"]))
 
 
 class Shelf(Protocol):

@@ -17,7 +17,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
-from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import NothingToDoError, SsrError
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import open_campaign
@@ -34,6 +34,7 @@ from pytest_ssr.report import (
     time_is_up,
 )
 from pytest_ssr.stopping import TimeIsUpError, end_at_signals, until
+from pytest_ssr.trial import Trial
 from pytest_ssr.validator import step_names
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10

@@ -11,7 +11,7 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Campaign, Trial
+from pytest_ssr.campaign import Campaign
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.screening import FRESH, IMPORT, SWAP
 from pytest_ssr.injectors.protocol import Candidate
@@ -20,6 +20,7 @@ from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.trial import Trial
 
 Open = Callable[[dict[str, str]], Campaign]
 OTHER = "\n\ndef test_half():\n    assert calc.half(9) == 4\n"

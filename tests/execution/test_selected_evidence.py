@@ -8,11 +8,11 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.campaign import Trial
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.opening import open_campaign, open_workbench
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
+from pytest_ssr.trial import Trial
 from pytest_ssr.validator import validate
 
 CLEANING = """\

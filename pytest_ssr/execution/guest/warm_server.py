@@ -12,7 +12,6 @@ nothing it writes is seen by another.
 import atexit
 import ctypes
 import gc
-import importlib
 import json
 import mmap
 import os
@@ -26,6 +25,7 @@ import time
 
 import ssr_evidence
 from ssr_selection import selection
+from ssr_warm_preload import preload
 from ssr_warm_shared import empty_captures, is_capture, open_files, shares_memory
 from ssr_warm_swap import live_functions, swap
 from ssr_warm_view import mounts_below, own_view, write_changes
@@ -321,47 +321,10 @@ def leave(code):
             os._exit(int(code))
 
 
-class Blocked(BaseException):
-    """The tree was to be imported before a child has its view of it."""
-
-
-class Blocker:
-    """Keeps the tree's modules out of what every child shares."""
-
-    def __init__(self):
-        """List the names the tree could be imported by."""
-        self.names = set()
-        for folder in (_ROOT, os.path.join(_ROOT, "src")):
-            if os.path.isdir(folder):
-                self.names |= {n.partition(".")[0] for n in os.listdir(folder)}
-        self.names -= set(sys.modules)
-
-    def find_spec(self, name, path=None, target=None):
-        """Refuse them."""
-        if path is None and name in self.names:
-            raise Blocked(name)
-
-
-def _preload(names, skipped, server):
-    blocker = Blocker()
-    sys.meta_path.insert(0, blocker)
-    for name in names:
-        top = name.partition(".")[0]
-        if top in blocker.names or top in skipped or name in sys.modules:
-            continue
-        try:
-            importlib.import_module(name)
-        except Blocked as error:
-            server.refuse(f"{name} imports {error}, which is tested here", culprit=top)
-        except BaseException:
-            continue
-    sys.meta_path.remove(blocker)
-
-
 def serve_imports(settings, arguments):
     """Mode `import`."""
     server = Server(settings)
-    _preload(["pytest", *settings["modules"]], settings["skipped"], server)
+    preload(["pytest", *settings["modules"]], settings["skipped"], server)
     if "pytest" in sys.modules:
         reporter()
     server.start()
