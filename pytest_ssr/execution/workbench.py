@@ -12,6 +12,7 @@ import secrets
 import tempfile
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -354,18 +355,26 @@ class _Locks:
     def __init__(self) -> None:
         self._guard = threading.Lock()
         self._locks: dict[Hashable, threading.Lock] = {}
+        self._users: Counter[Hashable] = Counter()
 
     @contextlib.contextmanager
     def hold(self, key: Hashable) -> Iterator[None]:
-        """Hold the lock of a key; who comes second waits, and ends its wait at an interrupt."""
+        """Hold the lock of a key; a thread that comes second waits, and ends its wait at an interrupt."""
         with self._guard:
             lock = self._locks.setdefault(key, threading.Lock())
-        while not lock.acquire(timeout=POLL_S):
-            require_going_on()
+            self._users[key] += 1
         try:
-            yield
+            while not lock.acquire(timeout=POLL_S):
+                require_going_on()
+            try:
+                yield
+            finally:
+                lock.release()
         finally:
-            lock.release()
+            with self._guard:
+                self._users[key] -= 1
+                if not self._users[key]:
+                    del self._users[key], self._locks[key]
 
 
 def _keep(kept: dict[_K, _V], key: _K, run: _V, killed: int) -> bool:
