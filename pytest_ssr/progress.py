@@ -62,5 +62,5 @@ class MeasuringLines:
 def measuring_line(collected: int, done: int, elapsed_s: float) -> str:
     """Return `measuring the tests: 812 of 1950 run, 34 s`; without the counts if they are not known."""
     if not collected:
-        return f"measuring the tests, {duration(elapsed_s)}"
-    return f"measuring the tests: {min(done, collected)} of {collected} run, {duration(elapsed_s)}"
+        return f"measuring the tests, {elapsed_s:.0f} s"
+    return f"measuring the tests: {min(done, collected)} of {collected} run, {elapsed_s:.0f} s"

@@ -81,7 +81,7 @@ def test_what_was_collected_is_read_as_soon_as_its_line_is_whole(raw: bytes, cou
 def test_lines() -> None:
     assert measuring_line(0, 0, 12.2) == "measuring the tests, 12 s"
     assert measuring_line(1950, 812, 34.4) == "measuring the tests: 812 of 1950 run, 34 s"
-    assert measuring_line(5, 6, 200) == "measuring the tests: 5 of 5 run, 3 min"
+    assert measuring_line(5, 6, 200) == "measuring the tests: 5 of 5 run, 200 s"
 
 
 def test_a_log_gets_a_line_now_and_then() -> None:
