@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -18,10 +17,10 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.attempt import Attempt, AttemptStatus, counted
 from pytest_ssr.campaign import Campaign
-from pytest_ssr.errors import NothingToDoError, SsrError
-from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.opening import open_campaign
 from pytest_ssr.plugin import options
+from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, name_of
 from pytest_ssr.progress import MeasuringLines
 from pytest_ssr.report import (
     attempt_line,
@@ -34,90 +33,10 @@ from pytest_ssr.report import (
     time_is_up,
 )
 from pytest_ssr.stopping import TimeIsUpError, end_at_signals, until
-from pytest_ssr.trial import Trial
-from pytest_ssr.validator import step_names
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
-_SCREENING = "screening"
 _COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
-
-
-class CandidateNode(pytest.Collector):
-    """One candidate; its children are the steps."""
-
-    campaign: Campaign
-    index: int
-    deadline: float
-    trial: Trial | None = None
-
-    def collect(self) -> Iterable[pytest.Item]:
-        """Yield one item for each step, in order."""
-        names = (_SCREENING, *step_names(self.campaign.extra_checks))
-        return [CandidateStep.from_parent(self, name=name) for name in names]
-
-    def is_there(self) -> bool:
-        """Tell whether there are so many candidates; those there are have been drawn then."""
-        return self.campaign.candidate(self.index) is not None
-
-    def opened(self) -> Trial:
-        """Return the trial, opened when the first of its steps runs."""
-        if self.trial is None:
-            candidate = self.campaign.candidate(self.index)
-            assert candidate is not None
-            self.trial = Trial(self.campaign, self.index, candidate)
-        return self.trial
-
-
-class RejectedError(Exception):
-    """Carries what became of a candidate out of its item."""
-
-
-class CandidateStep(pytest.Item):
-    """One step of one candidate."""
-
-    def runtest(self) -> None:
-        """Make the step; when the candidate ends with it, say how."""
-        node = self.parent
-        assert isinstance(node, CandidateNode)
-        try:
-            with until(node.deadline):
-                attempt = node.campaign.known(node.index) or self._made(node.opened())
-        except TimeIsUpError:
-            pytest.skip("given up: the time budget has ended")
-        except SsrError as error:
-            # A full disk, a sandbox that broke: the next candidate would meet the same.
-            self.session.shouldfail = f"ssr: {error}"
-            raise
-        if attempt is None:
-            return
-        self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
-        self.user_properties.append(("candidate", _name_of(attempt)))
-        verdict = node.campaign.verdicts.get(attempt.artifact_id) if attempt.artifact_id else None
-        if verdict is not None:
-            self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
-        if attempt.status is not AttemptStatus.VALID:
-            pytest.skip(f"{attempt.status}: {attempt.reason}")
-
-    def _made(self, trial: Trial) -> Attempt | None:
-        if trial.validation is None and trial.attempt is None:
-            trial.screen()
-        if trial.attempt is not None:
-            return trial.attempt
-        if self.name == _SCREENING:
-            return None
-        result = trial.result(self.name)
-        if result is None or not result.passed or self.name == step_names()[-1]:
-            return trial.finish()
-        return None
-
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
-        """Show our own errors as one line."""
-        return f"ssr: {excinfo.value}" if isinstance(excinfo.value, SsrError) else super().repr_failure(excinfo)
-
-    def reportinfo(self) -> tuple[Any, int | None, str]:
-        """Return the project's directory and the item's id, for reports."""
-        return self.path, None, self.name
 
 
 class InjectPlugin:
@@ -209,7 +128,7 @@ class InjectPlugin:
                     candidate = campaign.candidate(index)
                     if candidate is None:
                         break
-                    name += f"-{_name_of(candidate)}"
+                    name += f"-{name_of(candidate)}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
                 node.campaign, node.index, node.deadline = campaign, index, self.deadline
                 items.extend(node.collect())
@@ -231,7 +150,7 @@ class InjectPlugin:
             return None
         trial = node.trial
         reported = getattr(node, "reported", False)
-        if reported or (trial is not None and trial.attempt is not None and item.name != _SCREENING):
+        if reported or (trial is not None and trial.attempt is not None and item.name != SCREENING):
             return True
         if not self.is_time_up() and node.is_there() and not self.enough_before(node.index):
             # The item after this one may be passed over, so nothing is kept set up for it.
@@ -362,10 +281,6 @@ class InjectPlugin:
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None
-
-
-def _name_of(tried: Candidate | Attempt) -> str:
-    return f"{tried.operator}@{tried.path}:{tried.line}:{tried.scope}"
 
 
 def _index_of(nodeid: str) -> int:
