@@ -21,6 +21,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, advice
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.stopping import require_going_on, uninterrupted
 from pytest_ssr.surface import is_injectable
 
 _LEAVINGS = frozenset(
@@ -133,6 +134,11 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
             return Snapshot(final / "tree", known, final.name, project)
     except OSError as error:
         raise ProjectError(f"cannot read {error.filename or project}: {error.strerror or error}") from None
+    return _copied(project, paths, trees)
+
+
+@uninterrupted()
+def _copied(project: Path, paths: Sequence[str], trees: Path) -> Snapshot:
     try:
         trees.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
@@ -151,6 +157,7 @@ def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> d
     files: dict[str, FileStamp] = {}
     total = 0
     for path in paths:
+        require_going_on()
         entry = _read_entry(f"{project}/{path}")
         if entry is None:
             continue
@@ -199,6 +206,7 @@ def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
 def set_times(top: Path) -> None:
     """Give every file and folder below `top`, and `top` itself, the one modification time."""
     for folder, _, names in os.walk(top, topdown=False):
+        require_going_on()
         for name in names:
             os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
         os.utime(folder, (EPOCH_S, EPOCH_S))

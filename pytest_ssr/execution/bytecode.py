@@ -25,6 +25,7 @@ from pytest_ssr.execution.suite import run_environment, run_suite
 from pytest_ssr.progress import Progress
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.snapshot import EPOCH_S, Snapshot, set_times
+from pytest_ssr.stopping import require_going_on, uninterrupted
 
 _WALL_S = 60.0
 _MOST_BYTES = 256 * MIB
@@ -102,12 +103,14 @@ def _belongs(data: bytes, snapshot: Snapshot, source: str) -> bool:
     return flags == 0b11 or (flags == 0 and (seconds, size) == (EPOCH_S, path.stat().st_size & 0xFFFFFFFF))
 
 
+@uninterrupted()
 def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path) -> None:
     staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=final.parent))
     tree = staging / "tree"
     try:
         tree.mkdir()
         for path in snapshot.files:
+            require_going_on()
             target = tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(snapshot.directory / path, target)
