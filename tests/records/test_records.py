@@ -20,7 +20,7 @@ from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, SsrError, StoreError
-from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.baseline import Baseline, Verification
 from pytest_ssr.execution.reach import Reach
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.settings import RuleSettings
@@ -213,12 +213,15 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
 ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, "", "submitted", "completed", flags=("f",))
 EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", rollouts=(ROLLOUT,))
 ATTEMPT = Attempt(0, AttemptStatus.VALID, "s", "o", "p", 1, "", "", "")
-REACH = Reach(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {}, fewest={"x.py": {(1, 0): 2}})
+REACH = Reach(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {})
 BASELINE = Baseline(("t",), frozenset(("t",)), {}, {"t": 0.1}, {}, ("x.py",), (), 1.0, 0.1, "", "3", reach=REACH)
+VERIFICATION = Verification({"t": "flickers"}, REACH)
 
 
-@pytest.mark.parametrize("record", [ROLLOUT, EPISODE, ATTEMPT, BASELINE], ids=lambda r: type(r).__name__)
-def test_a_record_that_is_not_whole_is_none_and_no_error(record: Rollout | Episode | Attempt | Baseline) -> None:
+@pytest.mark.parametrize("record", [ROLLOUT, EPISODE, ATTEMPT, BASELINE, VERIFICATION], ids=lambda r: type(r).__name__)
+def test_a_record_that_is_not_whole_is_none_and_no_error(
+    record: Rollout | Episode | Attempt | Baseline | Verification,
+) -> None:
     data, kind = json.loads(json.dumps(record.to_json())), type(record)
     assert kind.from_json(data) == record
     assert kind.from_json({"schema_version": data["schema_version"]}) is None
