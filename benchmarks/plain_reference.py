@@ -228,7 +228,7 @@ class PlainSuite:
 
 
 def write_changes(tree: Path, changes: Mapping[str, bytes | None]) -> None:
-    """Write changed files into a tree and remove what is compiled of them."""
+    """Write changed files into a tree and remove their compiled files."""
     for path, data in changes.items():
         file = tree / path
         for compiled in (file.parent / "__pycache__").glob(f"{file.stem}.*.pyc"):

@@ -111,7 +111,7 @@ class Trial:
     def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> str:
         """Say which part of a combination does not matter: with it reverted, every test that failed still fails.
 
-        It must earn its name in the same file as well, where no check looks at parts.
+        It must earn its name in the same file as well, although no check looks at parts there.
         """
         for name, state in without_one(self._bench.original, artifact.bug, per_hunk=True):
             if failing <= self._campaign.screening.run(state, bench=self._bench).failing:
@@ -147,7 +147,7 @@ class Trial:
     def finish(self) -> Attempt | None:
         """Make what is left to be made, write the attempt (and the artifact, if valid), and return it.
 
-        None, and nothing is written, where the campaign ends in the middle.
+        None if the campaign ends in the middle; nothing is written then.
         """
         if self.attempt is None and self.screen() is None:
             for name in step_names(self._campaign.extra_checks):

@@ -272,7 +272,7 @@ def verified(
 ) -> Verification:
     """Return what a second recorded run shows; raises ProjectError if the tests do not run in another order.
 
-    only: tells whether a test was run. join: adds to what the run reached what is known of tests that were not run.
+    only: returns whether a test was run. join: returns the reach of all tests, given that of the tests that were run.
     """
     run, disturbed = _without_disturbance(run, bench, tests, SECOND_SEEDS, known=baseline.set_aside)
     if run.fault:

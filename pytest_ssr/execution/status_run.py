@@ -49,6 +49,6 @@ class StatusRun:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read plain data back; raises KeyError, ValueError, TypeError or zlib.error for what is none."""
+        """Read plain data back; raises KeyError, ValueError, TypeError or zlib.error for other data."""
         output, parsed = (zlib.decompress(base64.b85decode(text)) for text in data["outputs"])
         return cls(dict(data["statuses"]), output, parsed, data["exit_code"], float(data["seconds"]))

@@ -92,7 +92,7 @@ class Wanted:
     wall_s: float = 60.0
     """Seconds it may take, not counting those in which it waits for a core."""
     pace: Pace = field(default_factory=Pace)
-    """Seconds that its parts may take, counted likewise."""
+    """Seconds that its parts may take, counted in the same way."""
 
     @property
     def most_s(self) -> float:

@@ -10,7 +10,7 @@ In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths
 Out: JSON, one object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
 
 - `{"spots": [[path, line, column], ...]}`: more statements, numbered from 0 through the file
-- `{"set": [number, ...]}`: a set of statements, numbered likewise
+- `{"set": [number, ...]}`: a set of statements; sets are numbered from 0 as well
 - `{"holder": name, "reaches": set}`
 - `{"holder": name, "starts_processes": true}`
 - `{"holder": name, "opens": path}`
