@@ -26,8 +26,7 @@ _Kind = tuple[Mode, tuple[str, ...]]
 class ForkControl:
     """What is known of tests in forks on the unchanged tree; shared by threads."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self._bench = bench
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._alike: defaultdict[_Kind, set[str]] = defaultdict(set)
         self._unlike: defaultdict[Mode, set[str]] = defaultdict(set)

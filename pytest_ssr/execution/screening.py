@@ -79,7 +79,7 @@ class Screening:
         """
         self._bench, self._baseline, self._verification = bench, baseline, verification
         self._tests = tuple(tests)
-        self._control = ForkControl(bench)
+        self._control = ForkControl()
         self._steady: set[str] = set()
         self.unsteady: dict[str, str] = {}
         """Tests that were found to be of no use since the baseline, to why."""
