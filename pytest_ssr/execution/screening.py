@@ -26,6 +26,7 @@ _FEW = 5
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
 NONE, SWAP, IMPORT, FRESH = "none", str(Mode.SWAP), str(Mode.IMPORT), "fresh"
 _NOT_EXERCISED = "the fork does not run the changed code"
+_LOADS_LESS = "it does not import all that the fork has loaded"
 _DEPENDS_ON_TIMING = "fails at times in a process of its own: it depends on timing or on other tests"
 
 
@@ -81,6 +82,7 @@ class Screening:
         self._tests = tuple(tests)
         self._control = ForkControl()
         self._steady: set[str] = set()
+        self._modules: frozenset[str] | None = None
         self.unsteady: dict[str, str] = {}
         """Tests that were found to be of no use since the baseline, to why."""
 
@@ -163,15 +165,27 @@ class Screening:
                 if needs_all:
                     break
                 continue
-            if screened.failing or screened.run.fault or not screened.unexercised:
+            if screened.failing or screened.run.fault:
                 return screened
-            fallback = _NOT_EXERCISED
+            if screened.unexercised:
+                fallback = _NOT_EXERCISED
+            elif mode is Mode.SWAP or plan.touched.quiet >= plan.state.changes.keys() or self._loads_as_before(plan):
+                return screened
+            else:
+                fallback = _LOADS_LESS
         run = self._selected_fresh(plan, plan.tests) if not needs_all else None
         if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
             return replace(self.fresh(plan.state, bench=plan.bench), fallback=fallback)
         return replace(
             self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, plan.touched), fallback=fallback
         )
+
+    def _loads_as_before(self, plan: _Plan) -> bool:
+        """Tell whether the changed tree still imports all that the original does, which such a fork has loaded."""
+        if self._modules is None:
+            self._modules = self._bench.modules(self._bench.original, self._tests)
+        now = plan.bench.modules(plan.state, self._tests)
+        return self._modules is not None and now is not None and self._modules <= now
 
     def _in_forks(self, plan: _Plan, mode: Mode) -> Screened:
         """Run the tests in a fork, and those that behave differently there in a fresh process."""

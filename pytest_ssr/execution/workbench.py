@@ -186,6 +186,21 @@ class Workbench:
         self._require_start(run)
         return run
 
+    def modules(self, state: CodebaseState, files: Sequence[str] = ()) -> frozenset[str] | None:
+        """Return what is imported from outside of a tree in order to collect its tests; None if that ends early."""
+        with self.open(state) as sandbox:
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                options=self.root,
+                limits=self._limits(None),
+                watched=sorted(state.changes),
+                collect_only=True,
+            )
+        self.runs_made += 1
+        return None if run.fault else frozenset(run.modules)
+
     def _require_start(self, run: SuiteRun) -> None:
         """Raise SandboxError where a run tells nothing because no interpreter starts here."""
         if run.exit_code in _NOT_STARTED and not run.collected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from plain import plain_python
@@ -213,6 +214,44 @@ def test_waits():
 def test_lets_go():
     GO.set()
 """,
+    "pkg/optional.py": """\
+import wsgiref
+
+LEVEL = 1
+if LEVEL > 0:
+    import wsgiref.headers
+
+
+def headers():
+    return wsgiref.headers.Headers([])
+""",
+    "pkg/frozen.py": "import gc\n\n\ndef half(x):\n    return x // 2\n\n\ngc.freeze()\n",
+    "pkg/data.py": "def word():\n    return 'word'\n",
+    "tests/test_odd.py": """\
+import importlib.util
+import pkgutil
+
+import pkg.data
+import pkg.frozen
+from pkg.optional import headers
+
+spec = importlib.util.spec_from_file_location("again", pkg.frozen.__file__)
+again = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(again)
+
+
+def test_headers():
+    assert not headers()
+
+
+def test_frozen():
+    assert pkg.frozen.half(5) == 2
+    assert again.half(0) == 0
+
+
+def test_data():
+    assert b"return 'word'" in pkgutil.get_data("pkg", "data.py")
+""",
     "pytest.ini": "[pytest]\nfilterwarnings = error\npythonpath = .\n",
 }
 CHANGES = {
@@ -247,6 +286,9 @@ CHANGES = {
         IMPORT,
     ),
     "a thread that another test lets go": ("core", "return 42", "return 43", FRESH),
+    "an import that is passed over": ("optional", "LEVEL > 0", "LEVEL > 1", FRESH),
+    "functions that are frozen": ("frozen", "x // 2", "x % 2 * 3", SWAP),
+    "a text that a loader is asked for": ("data", "'word'", "'other'", IMPORT),
     "loaded already": ("aside", "import xml.dom.minidom", "import xml", FRESH),
 }
 
@@ -267,7 +309,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 def test_every_way_can_be_used_and_every_test_counts(campaign: Campaign) -> None:
     assert campaign.bench.warm is not None
     assert campaign.bench.warm.refusals == {}
-    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 20
+    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 23
 
 
 @pytest.mark.parametrize("name", CHANGES)
@@ -286,3 +328,54 @@ def test_fast_is_as_fresh(campaign: Campaign, name: str, monkeypatch: pytest.Mon
     assert first.failing <= fresh.failing
     assert bool(first.failing) == bool(fresh.failing)
     assert (fast.run.status is RunStatus.TIMED_OUT) == (fresh.run.status is RunStatus.TIMED_OUT)
+
+
+POOL = """\
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+POOLS = []
+
+
+def one(x):
+    return x + 1
+
+
+def two(x):
+    return x + 2
+
+
+def run(function, x):
+    if not POOLS:
+        POOLS.append(ProcessPoolExecutor(1, multiprocessing.get_context("forkserver")))
+    return POOLS[0].submit(function, x).result()
+"""
+POOL_TESTS = """\
+from pool import one, run, two
+
+
+def test_starts():
+    assert run(one, 1) == 2
+
+
+def test_uses():
+    assert run(two, 1) == 3
+
+
+def test_starts_in_the_other_order():
+    assert run(one, 2) == 3
+"""
+
+
+def test_a_test_that_uses_a_process_of_an_earlier_test(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "pool.py").write_text(POOL)
+    (project / "test_pool.py").write_text(POOL_TESTS)
+    found = open_campaign(project, Store(tmp_path / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
+    try:
+        entry = FileEntry(POOL.replace("x + 2", "x + 5").encode(), 0o100644)
+        state = found.bench.original.replace({"pool.py": entry})
+        assert found.screening.run(state, bench=found.bench.scoped()).failing == {"test_pool.py::test_uses"}
+    finally:
+        found.close()

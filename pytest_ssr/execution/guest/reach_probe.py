@@ -4,7 +4,7 @@ Modules of the project are compiled with one extra store before each statement i
 class, `__ssr_hits__[k] = 1`; that costs a small share of what a trace function does and sees threads as well.
 
 What no statement tells is recorded too: which statements run while modules are imported (they concern every test),
-tests that start processes or leave threads running, and tests that open files of the tree.
+tests that start processes or find some running, or leave threads running, and tests that open files of the tree.
 
 In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths of modules, separated by NUL).
 Out: JSON, one object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
@@ -138,6 +138,8 @@ def _forget():
     """Empty the caches of the project's functions, so that each test reaches what it would reach alone."""
     if _caches == [None]:
         kind = getattr(functools, "_lru_cache_wrapper", None)
+        # What the project has frozen is not listed otherwise.
+        gc.unfreeze()
         _caches[:] = [x for x in gc.get_objects() if type(x) is kind and _is_projects(x)]
     for cache in _caches:
         cache.cache_clear()
@@ -225,11 +227,13 @@ def _is_other(event, arguments):
 
 
 def _is_import_system():
-    """Tell whether a file is being opened by what imports modules."""
+    """Tell whether a file is being opened by what imports modules, and not by who asks a loader for its text."""
     frame = sys._getframe(2)
     while frame is not None and "pathlib" in frame.f_code.co_filename:
         frame = frame.f_back
     name = frame.f_code.co_filename if frame is not None else ""
+    if frame is not None and frame.f_code.co_name == "get_data":
+        return frame.f_back.f_code.co_name in ("get_code", "_instrumented")
     return name.startswith("<frozen importlib") or name.endswith("_pytest/assertion/rewrite.py")
 
 
@@ -263,6 +267,19 @@ except ImportError:
     pass
 
 
+def _has_children():
+    """Tell whether a process that was started before is still there: it may run code for whoever gives it work."""
+    tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
+    children = set()
+    for thread in os.listdir("/proc/self/task"):
+        try:
+            with open("/proc/self/task/" + thread + "/children") as file:
+                children.update(file.read().split())
+        except OSError:
+            continue
+    return bool(children - {str(getattr(tracker, "_pid", None))})
+
+
 class Probe:
     """Tells whose the statements are that were reached."""
 
@@ -280,6 +297,8 @@ class Probe:
         _take()
         _forget()
         _holder.append(item.nodeid)
+        if _has_children():
+            _note(holder=item.nodeid, starts_processes=True)
         try:
             return (yield)
         finally:

@@ -21,6 +21,8 @@ def live_functions():
     """
     found, real = {}, {}
     prefix = os.path.realpath(_ROOT).rstrip("/") + "/"
+    # What the project has frozen is not listed otherwise.
+    gc.unfreeze()
     for thing in gc.get_objects():
         kind = type(thing)
         if kind is types.FunctionType:
