@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pytest_ssr.errors import SsrError
@@ -140,8 +141,13 @@ def _after_edit(bench: Workbench, store: Store, family: str, name: str, tests: S
     stamps = store.record("baselines", f"files-{last.get('name')}") if last is not None else None
     if last is None or old is None or stamps is None:
         return None
+    verification = _verification(store, str(last["name"]))
+    if verification is None:
+        # The first run alone does not tell which tests find in a cache what others have put there.
+        return None
     tree = store.trees / str(last.get("tree_hash")) / "tree"
-    plan = plan_for(old, stamps, _stamps(bench.snapshot), lambda path: (tree / path).read_bytes(), bench.snapshot.read)
+    sure = replace(old, reach=verification.reach)
+    plan = plan_for(sure, stamps, _stamps(bench.snapshot), lambda path: (tree / path).read_bytes(), bench.snapshot.read)
     baseline = remeasured(bench, tests, old, plan) if plan is not None else None
     if baseline is not None and plan is not None:
         store.put_record("baselines", f"edit-{name}", {"from": last["name"], **plan.to_json()})

@@ -7,6 +7,7 @@ nothing else imports, and documents.
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +19,7 @@ from pytest_ssr.execution.change import changed_functions
 from pytest_ssr.execution.reach import Reach
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.quiet import recorded_warnings
 from pytest_ssr.surface import is_test_surface
 
 _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
@@ -79,7 +81,7 @@ def plan_for(
         except OSError:
             return None
         if path in baseline.files and path.endswith(".py"):
-            if _is_imported_elsewhere(path, new, read_new):
+            if _is_imported_elsewhere(path, new, read_new) or _at_import(before) != _at_import(after):
                 return None
             files.add(path)
         elif path in baseline.reach.spots:
@@ -178,6 +180,17 @@ def _joined(old: Reach, new: Reach, plan: Plan) -> Reach:
     for path in {*old.opens, *new.opens}:
         joined.opens[path] = translated(old.opens.get(path, 0)) | new.opens.get(path, 0)
     return joined
+
+
+def _at_import(source: bytes) -> list[str] | None:
+    """Return what a test file does at import besides making functions and classes: other test files may rely on it."""
+    definitions = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    try:
+        with recorded_warnings():
+            body = ast.parse(source).body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    return [ast.dump(node) for node in body if not isinstance(node, definitions)]
 
 
 def _is_imported_elsewhere(path: str, files: Mapping[str, str], read: Callable[[str], bytes]) -> bool:
