@@ -133,9 +133,9 @@ class Trial:
                 return None
             result = self.validation.result(name)
         case = self.validation.case
-        if not case.fail_to_pass or self.screened.tier == FRESH:
+        if case.script_failing is None or self.screened.tier == FRESH:
             return result
-        wrong = case.fail_to_pass ^ (self.screened.failing & case.stable)
+        wrong = case.script_failing ^ (self.screened.failing & case.stable)
         if not wrong:
             return result
         self.disagreement = some(wrong)

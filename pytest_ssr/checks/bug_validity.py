@@ -25,7 +25,7 @@ def check(case: Case) -> Finding:
         return Finding(False, f"on the buggy state: {run.fault}")
     if run.contradiction:
         return Finding(False, f"on the buggy state {run.contradiction}")
-    failing = case.stable - run.passing
+    failing = case.script_failing = case.stable - run.passing
     least = case.settings.min_failing_tests
     if len(failing) < least:
         return Finding(False, f"{len(failing)} tests go from pass to fail, {least} are required")

@@ -41,6 +41,7 @@ class Case:
         self.stable: frozenset[str] = frozenset()
         self.set_aside: dict[str, str] = {}
         self.fail_to_pass: frozenset[str] = frozenset()
+        self.script_failing: frozenset[str] | None = None
         self.files_control: dict[str, tuple[str, ...]] = {}
         self.selected = False
 

@@ -84,7 +84,7 @@ def run_suite(
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
-    provide_guest(sandbox, "reporter")
+    provide_guest(sandbox, "system_calls", "reporter")
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
     env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {}), "SSR_CHANNEL": channel}

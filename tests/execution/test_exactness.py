@@ -226,6 +226,21 @@ def headers():
     return wsgiref.headers.Headers([])
 """,
     "pkg/frozen.py": "import gc\n\n\ndef half(x):\n    return x // 2\n\n\ngc.freeze()\n",
+    "pkg/lazy.py": "def name():\n    import sched\n\n    return sched.__name__\n",
+    "tests/test_forbids.py": """\
+import os
+
+from pkg.lazy import name
+
+
+def test_forbids(monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise RuntimeError("it would block")
+
+    for function in ("stat", "lstat", "readlink", "write"):
+        monkeypatch.setattr(os, function, forbidden)
+    assert name() == "sched"
+""",
     "pkg/data.py": "def word():\n    return 'word'\n",
     "tests/test_odd.py": """\
 import importlib.util
@@ -309,7 +324,16 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 def test_every_way_can_be_used_and_every_test_counts(campaign: Campaign) -> None:
     assert campaign.bench.warm is not None
     assert campaign.bench.warm.refusals == {}
-    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 23
+    assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 24
+    assert not campaign.baseline.disturbed
+
+
+def test_what_proves_that_code_ran_makes_no_call_that_tests_forbid(campaign: Campaign) -> None:
+    same = FileEntry(FILES["pkg/lazy.py"].replace("()", "( )").encode(), 0o100644)
+    state = campaign.bench.original.replace({"pkg/lazy.py": same})
+    fresh = campaign.screening.fresh(state, bench=campaign.bench.scoped())
+    assert fresh.failing == frozenset()
+    assert fresh.run.exercised == frozenset({"pkg/lazy.py"})
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -17,6 +17,7 @@ from pytest_ssr.snapshot import take_snapshot
 FILES = {
     "shop.py": """\
 import functools
+import concurrent.futures
 import threading
 
 RATES = {"book": 7}
@@ -62,6 +63,18 @@ class Base:
 class Child(Base):
     def greet(self):
         return "hi " + self.name
+
+
+POOL = []
+
+
+def in_pool():
+    POOL.append(concurrent.futures.ThreadPoolExecutor(1))
+    return POOL[0].submit(pooled).result()
+
+
+def pooled():
+    return 8
 
 
 def in_thread():
@@ -128,6 +141,10 @@ def test_greet():
     assert shop.Child().greet() == "hi child"
 
 
+def test_pool():
+    assert shop.in_pool() == 8
+
+
 def test_thread():
     assert shop.in_thread() == [1]
 
@@ -185,6 +202,7 @@ ALWAYS = "test_process"
         ("return function(*args)", "return None", {"test_book", "test_other"}),
         ('return table()["a"] + 1', "return 3", {"test_second"}),
         ('"hi " + self', '"ho " + self', {"test_greet"}),
+        ("return 8", "return 9", {"test_pool"}),
         ("found.append(1)", "found.append(2)", {"test_thread"}),
         ("    return 0", "    return 1", set()),
     ],

@@ -10,6 +10,8 @@ import importlib.util
 import os
 import sys
 
+import ssr_system_calls
+
 _ROOT = os.getcwd()
 _Loader = importlib.machinery.SourceFileLoader
 _get_code = _Loader.get_code
@@ -38,7 +40,7 @@ def exercised():
 
 
 def _recording(loader, fullname):
-    path = _watched.get(os.path.realpath(loader.path))
+    path = _watched.get(ssr_system_calls.realpath(loader.path))
     from_source = path is not None and not _is_cached(loader.path)
     code = _get_code(loader, fullname)
     if from_source:
@@ -49,7 +51,7 @@ def _recording(loader, fullname):
 def _is_cached(path):
     """Tell whether a compiled file, which may be of an older source, could be loaded in place of the source."""
     try:
-        return os.path.exists(importlib.util.cache_from_source(path))
+        return ssr_system_calls.exists(importlib.util.cache_from_source(path))
     except NotImplementedError:
         return False
 

@@ -32,6 +32,8 @@ import os
 import sys
 import threading
 
+import ssr_system_calls
+
 _OUT = os.open(os.environ.pop("SSR_REACH"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ROOT = os.path.realpath(os.getcwd()).rstrip("/") + "/"
 _PID = os.getpid()
@@ -95,7 +97,7 @@ def _take():
     if place < 0:
         return
     holders = [_reached.setdefault(_holder[-1], set())]
-    if _holder[-1] != _IMPORT and threading.active_count() > _threads[0]:
+    if _holder[-1] != _IMPORT and _is_any_thread_busy():
         holders.append(_reached.setdefault(_ALL, set()))
     while place >= 0:
         for reached in holders:
@@ -106,7 +108,7 @@ def _take():
 
 def _write(**record):
     if os.getpid() == _PID:
-        os.write(_OUT, (json.dumps(record) + "\n").encode("utf-8", "surrogatepass"))
+        ssr_system_calls.write(_OUT, (json.dumps(record) + "\n").encode("utf-8", "surrogatepass"))
 
 
 def _note(**fact):
@@ -148,16 +150,51 @@ def _forget():
 
 def _is_projects(function):
     code = getattr(getattr(function, "__wrapped__", None), "__code__", None)
-    return code is not None and os.path.realpath(code.co_filename) in _TARGETS
+    return code is not None and ssr_system_calls.realpath(code.co_filename) in _TARGETS
 
 
-_threads = [1 << 30]
+# None until the first test: threads that are there before have nothing to do with tests.
+_first_threads = [None]
+# Functions in which the workers of thread pools wait for work.
+_POOLS = (
+    ("concurrent/futures/thread.py", "_worker"),
+    ("queue.py", "get"),
+    ("trio/_core/_thread_cache.py", "_work"),
+)
+
+
+def _is_any_thread_busy():
+    """Tell whether a thread that a test has left may run code that no later test asks for."""
+    if _first_threads[0] is None or threading.active_count() <= len(_first_threads[0]):
+        return False
+    frames = sys._current_frames()
+    others = (thread for thread in threading.enumerate() if thread not in _first_threads[0])
+    return any(not _waits_in_a_pool(frames.get(thread.ident)) for thread in others)
+
+
+def _waits_in_a_pool(frame):
+    """Tell whether a thread waits for what somebody will give it: whoever does that reaches what it runs then."""
+    while frame is not None and os.path.basename(frame.f_code.co_filename) == "threading.py":
+        frame = frame.f_back
+    if frame is None or not _is_in_a_pool(frame.f_code):
+        return False
+    while frame is not None:
+        if ssr_system_calls.realpath(frame.f_code.co_filename) in _TARGETS:
+            return False
+        frame = frame.f_back
+    return True
+
+
+def _is_in_a_pool(code):
+    return any(code.co_name == name and code.co_filename.endswith("/" + file) for file, name in _POOLS)
+
+
 _loader = importlib.machinery.SourceFileLoader
 _get_code = _loader.get_code
 
 
 def _instrumented(self, fullname):
-    real = os.path.realpath(self.path)
+    real = ssr_system_calls.realpath(self.path)
     if real not in _TARGETS:
         return _get_code(self, fullname)
     tree = ast.parse(self.get_data(self.path), self.path)
@@ -206,7 +243,7 @@ _PROCESSES = frozenset(
 
 # Programs that run no code of the project, and read none unless they are given its path.
 _OTHERS = (
-    "cat clear date echo false gzip hostname id less locale mkdir more ps pwd sleep stty touch tput true tty uname "
+    "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true tty uname "
     "which whoami"
 )
 
@@ -222,7 +259,7 @@ def _is_other(event, arguments):
         return False
     if event == "subprocess.Popen" and arguments[2]:
         return False
-    given = (os.path.realpath(word) + "/" for word in words[1:] if os.path.exists(word))
+    given = (ssr_system_calls.realpath(word) + "/" for word in words[1:] if ssr_system_calls.exists(word))
     return os.path.basename(program) in _OTHERS.split() and not any(path.startswith(_ROOT) for path in given)
 
 
@@ -237,16 +274,21 @@ def _is_import_system():
     return name.startswith("<frozen importlib") or name.endswith("_pytest/assertion/rewrite.py")
 
 
+# The file that is being collected, and the holder that stands for its tests: they are what its text decides.
+_collected = ["", _IMPORT]
+
+
 def _audit(event, arguments):
     if event == "open":
         path = arguments[0]
         if isinstance(path, bytes):
             path = os.fsdecode(path)
         if isinstance(path, str):
-            path = os.path.realpath(path)
+            path = ssr_system_calls.realpath(path)
             # The import system reads code; whoever else reads a file of the tree sees what changes in it.
             if path.startswith(_ROOT) and not (path.endswith((".py", ".pyc")) and _is_import_system()):
-                _note(holder=_holder[-1], opens=path[len(_ROOT) :])
+                holder = _collected[1] if path == _collected[0] else _holder[-1]
+                _note(holder=holder, opens=path[len(_ROOT) :])
     elif event in _PROCESSES and not _is_other(event, arguments):
         _note(holder=_holder[-1], starts_processes=True)
 
@@ -283,13 +325,23 @@ def _has_children():
 class Probe:
     """Tells whose the statements are that were reached."""
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_make_collect_report(self, collector):
+        """Know which file is being collected."""
+        file = ssr_system_calls.realpath(str(getattr(collector, "path", collector.session.fspath)))
+        _collected[:] = [file, "file " + collector.nodeid.partition("::")[0]]
+        try:
+            return (yield)
+        finally:
+            _collected[:] = ["", _IMPORT]
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self):
         """End the time in which everything counts as import."""
         _take()
         _flush()
         _holder[-1] = _ALL
-        _threads[0] = threading.active_count()
+        _first_threads[0] = frozenset(threading.enumerate())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):

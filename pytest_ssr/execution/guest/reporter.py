@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+import ssr_system_calls
 
 _FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
@@ -116,7 +117,7 @@ def kept_options(options):
 def _send(kind, **fields):
     if os.getpid() == _PID:
         fields["kind"] = kind
-        os.write(_FD, (json.dumps(fields) + "\n").encode())
+        ssr_system_calls.write(_FD, (json.dumps(fields) + "\n").encode())
 
 
 @pytest.hookimpl(tryfirst=True)
