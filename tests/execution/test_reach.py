@@ -100,6 +100,8 @@ def lazily():
 """,
     "lazy.py": "from shop import never as n\n\n\ndef made():\n    return 3\n\n\nVALUE = made()\n",
     "tool.py": "def main():\n    return 5\n\n\nif __name__ == '__main__':\n    print(main())\n",
+    "noted.py": 'def noted():\n    """\n    >>> noted()\n    6\n    """\n    return 6\n',
+    "pytest.ini": "[pytest]\naddopts = --doctest-modules --ignore=lazy.py\n",
     "tests/data.txt": "4\n",
     "tests/test_shop.py": """\
 import pathlib
@@ -243,6 +245,14 @@ def test_what_runs_at_import_concerns_every_test(measured, path, old, new) -> No
 def test_a_test_that_starts_processes_or_reads_the_file_is_selected(measured) -> None:
     names, _ = touched(measured, "tool.py", "return 5", "return 6")
     assert names == {"test_process", "test_source"}
+
+
+def test_a_doctest_is_selected_by_the_text_of_its_own_file(measured) -> None:
+    baseline, _ = measured
+    assert touched(measured, "noted.py", "return 6", "return 7")[0] == {"noted.noted", ALWAYS}
+    assert baseline.reach is not None
+    opened = baseline.reach.names(baseline.reach.opens["noted.py"])
+    assert opened == {"noted.py::noted.noted"}
 
 
 def test_a_file_that_is_no_module_concerns_every_test(measured) -> None:
