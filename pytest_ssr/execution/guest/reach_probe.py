@@ -243,8 +243,8 @@ _PROCESSES = frozenset(
 
 # Programs that run no code of the project, and read none unless they are given its path.
 _OTHERS = (
-    "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true tty uname "
-    "which whoami"
+    "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
+    "tty uname which whoami"
 )
 
 
