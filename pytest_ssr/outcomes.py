@@ -57,6 +57,8 @@ class SuiteRun:
     """How it ended."""
     results: Mapping[str, CaseResult] = field(default_factory=dict)
     """Node id to result, for tests that finished."""
+    unfinished: str = ""
+    """Node id of the test that had begun and not ended when the process ended."""
     collected: tuple[str, ...] = ()
     """Node ids in the order of collection."""
     reason: str = ""

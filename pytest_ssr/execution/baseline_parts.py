@@ -81,8 +81,8 @@ def _parsed(channel: bytes, log: bytes) -> tuple[SuiteRun, ProbeLog]:
         results.popitem()
     return SuiteRun(
         run.status,
-        results,
-        run.collected,
+        results=results,
+        collected=run.collected,
         parameters=run.parameters,
         doctests=run.doctests,
         before_selection=run.before_selection,

@@ -16,6 +16,7 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.warm import Mode, UnfitError, Wanted
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.outcomes import SuiteRun
 
 _REPEATS = 2
 _MOST_BROKEN_CONTROLS = 3
@@ -60,11 +61,15 @@ class ForkControl:
             self._unlike[wanted.mode].update(again)
         return differing
 
-    def require_end(self, wanted: Wanted, bench: Workbench) -> None:
+    def require_end(self, wanted: Wanted, broken: SuiteRun, bench: Workbench) -> None:
         """Raise UnfitError if a run that was broken off would be broken off on the unchanged tree as well.
 
-        If that happens several times in a row, no more runs are made in the mode.
+        The tests that came before and the one that did not end are run again. If that does not end either several times
+        in a row, no more runs are made in the mode.
         """
+        if broken.unfinished:
+            begun = frozenset((*broken.results, broken.unfinished))
+            wanted = replace(wanted, selection=replace(wanted.selection, tests=begun))
         tests = wanted.selection.tests
         with self._lock:
             if tests is not None and self._alike[_kind(wanted)].issuperset(tests):

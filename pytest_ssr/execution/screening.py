@@ -213,7 +213,7 @@ class Screening:
         self._control.add_alike(wanted, run.passing)
         screened = self._screened(run, plan.tests, str(mode), plan.stop_after, plan.state, plan.touched)
         if run.fault:
-            self._control.require_end(wanted, plan.bench)
+            self._control.require_end(wanted, run, plan.bench)
             return screened, frozenset()
         differing = self._control.differing(wanted, screened.failing, plan.bench)
         return replace(screened, failing=screened.failing - differing), differing

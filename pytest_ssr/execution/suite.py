@@ -162,6 +162,7 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
     run = SuiteRun(
         status=RunStatus.COMPLETED,
         results=results,
+        unfinished=started,
         seconds=done.seconds,
         exit_code=done.exit_code,
         **_from(facts),
