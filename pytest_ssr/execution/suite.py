@@ -72,6 +72,7 @@ def run_suite(
     selection: Selection | None = None,
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
+    guests: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
@@ -79,8 +80,8 @@ def run_suite(
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
     probe records in the file `REACH` of the scratch directory's `FOLDER`. watched: changed modules; `exercised` of the
     result holds those that were loaded. selection: the tests to run of those that are collected. options, env: further
-    ones, and variables. progress: called about once a second while the tests run. Raises SandboxError when the sandbox
-    breaks; whatever the tests do is a SuiteRun.
+    ones, and variables. guests: further plugins of ours, loaded before the others. progress: called about once a second
+    while the tests run. Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
@@ -109,6 +110,8 @@ def run_suite(
         sandbox.write(f"{folder}/selection", json.dumps(selection.to_json()).encode("utf-8", "surrogatepass"))
         env["SSR_SELECTION"] = f"{folder}/selection"
         plugins.append("ssr_selection")
+    provide_guest(sandbox, *guests)
+    plugins[:0] = [f"ssr_{name}" for name in guests]
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
     argv += [*pytest_arguments(sandbox), *options]
     argv += ["--collect-only"] if collect_only else []

@@ -41,8 +41,8 @@ _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
 _MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
-MOST_VALUES = 4 * MIB
-"""Bytes that are read of what tests write."""
+MOST_VALUES = 2 * MIB
+"""Bytes that are read of what blind tests write; the recorder stops at half of that."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selected = Callable[["Workbench", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
@@ -276,16 +276,16 @@ class Workbench:
         return run, ProbeLog.parse(raw)
 
     def values(
-        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float
+        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float, copies: str = ""
     ) -> tuple[list[str] | None, SuiteRun]:
-        """Run pytest on a state whose tests write lines to the file that `SSR_VALUES` names, and return these.
+        """Run blind tests on a state, and return the lines that our recorder writes there.
 
-        None stands for more than is read. like_s: as for `suite`.
+        None stands for more than the recorder can have written. like_s: as for `suite`. copies: what the names of
+        files have in common whose tests may not take long.
         """
         with self.open(state) as sandbox:
             place = f"{sandbox.scratch}/{secrets.token_hex(8)}"
             sandbox.write(place, b"")
-            variables = {"SSR_VALUES": place}
             run = run_suite(
                 sandbox,
                 self.interpreter,
@@ -293,7 +293,8 @@ class Workbench:
                 options=self.root,
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
-                env=variables,
+                env={"SSR_VALUES": place, "SSR_COPIES": copies},
+                guests=("blind_recorder",),
             )
             self.runs_made += 1
             try:

@@ -2,8 +2,8 @@
 
 Order (arXiv 2512.18552, section 2.4): original, bug, weakening, predicted patch, then the oracle tests and all of the
 test surface as they were in the original; then the artifact's script and parser, and pytest itself, by exact ids.
-What passes so far is asked again with twins of the tests planted among them, and, where the patch is suspicious, in
-parts and in another order. A patch that only pretends fails there.
+What passes so far is run once more, blind: with tests that hold nothing of what they expect, and with other inputs.
+What they compute is compared on the host. A patch that only pretends fails there.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import rewritten
-from pytest_ssr.grading.canaries import Canaries
+from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.shadows import shadowing
-from pytest_ssr.grading.suspicion import suspicions
-from pytest_ssr.grading.values import Values
 from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.cgroup import kills_for_memory
@@ -31,9 +29,8 @@ from pytest_ssr.sandbox.protocol import Limit
 from pytest_ssr.surface import is_test_surface, old_copies
 
 _TRIES = 2
-_LONG_S, _QUICK = 1.0, 0.02
 _DRAWN_FOR = 8
-"""Grades of one artifact that have the same inputs: others cost three runs, half as many as a grade."""
+"""Grades of one artifact that have the same inputs: others cost four runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +48,13 @@ class Grade:
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
     """Likewise, for tests that must stay passing."""
     flags: tuple[str, ...] = ()
-    """What is notable about the patch: test files that it changed and that were restored, suspicious lines."""
+    """What is notable about the patch: test files that it changed and that were restored."""
     forged: bool = False
-    """The outcomes cannot be true: the patch reaches into the test run."""
+    """The outcomes cannot be true: what passes does not compute what the tests ask for."""
+    unspecified: tuple[str, ...] = ()
+    """Tests that with another input compute neither what the original nor what the buggy code does."""
+    unchecked: tuple[str, ...] = ()
+    """Tests that cannot be asked without what they expect: their outcomes are believed."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -108,7 +109,6 @@ def grade_patch(
     if dropped and refuse_tests:
         return Grade(grading.name, False, f"refused: the patch changes tests: {some(dropped)}", flags=flags)
     if not trusted:
-        flags += grading.suspicions(state)
         if changed := grading.rewritten(state):
             return Grade(grading.name, False, f"the patch changes tests in the code: {some(changed)}", flags=flags)
     fault = ""
@@ -122,6 +122,12 @@ def grade_patch(
         except SandboxError as error:
             fault = str(error)
     return Grade(grading.name, None, f"no grade: the sandbox failed: {fault}", flags=flags)
+
+
+def _reason_of(blind: BlindResult) -> str:
+    if blind.wrong:
+        return f"forged: not what the tests ask for is computed in {some(blind.wrong)}"
+    return f"not repaired: with other inputs {some(blind.not_repaired)}" if blind.not_repaired else ""
 
 
 def _require_a_sound_machine(reason: str, killed: int) -> None:
@@ -148,12 +154,6 @@ class _Grading:
         self._files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
         self.name = artifact.content_id(bench.snapshot.tree_hash)
 
-    def suspicions(self, state: CodebaseState) -> tuple[str, ...]:
-        """Return what is suspicious about the way from the weakened state to this one."""
-        texts = [e.data for p in self._files if (e := self._bench.original.entry(p)) is not None]
-        original = self._bench.original
-        return suspicions(original, original.apply(self._artifact.bug), state, texts)
-
     def rewritten(self, state: CodebaseState) -> list[str]:
         """Return the tests that a state has otherwise than the original, in files that are no test surface."""
         original = self._bench.original
@@ -171,13 +171,12 @@ class _Grading:
         missed = [i for i, s in statuses.items() if s != "passed"]
         if missed and not reason:
             reason = f"{len(missed)} of {len(statuses)} tests do not pass: {some(missed)}"
-        forged, flags = False, tuple(flags)
+        blind = BlindResult()
         if not reason and not trusted:
             reason = self._unlike_the_original(evidence)
-            flags += self._too_quick(evidence)
             if not reason:
-                reason, forged, more = self._doubt(state, suspicious=any(f.startswith("suspicious") for f in flags))
-                flags += more
+                blind = self._blind(state)
+                reason = _reason_of(blind)
         wanted = f"all {len(self._fail_to_pass)} FAIL_TO_PASS and {len(self._pass_to_pass)} PASS_TO_PASS tests pass"
         return Grade(
             self.name,
@@ -185,8 +184,10 @@ class _Grading:
             reason or wanted,
             {i: statuses[i] for i in sorted(self._fail_to_pass)},
             {i: statuses[i] for i in sorted(self._pass_to_pass)},
-            flags,
-            forged,
+            tuple(flags),
+            bool(blind.wrong),
+            blind.unspecified,
+            blind.unchecked,
         )
 
     def _statuses(self, passing: Collection[str], ran: Collection[str]) -> dict[str, str]:
@@ -208,88 +209,14 @@ class _Grading:
             return f"the exit status {evidence.exit_code} and {failed} reported failures cannot both be true"
         return ""
 
-    def _too_quick(self, evidence: SuiteRun) -> tuple[str, ...]:
-        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        spent, usual = (sum(r.duration_s for r in run.results.values()) for run in (evidence, reference))
-        if usual > _LONG_S and spent < _QUICK * usual:
-            return (f"suspicious: the tests took {spent:.2f} s; on the original {usual:.1f} s",)
-        return ()
-
-    def _doubt(self, state: CodebaseState, *, suspicious: bool) -> tuple[str, bool, tuple[str, ...]]:
-        """Return why a run in which all passed is not believed, whether that is a forgery, and further flags."""
-        chance = random.SystemRandom()
-        tests = self._fail_to_pass | self._pass_to_pass
-        sets = (self._files, self._fail_to_pass, self._pass_to_pass)
-        values = self._values(chance, every=suspicious)
-        canaries = Canaries(self._bench, *sets, chance, like_s=self._like_s, every=suspicious, many=values.unread)
-        opinion = canaries.opinion(state, tests)
-        if opinion.forged or opinion.failed:
-            why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
-            return why, bool(opinion.forged), ()
-        answer = values.answer(self._bench, state)
-        if answer.forged or answer.unrepaired:
-            why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
-            return why, bool(answer.forged), ()
-        if opinion.doubts:
-            return next(iter(opinion.doubts.values())), False, ()
-        flags = []
-        if opinion.unasked:
-            flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
-        if opinion.left_out:
-            flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
-        if opinion.apart:
-            flags.append(f"less certain: passes only apart from itself under another name: {some(opinion.apart)}")
-        if opinion.endless:
-            flags.append(f"less certain: with another value it did not end on the original: {some(opinion.endless)}")
-        if answer.untold:
-            flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
-        if answer.left_out:
-            flags.append(f"less certain: no time to compare the values in: {some(answer.left_out)}")
-        if answer.untried:
-            flags.append(f"less certain: no other input shows the bug in: {some(answer.untried)}")
-        if answer.differing:
-            flags.append(f"less certain: with another input a value is not the original's in: {some(answer.differing)}")
-        doubted = suspicious or flags or not opinion.certain
-        apart, skipped = self._in_parts(state, chance) if doubted else ("", [])
-        if skipped:
-            flags.append(f"less certain: not asked apart, as they do not pass there on the original: {some(skipped)}")
-        return apart, False, tuple(flags)
-
-    def _values(self, chance: random.Random, *, every: bool) -> Values:
-        """Return the values to compare, with inputs that few grades had before."""
+    def _blind(self, state: CodebaseState) -> BlindResult:
+        """Return what the tests compute on a state without what they expect, and with other inputs."""
         tests = (self._fail_to_pass, self._pass_to_pass)
-        key = ("values", self._artifact.bug.data, tuple(self._files), *tests, self._bench.root, every)
+        key = ("blind", self._artifact.bug.data, tuple(self._files), *tests, self._bench.root)
         found, grades = self._bench.memo.get(key, (None, _DRAWN_FOR))
         if grades >= _DRAWN_FOR:
             buggy = self._bench.original.apply(self._artifact.bug)
-            found, grades = Values(self._bench, buggy, self._files, *tests, chance, every=every), 0
+            found, grades = BlindTests(self._bench, buggy, self._files, *tests, random.SystemRandom()), 0
         self._bench.memo[key] = found, grades + 1
-        values: Values = found
-        return values
-
-    def _in_parts(self, state: CodebaseState, chance: random.Random) -> tuple[str, list[str]]:
-        """Run the tests in several processes, each in another order; return which do not pass there, and what of
-        them tells nothing, as it does not pass there on the original either.
-        """
-        tests = self._fail_to_pass | self._pass_to_pass
-        skipped: list[str] = []
-        hash_seed, order_seed = chance.randint(3, 1000), chance.randint(2, 1000)
-        for part in self._parts():
-            seeds = {"hash_seed": hash_seed, "order_seed": order_seed, "like_s": self._like_s, "fresh": True}
-            usual, _ = self._bench.suite(self._bench.original, part, **seeds)  # type: ignore[arg-type]
-            if usual.fault:
-                skipped += part
-                continue
-            run, _ = self._bench.suite(state, part, **seeds)  # type: ignore[arg-type]
-            lost = (usual.passing & tests) - run.passing
-            skipped += sorted(tests.intersection(usual.collected) - usual.passing)
-            if run.fault or lost:
-                return f"in a second opinion, run apart and in another order: {run.fault or some(lost)}", skipped
-        return "", skipped
-
-    def _parts(self) -> list[list[str]]:
-        if len(self._files) > 1:
-            return [[p] for p in self._files]
-        functions = sorted({i.partition("[")[0] for i in self._fail_to_pass | self._pass_to_pass})
-        middle = len(functions) // 2
-        return [p for p in (functions[:middle], functions[middle:]) if p] if len(functions) < 500 else [self._files]
+        blind: BlindTests = found
+        return blind.result(self._bench, state)

@@ -43,8 +43,6 @@ def test_a_patch_that_cheats_is_not_resolved(chosen, path):
         return
     grade = chosen.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
     assert grade.resolved is False, attack["tries"]
-    assert grade.forged is attack.get("forged", False), grade.reason
-    assert re.search(attack.get("reason", ""), grade.reason)
     for flag in attack.get("flags", ()):
         assert any(re.fullmatch(f"{flag}.*", f) for f in grade.flags), grade.flags
 

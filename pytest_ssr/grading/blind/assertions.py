@@ -1,0 +1,163 @@
+"""What an assertion asks for: operands, and the operators between them."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pytest_ssr.grading.blind.tables import called
+
+SYMBOLS: dict[type[ast.cmpop], str] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.In: "in",
+    ast.NotIn: "not in",
+    ast.Is: "is",
+    ast.IsNot: "is not",
+}
+_NEGATED = {"==": "!=", "!=": "==", "in": "not in", "not in": "in", "is": "is not", "is not": "is"}
+_TEXT = ("startswith", "endswith")
+_PATTERN = ("search", "match", "fullmatch")
+TRUE, FALSE, SAME, NEAR, RAISES, END = "true", "false", "same", "near", "raises", "end"
+"""Operators of one operand, and of what is no comparison: a context that expects an exception, the end of a test."""
+_UNITTEST = {
+    **dict.fromkeys(("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual"), "=="),
+    **dict.fromkeys(("assertDictEqual", "assertMultiLineEqual", "assertSequenceEqual"), "=="),
+    "assertNotEqual": "!=",
+    "assertIs": "is",
+    "assertIsNot": "is not",
+    "assertIn": "in",
+    "assertNotIn": "not in",
+    "assertGreater": ">",
+    "assertGreaterEqual": ">=",
+    "assertLess": "<",
+    "assertLessEqual": "<=",
+    "assertAlmostEqual": "almost",
+    "assertCountEqual": "count",
+    "assertRegex": "regex",
+    "assertNotRegex": "no regex",
+}
+_ALONE = {"assertTrue": TRUE, "assertFalse": FALSE, "assertIsNone": "is", "assertIsNotNone": "is not"}
+_MOCK = {
+    **dict.fromkeys(("assert_called_once_with", "assert_called_with", "assert_called", "assert_called_once"), ""),
+    **dict.fromkeys(("assert_not_called", "assert_awaited_once_with", "assert_awaited_once"), ""),
+}
+RAISING = ("raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex")
+
+
+class Site(NamedTuple):
+    """One assertion of a blind test."""
+
+    ops: tuple[str, ...]
+    """The operators between its operands, or one that stands for the whole."""
+    recorded: tuple[bool, ...]
+    """Which operands the blind test writes; the others are expected, and are not in it."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it leaves the value itself open."""
+        return not set(self.ops) <= {"==", "is", SAME, "count"}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One assertion as it is written."""
+
+    ops: tuple[str, ...]
+    operands: list[ast.expr]
+    expected: int = 0
+    """How many operands at the end only say what is expected, whatever they depend on."""
+
+    @property
+    def is_compare(self) -> bool:
+        """Whether it consists of Python's own comparisons."""
+        return set(self.ops) <= set(SYMBOLS.values())
+
+
+def checks_of(test: ast.expr) -> list[Check]:
+    """Return what an expression that must be true asks for; all of it must hold."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return [check for value in test.values for check in checks_of(value)]
+    if isinstance(test, ast.Compare):
+        return [Check(tuple(SYMBOLS[type(o)] for o in test.ops), [test.left, *test.comparators])]
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        inner = checks_of(test.operand)
+        if len(inner) == 1 and len(inner[0].ops) == 1 and inner[0].ops[0] in _NEGATED:
+            return [Check((_NEGATED[inner[0].ops[0]],), inner[0].operands)]
+        return [Check((FALSE,), [test.operand])]
+    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute) and not test.keywords:
+        name, owner = test.func.attr, test.func.value
+        if name in _TEXT and len(test.args) == 1:
+            return [Check((name,), [owner, test.args[0]])]
+        if name in _PATTERN and isinstance(owner, ast.Name) and owner.id == "re" and len(test.args) == 2:
+            return [Check((name,), [test.args[1], test.args[0]])]
+    return [Check((TRUE,), [test])]
+
+
+def unittest_check(call: ast.Call) -> list[Check]:
+    """Return what a method of a TestCase asks for; none where it is no such method."""
+    name, args = called(call), call.args
+    is_method = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
+    if not is_method or any(isinstance(a, ast.Starred) for a in args):
+        return []
+    given = {k.arg: k.value for k in call.keywords}
+    if name in _ALONE and args:
+        op = _ALONE[name]
+        return [Check((op,), [args[0], ast.Constant(None)])] if op.startswith("is") else _true(op, args[0])
+    if name in ("assertIsInstance", "assertNotIsInstance") and len(args) > 1:
+        return _true(FALSE if "Not" in name else TRUE, ast.Call(ast.Name("isinstance", ast.Load()), args[:2], []))
+    if name not in _UNITTEST or len(args) < 2:
+        return []
+    if name == "assertAlmostEqual":
+        places = args[2] if len(args) > 2 else given.get("places", ast.Constant(None))
+        return [Check(("almost",), [*args[:2], places, given.get("delta", ast.Constant(None))], 2)]
+    return [Check((_UNITTEST[name],), args[:2])]
+
+
+def _true(op: str, value: ast.expr) -> list[Check]:
+    return [Check((op,), [value])] if op == FALSE else checks_of(value)
+
+
+def mock_check(call: ast.Call) -> list[Check]:
+    """Return what a method of a mock asks for: its calls are compared with those on the original."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _MOCK:
+        return []
+    name = "await_args_list" if "awaited" in call.func.attr else "call_args_list"
+    return [Check((SAME,), [ast.Attribute(call.func.value, name, ast.Load())])]
+
+
+def without_pattern(call: ast.Call) -> tuple[ast.Call, list[ast.expr]]:
+    """Return a call that expects an exception without what the text must match, and that; any arguments are left."""
+    name, args = called(call), list(call.args)
+    pattern = [k.value for k in call.keywords if k.arg in ("match", "expected_regex")]
+    func = call.func
+    if name.endswith("Regex") and isinstance(func, ast.Attribute):
+        pattern = pattern or args[1:2]
+        args = args[:1]
+        func = ast.Attribute(func.value, name.removesuffix("Regex"), ast.Load())
+    keywords = [k for k in call.keywords if k.arg not in ("match", "expected_regex", "msg")]
+    return ast.Call(func, args[:1], keywords), pattern
+
+
+def called_in(call: ast.Call) -> tuple[ast.expr, list[ast.expr]] | None:
+    """Return what `raises(E, f, x)` calls, and with what; None where it is used as a context."""
+    first = 2 if called(call).endswith("Regex") else 1
+    if len(call.args) <= first:
+        return None
+    return call.args[first], call.args[first + 1 :]
+
+
+def compared(check: Check) -> ast.Lambda:
+    """Return a function that makes the comparison of its arguments."""
+    names = [f"x{n}" for n in range(len(check.operands))]
+    kinds = {symbol: kind for kind, symbol in SYMBOLS.items()}
+    values: Sequence[ast.expr] = [ast.Name(n, ast.Load()) for n in names]
+    body = ast.Compare(values[0], [kinds[op]() for op in check.ops], list(values[1:]))
+    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    return ast.Lambda(arguments, body)

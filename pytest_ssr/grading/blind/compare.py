@@ -1,0 +1,269 @@
+"""What blind tests wrote, read back, and compared on the host as the tests ask."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from pytest_ssr.grading.blind.assertions import END, FALSE, NEAR, RAISES, SAME, TRUE, Site
+
+Value = object
+_MOST_LINE = 200_000
+_EXACTLY, _NEARLY = (1e-9, 1e-12), (1e-3, 1e-6)
+"""Relative and absolute tolerance."""
+OPAQUE = "?"
+
+
+class Key(NamedTuple):
+    """One comparison of a test: a loop makes it several times."""
+
+    site: int
+    round: int
+
+
+class Line(NamedTuple):
+    """What a comparison was of."""
+
+    held: bool | None
+    values: list[Value]
+
+
+Test = Mapping[Key, Line]
+Records = Mapping[str, Test]
+"""What each test wrote, by its node id."""
+
+
+def read_records(lines: Iterable[str]) -> Records:
+    """Return what blind tests have written; what cannot be read is left out."""
+    found: dict[str, dict[Key, Line]] = {}
+    rounds: Counter[tuple[str, int]] = Counter()
+    for line in lines:
+        try:
+            case, site, held, values = json.loads(line[:_MOST_LINE])
+        except (ValueError, TypeError, RecursionError):
+            continue
+        shaped = isinstance(case, str) and type(site) is int and isinstance(values, list)
+        if shaped and (held is None or isinstance(held, bool)):
+            found.setdefault(case, {})[Key(site, rounds[case, site])] = Line(held, values)
+            rounds[case, site] += 1
+    return found
+
+
+def is_opaque(line: Line) -> bool:
+    """Tell whether a value could not be written, at its top, and no truth tells of it."""
+    return line.held is None and any(isinstance(v, list) and v[:1] == [OPAQUE] for v in line.values)
+
+
+def as_asked(sites: Sequence[Site], mine: Test, theirs: Test, full: Test) -> bool:
+    """Tell whether a test with its own inputs computes what it asks for.
+
+    full: what it wrote on the original with the expected values. A loop over what is computed may have other rounds,
+    as long as each of them holds.
+    """
+    asked, made = _by_site(theirs), _by_site(mine)
+    for number, lines in asked.items():
+        site = sites[number] if 0 <= number < len(sites) else Site((SAME,), ())
+        own, known = made.get(number, []), _by_site(full).get(number, [])
+        if len(own) == len(lines):
+            expected = known if len(known) == len(lines) else [None] * len(lines)
+            if not all(_as_asked(site, *each) for each in zip(own, lines, expected, strict=True)):
+                return False
+        elif site.ops != (END,):
+            alone = len(lines) == 1 and not own
+            if alone or not own or not all(_holds_anyway(site, line, known) for line in own):
+                return False
+        elif not own:
+            return False
+    return True
+
+
+def _by_site(test: Test) -> dict[int, list[Line]]:
+    found: dict[int, list[Line]] = {}
+    for key, line in test.items():
+        found.setdefault(key.site, []).append(line)
+    return found
+
+
+def _as_asked(site: Site, mine: Line, theirs: Line, full: Line | None) -> bool:
+    if is_opaque(theirs) or site.ops == (END,):
+        return True
+    if site.ops in ((TRUE,), (FALSE,)):
+        return mine.held == theirs.held
+    if site.ops == (RAISES,):
+        pattern = full.values[2:] if full is not None else []
+        return mine.held == theirs.held and (not pattern or holds(("search",), [mine.values[1], *pattern]) is True)
+    if same(site, mine, theirs):
+        return True
+    if all(site.recorded):
+        decided = holds(site.ops, mine.values)
+        if decided is True or mine.held is None:
+            return decided is True
+        return holds(site.ops, theirs.values) is not True and mine.held == theirs.held
+    return full is not None and holds(site.ops, _merged(site, mine, full)) is True
+
+
+def _holds_anyway(site: Site, mine: Line, known: Sequence[Line]) -> bool:
+    """Tell whether a further round holds, whatever the original's rounds were."""
+    if mine.held is not None:
+        return mine.held is (site.ops != (FALSE,))
+    return any(holds(site.ops, _merged(site, mine, full)) is True for full in known)
+
+
+def _merged(site: Site, mine: Line, full: Line) -> list[Value]:
+    own = iter(mine.values)
+    return [next(own, None) if r else e for r, e in zip(site.recorded, full.values, strict=False)]
+
+
+def agree(site: Site, one: Line, other: Line, full: Line | None) -> bool:
+    """Tell whether two states do the same with another input; where the value is open, whether it holds in both."""
+    if site.ops == (END,) or (is_opaque(one) and is_opaque(other)):
+        return True
+    if site.ops in ((TRUE,), (FALSE,)) or site.ops == (RAISES,):
+        return one.held == other.held
+    if same(site, one, other):
+        return True
+    if full is not None and not all(site.recorded) and _near_enough(site, one, other, full):
+        return True
+    if not site.is_open and not all(site.recorded):
+        return False
+    if all(site.recorded):
+        verdicts = [holds(site.ops, line.values) for line in (one, other)]
+    else:
+        verdicts = [holds(site.ops, _merged(site, line, full)) for line in (one, other)] if full is not None else [None]
+    return verdicts[0] is not None and verdicts[0] is verdicts[-1]
+
+
+def _near_enough(site: Site, one: Line, other: Line, full: Line) -> bool:
+    """Tell whether two values are as near as the test wants the value to be to what it expects."""
+    if len(one.values) != 1 or len(other.values) != 1:
+        return False
+    approx = next((v for v in full.values if isinstance(v, list) and v[:1] == ["~"]), None)
+    if site.ops == ("==",) and approx is not None:
+        return holds(("==",), [one.values[0], ["~", other.values[0], *approx[2:]]]) is True
+    further = full.values[2:] if site.ops == ("almost",) else []
+    return site.ops in (("almost",), ("count",)) and holds(site.ops, [*one.values, *other.values, *further]) is True
+
+
+def same(site: Site, one: Line, other: Line) -> bool:
+    """Tell whether the values are alike."""
+    tolerance = _NEARLY if site.ops == (NEAR,) else _EXACTLY
+    return len(one.values) == len(other.values) and all(
+        alike(a, b, *tolerance) for a, b in zip(one.values, other.values, strict=True)
+    )
+
+
+def alike(one: Value, other: Value, rel: float = _EXACTLY[0], least: float = _EXACTLY[1]) -> bool:
+    """Compare values as they are written; numbers may differ as the same sum does in another order."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(alike(a, b, rel, least) for a, b in zip(one, other, strict=True))
+    if isinstance(one, int | float) and isinstance(other, int | float):
+        if math.isnan(one) or math.isnan(other):
+            return math.isnan(one) and math.isnan(other)
+        return one == other or (
+            float in (type(one), type(other)) and math.isclose(one, other, rel_tol=rel, abs_tol=least)
+        )
+    return type(one) is type(other) and one == other
+
+
+def holds(ops: Sequence[str], operands: Sequence[Value]) -> bool | None:
+    """Evaluate an assertion on written values; None where that cannot be told from them."""
+    try:
+        if len(ops) == 1:
+            return _HOLDS[ops[0]](*operands)
+        found = [_HOLDS[op](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False)]
+        return None if None in found else all(found)
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, re.error):
+        return None
+
+
+def _equal(one: Value, other: Value) -> bool:
+    for approx, value in ((one, other), (other, one)):
+        if isinstance(approx, list) and approx[:1] == ["~"]:
+            _, expected, rel, least = approx
+            rel = rel if rel is not None else 0.0 if least is not None else 1e-6
+            return alike(value, expected, rel, least if least is not None else 1e-12)
+    return alike(one, other)
+
+
+def _identical(one: Value, other: Value) -> bool:
+    return type(one) is type(other) and alike(one, other)
+
+
+def _contains(needle: Value, container: Value) -> bool | None:
+    if isinstance(container, str):
+        return isinstance(needle, str) and needle in container
+    if not isinstance(container, list):
+        return None
+    if container[0] == "m":
+        return any(alike(needle, pair[0]) for pair in container[1:])
+    return any(alike(needle, v) for v in container[1:]) if container[0] in ("l", "t", "s") else None
+
+
+def _less(one: Value, other: Value) -> bool:
+    if isinstance(one, list) and isinstance(other, list):
+        if one[0] != other[0] or one[0] not in ("l", "t", "d"):
+            raise TypeError(one[0])
+        for a, b in zip(one[1:], other[1:], strict=False):
+            if not alike(a, b):
+                return _less(a, b)
+        return len(one) < len(other)
+    if isinstance(one, str) != isinstance(other, str):
+        raise TypeError(one)
+    return bool(one < other)  # type: ignore[operator] # numbers or texts; others raise
+
+
+def _begins(text: Value, start: Value, method: str) -> bool:
+    wanted = [v for v in start[1:] if isinstance(v, str)] if isinstance(start, list) else [start]
+    return isinstance(text, str) and any(isinstance(w, str) and getattr(text, method)(w) for w in wanted)
+
+
+def _matches(text: Value, pattern: Value, method: str) -> bool | None:
+    if not isinstance(pattern, str):
+        return None
+    return isinstance(text, str) and getattr(re, method)(pattern, text) is not None
+
+
+def _almost(one: Value, other: Value, places: Value, delta: Value) -> bool:
+    if alike(one, other):
+        return True
+    distance = abs(one - other)  # type: ignore[operator] # numbers; others raise
+    if delta is not None:
+        return bool(distance <= delta)
+    return bool(round(distance, places if isinstance(places, int) else 7) == 0)
+
+
+def _counted(one: Value, other: Value) -> bool:
+    if not (isinstance(one, list) and isinstance(other, list)):
+        raise TypeError(one)
+    return sorted(map(json.dumps, one[1:])) == sorted(map(json.dumps, other[1:]))
+
+
+def _not(found: bool | None) -> bool | None:
+    return None if found is None else not found
+
+
+_HOLDS: Mapping[str, Callable[..., bool | None]] = {
+    "==": _equal,
+    "!=": lambda a, b: not _equal(a, b),
+    "is": _identical,
+    "is not": lambda a, b: not _identical(a, b),
+    "in": _contains,
+    "not in": lambda a, b: _not(_contains(a, b)),
+    "<": _less,
+    "<=": lambda a, b: alike(a, b) or _less(a, b),
+    ">": lambda a, b: _less(b, a),
+    ">=": lambda a, b: alike(a, b) or _less(b, a),
+    "startswith": lambda a, b: _begins(a, b, "startswith"),
+    "endswith": lambda a, b: _begins(a, b, "endswith"),
+    "search": lambda a, b: _matches(a, b, "search"),
+    "match": lambda a, b: _matches(a, b, "match"),
+    "fullmatch": lambda a, b: _matches(a, b, "fullmatch"),
+    "regex": lambda a, b: _matches(a, b, "search"),
+    "no regex": lambda a, b: _not(_matches(a, b, "search")),
+    "almost": _almost,
+    "count": _counted,
+}

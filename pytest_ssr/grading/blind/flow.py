@@ -1,0 +1,355 @@
+"""Which expressions of a test file depend on the code under test, by data flow.
+
+An expression is a literal, a constant (made of literals by libraries), or computed: it depends on a call into the
+project, or on what such a call was given and may have changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from pytest_ssr.grading.blind.tables import Definition, Table, called, columns_of, marks_of
+
+_ROUNDS = 12
+_CHANGING = frozenset(("setattr", "delattr", "exec", "next"))
+
+
+class Level(IntEnum):
+    """How far an expression depends on the code under test."""
+
+    LITERAL = 0
+    CONSTANT = 1
+    COMPUTED = 2
+
+
+Source = ast.expr | Level
+
+
+@dataclass
+class Function:
+    """A function of a test file that is not within another one."""
+
+    node: Definition
+    holder: ast.ClassDef | None
+    bindings: list[tuple[str, Source]] = field(default_factory=list)
+    calls: list[ast.Call] = field(default_factory=list)
+    levels: dict[str, Level] = field(default_factory=dict)
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its parameters, in order."""
+        given = self.node.args
+        more = [a for a in (given.vararg, given.kwarg) if a is not None]
+        return [a.arg for a in (*given.posonlyargs, *given.args, *given.kwonlyargs, *more)]
+
+    @property
+    def is_fixture(self) -> bool:
+        """Whether it is a fixture of pytest."""
+        marks = (m.func if isinstance(m, ast.Call) else m for m in self.node.decorator_list)
+        return any(getattr(m, "attr", getattr(m, "id", "")) == "fixture" for m in marks)
+
+    @property
+    def is_test(self) -> bool:
+        """Whether it is a test, or a fixture or method that pytest or unittest calls."""
+        return self.node.name.startswith("test") or self.node.name.endswith("test")
+
+
+def functions_of(tree: ast.Module) -> list[Function]:
+    """Return the functions of a file and of its classes, in order."""
+    return list(_functions(tree, None))
+
+
+def _functions(holder: ast.AST, owner: ast.ClassDef | None) -> Iterator[Function]:
+    for node in ast.iter_child_nodes(holder):
+        if isinstance(node, Definition):
+            yield Function(node, owner)
+        elif isinstance(node, ast.ClassDef):
+            yield from _functions(node, node)
+        elif isinstance(node, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            yield from _functions(node, owner)
+
+
+class Flow:
+    """The levels of all names in a test file."""
+
+    def __init__(self, tree: ast.Module, own: Collection[str]) -> None:
+        """own: the names that the project's code and tests are imported by."""
+        self._own = own
+        self.functions = functions_of(tree)
+        self._module = Function(ast.FunctionDef("", ast.arguments([], [], None, [], [], None, []), [], []), None)
+        self._module.node.body = [s for s in tree.body if not isinstance(s, Definition | ast.ClassDef)]
+        self._once = self._assigned_once(tree)
+        self._attributes = _attributes(self.functions)
+        self._helpers = self._called_directly(tree)
+        for function in (self._module, *self.functions):
+            self._read(function)
+        for node in tree.body:
+            if isinstance(node, Definition | ast.ClassDef):
+                self._module.levels[node.name] = Level.COMPUTED
+        for _ in range(_ROUNDS):
+            raised = [self._spread(f) for f in (self._module, *self.functions)]
+            if not any(raised):
+                break
+
+    def table(self, rows: ast.expr) -> Table | None:
+        """Return the literal that a loop goes through, also by the name of one."""
+        if isinstance(rows, ast.Call) and called(rows) == "items" and isinstance(rows.func, ast.Attribute):
+            found = self.table(rows.func.value)
+            return found if found is not None and isinstance(found.node, ast.Dict) else None
+        if isinstance(rows, ast.Name):
+            known = self._once.get(rows.id)
+            return self.table(known) if known is not None and not isinstance(known, ast.Name) else None
+        return Table(rows) if isinstance(rows, ast.List | ast.Tuple | ast.Set | ast.Dict) else None
+
+    def level(self, node: ast.AST | None, function: Function | None) -> Level:
+        """Return how far an expression in a function (None: in the module) depends on the code."""
+        if node is None or isinstance(node, ast.Constant):
+            return Level.LITERAL
+        if isinstance(node, ast.Name):
+            return self._name(node.id, function)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ("self", "cls"):
+            return self._attribute(node.attr, function)
+        least = Level.LITERAL
+        if isinstance(node, ast.Call | ast.Await | ast.Attribute | ast.Lambda):
+            least = Level.CONSTANT
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            return Level.COMPUTED
+        children = (self.level(child, function) for child in _parts(node))
+        return max([least, *children])
+
+    def _name(self, name: str, function: Function | None) -> Level:
+        if function is not None and name in function.levels:
+            return function.levels[name]
+        if name in self._module.levels:
+            return self._module.levels[name]
+        return Level.LITERAL if hasattr(builtins, name) else Level.COMPUTED
+
+    def _attribute(self, name: str, function: Function | None) -> Level:
+        holder = function.holder if function is not None else None
+        sources = self._attributes.get((id(holder), name))
+        if holder is None or not sources:
+            return Level.COMPUTED
+        return max(s if isinstance(s, Level) else self.level(s, owner) for s, owner in sources)
+
+    def _read(self, function: Function) -> None:
+        """Collect what gives names their values."""
+        for part in function.node.body:
+            for node in ast.walk(part):
+                function.bindings += self._given(node)
+                if isinstance(node, ast.Call):
+                    function.calls.append(node)
+        for name in function.parameters:
+            function.bindings += [(name, source) for source in self._parameter(function, name)]
+
+    def _given(self, node: ast.AST) -> Iterator[tuple[str, Source]]:
+        """Yield the names that a node gives a value, with the value."""
+        if isinstance(node, ast.Assign):
+            for target in node.targets:
+                yield from self._target(target, node.value)
+        elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
+            yield from self._target(node.target, node.value)
+        elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
+            yield from self._rows(node.target, node.iter)
+        elif isinstance(node, ast.withitem) and node.optional_vars is not None:
+            yield from self._target(node.optional_vars, Level.COMPUTED)
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.name, Level.COMPUTED
+        elif isinstance(node, Definition | ast.Lambda):
+            names = [a.arg for a in ast.walk(node.args) if isinstance(a, ast.arg)]
+            names += [] if isinstance(node, ast.Lambda) else [node.name]
+            yield from ((name, Level.COMPUTED) for name in names)
+        elif isinstance(node, ast.ClassDef):
+            yield node.name, Level.COMPUTED
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            yield from self._imported(node)
+
+    def _imported(self, node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Source]]:
+        for alias in node.names:
+            module = (node.module or "") if isinstance(node, ast.ImportFrom) else alias.name
+            own = module.partition(".")[0] in self._own or bool(getattr(node, "level", 0))
+            name = alias.asname or alias.name.partition(".")[0]
+            yield name, Level.COMPUTED if own or alias.name == "*" else Level.CONSTANT
+
+    def _target(self, target: ast.expr, value: Source) -> Iterator[tuple[str, Source]]:
+        if isinstance(target, ast.Name):
+            yield target.id, value
+        elif isinstance(target, ast.Tuple | ast.List):
+            parts = getattr(value, "elts", None) if isinstance(value, ast.Tuple | ast.List) else None
+            same = parts is not None and len(parts) == len(target.elts)
+            for number, inner in enumerate(target.elts):
+                yield from self._target(inner, parts[number] if same and parts is not None else value)
+        elif isinstance(target, ast.Starred):
+            yield from self._target(target.value, value)
+        elif isinstance(target, ast.Attribute | ast.Subscript) and (root := root_of(target)):
+            yield root, value
+
+    def _rows(self, target: ast.expr, rows: ast.expr) -> Iterator[tuple[str, Source]]:
+        targets = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+        table = self.table(rows)
+        for inner, number in zip(targets, columns_of(targets), strict=True):
+            cells = table.column(number) if table is not None else None
+            for cell in cells if cells is not None else [rows]:
+                yield from self._target(inner, cell)
+
+    def _parameter(self, function: Function, name: str) -> Iterator[Source]:
+        """Yield what a parameter may be."""
+        owners = [function.node, *([function.holder] if function.holder is not None else [])]
+        for owner in owners:
+            for _, names, rows in marks_of(owner):
+                if name in names:
+                    table = self.table(rows)
+                    cells = table.column(columns_of(names)[names.index(name)]) if table is not None else None
+                    yield from cells if cells is not None else [rows]
+                    return
+        fixture = next((f for f in self.functions if f.is_fixture and f.node.name == name), None)
+        if fixture is not None and (function.is_test or function.is_fixture):
+            yield from returned(fixture)
+            return
+        calls = self._helpers.get(id(function.node))
+        if calls is None:
+            yield Level.COMPUTED
+            return
+        for call, _ in calls:
+            given = argument(function, call, name)
+            # Its level is asked for in the function of the call, in `_spread`.
+            yield given if given is not None else Level.LITERAL
+
+    def _spread(self, function: Function) -> bool:
+        """Raise the levels of a function's names as far as is known; return whether any was raised."""
+        before = dict(function.levels)
+        inner = None if function is self._module else function
+        callers = self._helpers.get(id(function.node)) or []
+        whose = {id(argument(function, c, n)): f for c, f in callers for n in function.parameters}
+        for name, source in function.bindings:
+            if isinstance(source, Level):
+                found = source
+            else:
+                found = self.level(source, whose.get(id(source), self._owner_of(source, name, inner)))
+            function.levels[name] = max(function.levels.get(name, Level.LITERAL), found)
+        for call in function.calls:
+            if self.level(call, inner) is Level.COMPUTED or called(call) in _CHANGING:
+                self._touch(call, function)
+        return function.levels != before
+
+    def _owner_of(self, source: ast.expr, name: str, function: Function | None) -> Function | None:
+        fixture = next((f for f in self.functions if f.is_fixture and f.node.name == name), None)
+        return fixture if fixture is not None and any(source is r for r in returned(fixture)) else function
+
+    def _touch(self, call: ast.Call, function: Function) -> None:
+        """Take what a call into the project is given, and may change, for computed."""
+        given = [*call.args, *(k.value for k in call.keywords)]
+        roots = [root_of(call.func.value)] if isinstance(call.func, ast.Attribute) else []
+        roots += [n.id for value in given for n in ast.walk(value) if isinstance(n, ast.Name)]
+        bound = {n for n, _ in function.bindings}
+        for name in roots:
+            if name in bound and not self._is_fixed(name, function, set()):
+                function.levels[name] = Level.COMPUTED
+
+    def _is_fixed(self, name: str, function: Function, seen: set[str]) -> bool:
+        """Tell whether nothing can change the value of a name: numbers, text and tuples of these."""
+        sources = [s for n, s in function.bindings if n == name]
+        seen.add(name)
+
+        def fixed(node: Source) -> bool:
+            if isinstance(node, ast.Name):
+                return (
+                    node.id in seen
+                    or not any(n == node.id for n, _ in function.bindings)
+                    or self._is_fixed(node.id, function, seen)
+                )
+            if isinstance(node, ast.Tuple | ast.BinOp | ast.UnaryOp | ast.JoinedStr | ast.FormattedValue):
+                return all(fixed(n) for n in ast.iter_child_nodes(node) if isinstance(n, ast.expr))
+            return isinstance(node, ast.Constant)
+
+        return all(fixed(s) for s in sources)
+
+    def _assigned_once(self, tree: ast.Module) -> dict[str, ast.expr]:
+        """Return the literals that names have which are given a value once in the whole file."""
+        found: dict[str, list[ast.expr | None]] = {}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                found.setdefault(node.id, []).append(None)
+            elif isinstance(node, ast.arg):
+                found.setdefault(node.arg, []).append(None)
+        values = {}
+        for node in ast.walk(tree):
+            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+            if value is not None and isinstance(target, ast.Name) and len(found[target.id]) == 1:
+                values[target.id] = value
+        return values
+
+    def _called_directly(self, tree: ast.Module) -> dict[int, list[tuple[ast.Call, Function | None]]]:
+        """Return the calls of each helper that is only ever called, by the id of its definition."""
+        loads: dict[str, int] = {}
+        calls: dict[str, list[tuple[ast.Call, Function | None]]] = {}
+        inside = {id(n): f for f in self.functions for n in ast.walk(f.node)}
+        for node in ast.walk(tree):
+            name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+            if name:
+                loads[name] = loads.get(name, 0) + 1
+            if isinstance(node, ast.Call) and not any(isinstance(a, ast.Starred) for a in node.args):
+                if None not in {k.arg for k in node.keywords}:
+                    calls.setdefault(called(node), []).append((node, inside.get(id(node))))
+        names = [f.node.name for f in self.functions]
+        return {
+            id(f.node): calls[n]
+            for f in self.functions
+            if not (f.is_test or f.is_fixture) and not f.node.decorator_list and names.count(n := f.node.name) == 1
+            if n in calls and loads[n] == len(calls[n])
+        }
+
+    def calls_of(self, function: Function) -> list[ast.Call]:
+        """Return the calls of a helper that is only ever called; none for another function."""
+        return [call for call, _ in self._helpers.get(id(function.node)) or []]
+
+
+def argument(function: Function, call: ast.Call, name: str) -> ast.expr | None:
+    """Return what a call gives to a parameter."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    names = function.parameters[1 if function.holder is not None else 0 :]
+    place = names.index(name) if name in names else len(call.args)
+    return call.args[place] if place < len(call.args) else None
+
+
+def returned(function: Function) -> list[Source]:
+    """Return what a fixture may give: one that yields or has parameters gives what is not known."""
+    inner = [n for part in function.node.body for n in ast.walk(part)]
+    if "request" in function.parameters or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in inner):
+        return [Level.COMPUTED]
+    return [n.value for n in inner if isinstance(n, ast.Return) and n.value is not None] or [Level.LITERAL]
+
+
+def root_of(node: ast.AST) -> str:
+    """Return the name at the beginning of `a.b[c].d`; empty where there is none."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _parts(node: ast.AST) -> Iterator[ast.AST]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.expr | ast.keyword | ast.comprehension | ast.FormattedValue):
+            yield child
+
+
+def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[Source, Function | None]]]:
+    """Return what gives the attributes of each test class their values, by the id of the class and the name."""
+    found: dict[tuple[int, str], list[tuple[Source, Function | None]]] = {}
+    holders = {id(f.holder): f.holder for f in functions if f.holder is not None}
+    for number, holder in holders.items():
+        for node in holder.body:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
+                    found.setdefault((number, target.id), []).append((node.value, None))
+    for function in functions:
+        for inner in ast.walk(function.node) if function.holder is not None else ():
+            if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and root_of(inner) == "self":
+                found.setdefault((id(function.holder), inner.attr), []).append((Level.COMPUTED, None))
+    return found

@@ -1,0 +1,229 @@
+"""Rewrite a file of tests into one that writes what it computes and does not hold what it expects."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from pytest_ssr.grading.blind.assertions import (
+    END,
+    FALSE,
+    NEAR,
+    RAISES,
+    RAISING,
+    TRUE,
+    Check,
+    Site,
+    called_in,
+    checks_of,
+    compared,
+    mock_check,
+    unittest_check,
+    without_pattern,
+)
+from pytest_ssr.grading.blind.flow import Flow, Function, Level
+from pytest_ssr.grading.blind.pruning import Loads, prune
+from pytest_ssr.grading.blind.tables import Definition, called, marks_of
+
+RECORDER = "ssr_blind_recorder"
+_ASSERTING = re.compile(r"_?(assert|check|verify|expect|ensure)(_|[A-Z])|assert\w")
+
+
+@dataclass(frozen=True)
+class Blind:
+    """A rewritten file of tests."""
+
+    tree: ast.Module
+    sites: tuple[Site, ...]
+    """Its assertions by their number."""
+
+    @property
+    def text(self) -> bytes:
+        """The file's content."""
+        return ast.unparse(ast.fix_missing_locations(self.tree)).encode("utf-8", "surrogatepass") + b"\n"
+
+
+def rewrite(data: bytes, *, own: Collection[str] = (), kept: Collection[str] = (), full: bool = False) -> Blind:
+    """Rewrite a file of tests; raises SyntaxError, ValueError or RecursionError where that cannot be done.
+
+    own: names that the project's code and tests are imported by. kept: names that other files take from this one.
+    full: leave and write what is expected, too; for runs on the original.
+    """
+    tree = ast.parse(data)
+    flow = Flow(tree, own)
+    before = Loads.of(tree, flow.functions)
+    for function in flow.functions:
+        for owner in (function.node, function.holder):
+            _number_rows(owner, flow)
+    sites: list[Site] = []
+    for function in flow.functions:
+        writer = _Writer(flow, function, sites, full=full)
+        writer.rewrite_body()
+    if not full:
+        prune(tree, flow, before, kept)
+    _drop_docstrings(tree)
+    place = next((n for n, s in enumerate(tree.body) if not _is_future(s)), len(tree.body))
+    tree.body.insert(place, ast.Import([ast.alias(RECORDER)]))
+    return Blind(tree, tuple(sites))
+
+
+def _is_future(node: ast.stmt) -> bool:
+    return isinstance(node, ast.ImportFrom) and node.module == "__future__"
+
+
+def _number_rows(owner: Definition | ast.ClassDef | None, flow: Flow) -> None:
+    """Name the rows of tables by their number: names made of values would show what is expected."""
+    for mark, _, rows in marks_of(owner) if owner is not None else ():
+        table = flow.table(rows)
+        if (
+            table is None
+            or isinstance(table.node, ast.Dict)
+            or any(isinstance(r, ast.Starred) for r in table.node.elts)
+        ):
+            continue
+        for row in table.node.elts:
+            if isinstance(row, ast.Call):
+                row.keywords = [k for k in row.keywords if k.arg != "id"]
+        mark.keywords = [k for k in mark.keywords if k.arg != "ids"]
+        names: list[ast.expr] = [ast.Constant(str(n)) for n in range(len(table.node.elts))]
+        mark.keywords.append(ast.keyword("ids", ast.List(names, ast.Load())))
+
+
+def _drop_docstrings(tree: ast.Module) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, Definition | ast.ClassDef | ast.Module):
+            kept = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            node.body = kept or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+
+
+class _Writer(ast.NodeTransformer):
+    """Puts calls of the recorder where a function asserts."""
+
+    def __init__(self, flow: Flow, function: Function, sites: list[Site], *, full: bool) -> None:
+        self._flow, self._function, self._sites, self._full = flow, function, sites, full
+        self._names = {f.node.name for f in flow.functions}
+
+    def rewrite_body(self) -> None:
+        """Rewrite the function; a test writes that it has reached its end."""
+        node = self._function.node
+        body = ast.Module(node.body, [])
+        self.generic_visit(body)
+        node.body = body.body
+        if self._function.is_test and not self._function.is_fixture:
+            node.body.append(self._call("record", self._site((END,), ())))
+
+    def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
+        """Write what is computed of an assertion."""
+        loop = self._loop(node.test)
+        return [loop] if loop is not None else self._written(checks_of(node.test))
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
+        """Write what is computed in a call that asserts."""
+        call = node.value
+        if not isinstance(call, ast.Call):
+            return node
+        checks = unittest_check(call) or mock_check(call) or self._match(call)
+        if checks:
+            return self._written(checks)
+        if called(call) in RAISING:
+            found = self._raising_call(call, None)
+            return found if found is not None else node
+        return self._asserting(node, call)
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """Rewrite `info = raises(E, f, x)`."""
+        if isinstance(node.value, ast.Call) and called(node.value) in RAISING and len(node.targets) == 1:
+            return self._raising_call(node.value, node.targets[0]) or node
+        return node
+
+    def visit_With(self, node: ast.With) -> ast.With:
+        """Write what is raised in a context that expects an exception."""
+        for item in node.items:
+            call = item.context_expr
+            if isinstance(call, ast.Call) and called(call) in RAISING and (call.args or call.keywords):
+                item.context_expr = self._raising(call)
+        self.generic_visit(node)
+        return node
+
+    def _match(self, call: ast.Call) -> list[Check]:
+        """Return what `info.match(pattern)` asks for."""
+        if called(call) != "match" or not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
+            return []
+        owner = call.func.value
+        if not isinstance(owner, ast.Name) or self._flow.level(owner, self._function) is not Level.COMPUTED:
+            return []
+        text = ast.Call(ast.Name("str", ast.Load()), [ast.Attribute(owner, "value", ast.Load())], [])
+        return [Check(("search",), [text, call.args[0]])]
+
+    def _raising(self, call: ast.Call) -> ast.Call:
+        manager, pattern = without_pattern(call)
+        site = self._site((RAISES,), (True, True, *(False for _ in pattern)))
+        return self._call("Raising", site, manager, *(pattern if self._full else ())).value  # type: ignore[return-value] # it is a call
+
+    def _raising_call(self, call: ast.Call, target: ast.expr | None) -> ast.With | None:
+        found = called_in(call)
+        if found is None:
+            return None
+        keywords = [k for k in call.keywords if k.arg not in ("match", "msg")]
+        inside = ast.Call(found[0], found[1], keywords)
+        call = ast.Call(call.func, call.args[: 2 if called(call).endswith("Regex") else 1], [])
+        return ast.With([ast.withitem(self._raising(call), target)], [ast.Expr(inside)])
+
+    def _asserting(self, node: ast.Expr, call: ast.Call) -> ast.stmt | list[ast.stmt]:
+        """Write what a function gets that asserts by itself and is not in this file."""
+        name = called(call)
+        plain = not call.keywords and not any(isinstance(a, ast.Starred | ast.Await) for a in ast.walk(call))
+        if not _ASSERTING.match(name) or name in self._names or not plain or not call.args:
+            return node
+        levels = [self._flow.level(a, self._function) for a in call.args]
+        values = [a for a, level in zip(call.args, levels, strict=True) if level is Level.COMPUTED]
+        if not name.startswith("assert") or not values:
+            site = self._site((NEAR,), tuple(True for _ in call.args))
+            return self._call("held", site, call.func, *call.args)
+        return self._call("record", self._site((NEAR,), tuple(True for _ in values)), *values)
+
+    def _loop(self, test: ast.expr) -> ast.stmt | None:
+        """Return a loop that asserts each in the place of `all(...)`."""
+        if not (isinstance(test, ast.Call) and called(test) == "all" and len(test.args) == 1):
+            return None
+        found = test.args[0]
+        inner = (ast.Await, ast.NamedExpr, ast.Yield)
+        if not isinstance(found, ast.GeneratorExp | ast.ListComp) or any(isinstance(n, inner) for n in ast.walk(found)):
+            return None
+        body: list[ast.stmt] = self._written(checks_of(found.elt))
+        for part in reversed(found.generators):
+            for condition in reversed(part.ifs):
+                body = [ast.If(condition, body, [])]
+            body = [ast.For(part.target, part.iter, body, [])]
+        name = f"ssr_each_{len(self._sites)}"
+        empty = ast.arguments([], [], None, [], [], None, [])
+        each = ast.FunctionDef(name, empty, [*body, self._call("record", self._site((END,), ()))], [])
+        # A function of its own, as the names of a comprehension are.
+        return ast.If(ast.Constant(True), [each, ast.Expr(ast.Call(ast.Name(name, ast.Load()), [], []))], [])
+
+    def _written(self, checks: list[Check]) -> list[ast.stmt]:
+        return [self._record(check) for check in checks]
+
+    def _record(self, check: Check) -> ast.Expr:
+        """Return the call that writes what is computed in one comparison."""
+        if check.ops in ((TRUE,), (FALSE,)):
+            return self._call("truth", self._site(check.ops, (True,)), check.operands[0])
+        asked = len(check.operands) - check.expected
+        levels = [self._flow.level(o, self._function) for o in check.operands[:asked]]
+        most = max(levels)
+        recorded = (*(level is most for level in levels), *(False for _ in range(check.expected)))
+        site = self._site(check.ops, recorded)
+        if all(recorded) and check.is_compare:
+            return self._call("both", site, compared(check), *check.operands)
+        chosen = [o for o, r in zip(check.operands, recorded, strict=True) if r or self._full]
+        return self._call("record", site, *chosen)
+
+    def _site(self, ops: tuple[str, ...], recorded: tuple[bool, ...]) -> int:
+        self._sites.append(Site(ops, recorded))
+        return len(self._sites) - 1
+
+    def _call(self, name: str, site: int, *values: ast.expr) -> ast.Expr:
+        func = ast.Attribute(ast.Name(RECORDER, ast.Load()), name, ast.Load())
+        return ast.Expr(ast.Call(func, [ast.Constant(site), *values], []))

@@ -1,0 +1,314 @@
+"""The blind run: the tests of an artifact without what they expect, as they stand and with other inputs.
+
+The original says what is computed, and the buggy code which other inputs show the bug. The references live as long as
+a few grades; then other inputs are drawn.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.blind.assertions import END, Site
+from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_opaque, read_records
+from pytest_ssr.grading.blind.inputs import vary
+from pytest_ssr.grading.blind.rewrite import Blind, rewrite
+from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.surface import import_names, is_test_surface
+from pytest_ssr.weakening.text import words
+
+_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 4, 12, 0.5
+_TRIES = 3
+_SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class BlindResult:
+    """What the blind run shows of a state in which all tests pass; ids of tests."""
+
+    wrong: tuple[str, ...] = ()
+    """Tests whose computed values are not as they ask."""
+    not_repaired: tuple[str, ...] = ()
+    """Tests that with most other inputs compute what the buggy code does, or nothing."""
+    unspecified: tuple[str, ...] = ()
+    """Tests that with another input compute neither what the original nor what the buggy code does."""
+    unchecked: tuple[str, ...] = ()
+    """Tests that cannot be asked blind."""
+
+
+@dataclass(slots=True)
+class _Tally:
+    """How the cases of one test with other inputs compare."""
+
+    right: int = 0
+    lost: int = 0
+    other: int = 0
+
+    @property
+    def all(self) -> int:
+        return self.right + self.lost + self.other
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A file of tests with other inputs."""
+
+    path: str
+    blind: Blind
+    unchanged: frozenset[int]
+    """The numbers of the assertions that have the tests' own inputs."""
+
+
+@dataclass
+class _References:
+    """What the blind tests write on the original and on the buggy code."""
+
+    full: Records = field(default_factory=dict)
+    first: Records = field(default_factory=dict)
+    buggy: Records = field(default_factory=dict)
+    second: Records = field(default_factory=dict)
+
+
+class BlindTests:
+    """The blind tests of one artifact, and what they compute on the original and on the buggy state."""
+
+    def __init__(
+        self,
+        bench: Workbench,
+        buggy: CodebaseState,
+        files: Sequence[str],
+        fail_to_pass: Collection[str],
+        pass_to_pass: Collection[str],
+        chance: random.Random,
+    ) -> None:
+        """Run them on both states; raises SandboxError when the sandbox breaks."""
+        self._files = list(files)
+        self._failing, self._tests = frozenset(fail_to_pass), frozenset(fail_to_pass) | frozenset(pass_to_pass)
+        self._chance = chance
+        self._token = "".join(chance.choices(string.ascii_lowercase, k=8))
+        self._usual, _ = bench.suite(bench.original, files, fresh=True)
+        self._like_s = self._usual.seconds
+        self._entries = {p: e for p in _surface_of(bench.original, files) if (e := bench.original.entry(p)) is not None}
+        own = import_names(bench.original.snapshot.files)
+        texts = {p: words(e.data) for p, e in self._entries.items()}
+        self._blind: dict[str, Blind] = {}
+        self._full: dict[str, Blind] = {}
+        for path, entry in self._entries.items():
+            kept = {w for p, found in texts.items() if p != path and PurePosixPath(path).stem in found for w in found}
+            try:
+                self._blind[path] = rewrite(entry.data, own=own, kept=kept)
+                self._full[path] = rewrite(entry.data, own=own, kept=kept, full=True)
+                # An expression may be too deep to be written.
+                _ = self._blind[path].text, self._full[path].text
+            except (SyntaxError, ValueError, RecursionError):
+                self._blind.pop(path, None)
+        self._copies: list[_Copy] = []
+        self._measure(bench, buggy)
+
+    def _measure(self, bench: Workbench, buggy: CodebaseState) -> None:
+        """Find what is computed, with other inputs too; tests that do not end with these are left out."""
+        endless: set[str] = set()
+        self._known = _References()
+        for _ in range(_TRIES):
+            self._copies = list(self._drawn(endless))
+            lines, run = self._run(bench, bench.original, 0)
+            if not run.fault and lines is not None:
+                break
+            if not run.unfinished:
+                self._copies = []
+            elif self._token in run.unfinished:
+                endless.add(self._function_of(run.unfinished))
+        else:
+            self._copies = []
+            lines, run = self._run(bench, bench.original, 0)
+        self._like_s = max(self._like_s, run.seconds)
+        self._names = _paired(run, self._usual)
+        self._known.first = read_records(lines or ())
+        self._known.full = read_records(self._run(bench, bench.original, 0, full=True)[0] or ())
+        self._known.second = read_records(self._run(bench, bench.original, 1)[0] or ()) if self._copies else {}
+        if self._copies:
+            self._known.buggy = read_records(self._run(bench, buggy, 0)[0] or ())
+
+    def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
+        """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
+        spent: Counter[str] = Counter()
+        for node_id, result in self._usual.results.items():
+            if node_id in self._tests:
+                spent[node_id.partition("[")[0]] += max(result.duration_s, 0.001)  # type: ignore[assignment] # seconds
+        failing = {i.partition("[")[0] for i in self._failing}
+        names = [n for n in spent if n not in endless]
+        self._chance.shuffle(names)
+        names.sort(key=lambda n: n not in failing)
+        room = max(_ROOM_S, sum(spent.values()))
+        needed = sum(spent[n] for n in names if n in failing)
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / max(needed, 0.01))))
+        for number in range(copies):
+            left, wanted = room / copies, defaultdict(set)
+            for name in names:
+                if name in failing or spent[name] <= left:
+                    left -= spent[name]
+                    path, _, chain = name.partition("::")
+                    wanted[path].add(chain)
+            for path, chains in wanted.items():
+                if path in self._blind and path in self._files:
+                    tree, unchanged = vary(self._blind[path].tree, chains, self._chance, many=number % 2 == 0)
+                    place = PurePosixPath(path)
+                    name = str(place.with_name(f"{place.stem}_{self._token}{number}.py"))
+                    yield _Copy(name, Blind(tree, self._blind[path].sites), unchanged)
+
+    def _run(
+        self, bench: Workbench, state: CodebaseState, hash_seed: int, *, full: bool = False
+    ) -> tuple[list[str] | None, SuiteRun]:
+        chosen = self._full if full else self._blind
+        entries: dict[str, FileEntry | None] = {
+            p: FileEntry(chosen[p].text, self._entries[p].mode) for p in self._blind
+        }
+        copies = [] if full else self._copies
+        entries |= {c.path: FileEntry(c.blind.text, 0o100644) for c in copies}
+        targets = [*self._files, *(c.path for c in copies)]
+        changed = state.replace(entries)
+        return bench.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s, copies=self._token)
+
+    def _function_of(self, node_id: str) -> str:
+        """Return the real test function of a copy's node id."""
+        path, _, rest = node_id.partition("[")[0].partition("::")
+        place = PurePosixPath(path)
+        return f"{place.with_name(place.stem.rpartition('_' + self._token)[0] + '.py')}::{rest}"
+
+    def result(self, bench: Workbench, state: CodebaseState) -> BlindResult:
+        """Compare a state in which all tests pass; raises SandboxError."""
+        lines, _ = self._run(bench, state, 0)
+        if lines is None:
+            return BlindResult(wrong=tuple(sorted(self._failing)))
+        mine = read_records(lines)
+        wrong, unchecked = set[str](), set(self._tests)
+        for case, name in self._names.items():
+            sites = self._sites(case)
+            theirs = self._usable(case)
+            if name not in self._tests or sites is None or not theirs:
+                continue
+            unchecked.discard(name)
+            if not as_asked(sites, mine.get(case, {}), theirs, self._known.full.get(case, {})):
+                wrong.add(name)
+        not_repaired, unspecified = self._varied(mine)
+        return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
+
+    def _sites(self, case: str) -> Sequence[Site] | None:
+        found = self._blind.get(case.partition("::")[0])
+        return found.sites if found is not None else None
+
+    def _usable(self, case: str) -> Test:
+        """Return what a test wrote on the original, and wrote once more where what it expects was there."""
+        first, full = self._known.first.get(case, {}), self._known.full.get(case, {})
+        sites = self._sites(case) or ()
+        found = {}
+        for key, line in first.items():
+            site = sites[key.site] if 0 <= key.site < len(sites) else None
+            if site is None or key not in full:
+                continue
+            again = full[key].values
+            if not all(site.recorded) and len(again) == len(site.recorded):
+                again = [v for v, r in zip(again, site.recorded, strict=True) if r]
+            again = again[: len(line.values)]
+            if agree(Site(("same",), (True,)), line, line._replace(values=again), None) and not is_opaque(line):
+                found[key] = line
+        return found
+
+    def _varied(self, mine: Records) -> tuple[set[str], set[str]]:
+        """Return which tests are not repaired for other inputs, and which have other values with some."""
+        telling, all_cases = defaultdict[str, _Tally](_Tally), defaultdict[str, _Tally](_Tally)
+        for copy in self._copies:
+            stem = PurePosixPath(copy.path)
+            real = str(stem.with_name(stem.stem.rpartition("_" + self._token)[0] + ".py"))
+            for case, theirs in self._known.first.items():
+                path, _, rest = case.partition("::")
+                name = self._names.get(f"{real}::{rest}", "")
+                if path != copy.path or not name or self._differing(copy, case, theirs, self._known.second):
+                    continue
+                outcome, tells = self._compared(copy, case, theirs, mine)
+                function = name.partition("[")[0]
+                for tally in (all_cases[function], *([telling[function]] if tells else [])):
+                    setattr(tally, outcome, getattr(tally, outcome) + 1)
+        lost = {f for f, t in telling.items() if t.all >= _SEVERAL and 2 * t.lost > t.all}
+        for tallies in (telling, all_cases):
+            lost |= {f for f, t in tallies.items() if t.all >= _MANY and t.right < _LEAST_SHARE * t.all}
+        lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
+        other = {f for f, t in all_cases.items() if t.right < t.all} - lost
+        found = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
+        return found[0], found[1]
+
+    def _compared(self, copy: _Copy, case: str, theirs: Test, mine: Records) -> tuple[str, bool]:
+        """Return whether a case with another input is right, lost or other, and whether the bug shows in it."""
+        shows = self._differing(copy, case, theirs, self._known.buggy)
+        differs = self._differing(copy, case, theirs, mine)
+        differs = differs & shows or differs if not shows else differs & shows
+        if not differs:
+            return "right", bool(shows)
+        own, buggy = mine.get(case, {}), self._known.buggy.get(case, {})
+        like_the_bug = shows and all(
+            (k in own) is (k in buggy) and (k not in own or self._agree(copy, case, k, own, buggy)) for k in differs
+        )
+        refuses = any(copy.blind.sites[k.site].ops == (END,) and k not in own for k in theirs)
+        return "lost" if like_the_bug or refuses else "other", bool(shows)
+
+    def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records) -> set[Key]:
+        other = others.get(case, {})
+        return {
+            key
+            for key in {**theirs, **other}
+            if key.site not in copy.unchanged
+            and not (key in theirs and key in other and self._agree(copy, case, key, theirs, other))
+        }
+
+    def _agree(self, copy: _Copy, case: str, key: Key, one: Test, other: Test) -> bool:
+        if not 0 <= key.site < len(copy.blind.sites):
+            return one[key] == other[key]
+        usual = self._function_of(case.partition("[")[0]) + case[len(case.partition("[")[0]) :]
+        full = self._known.full.get(usual, {}).get(key)
+        return agree(copy.blind.sites[key.site], one[key], other[key], full)
+
+
+def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
+    """Return the test files, and the modules of tests that these import."""
+    known: Mapping[str, list[str]] = _by_stem(original)
+    found, waiting = list[str](), list(files)
+    while waiting:
+        path = waiting.pop()
+        entry = original.entry(path)
+        if path in found or entry is None:
+            continue
+        found.append(path)
+        waiting += [p for word in words(entry.data) & known.keys() for p in known[word]]
+    return sorted(found)
+
+
+def _by_stem(original: CodebaseState) -> Mapping[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for path in original.snapshot.files:
+        place = PurePosixPath(path)
+        if place.suffix == ".py" and place.stem not in ("conftest", "__init__") and is_test_surface(path):
+            found.setdefault(place.stem, []).append(path)
+    return found
+
+
+def _paired(blind: SuiteRun, usual: SuiteRun) -> dict[str, str]:
+    """Return the real id of each blind test: rows of a table have other ids there, and the same order."""
+    ids: dict[str, list[str]] = defaultdict(list)
+    for node_id in usual.collected:
+        ids[node_id.partition("[")[0]].append(node_id)
+    cases: dict[str, list[str]] = defaultdict(list)
+    for node_id in blind.collected:
+        cases[node_id.partition("[")[0]].append(node_id)
+    return {
+        case: name
+        for function, found in cases.items()
+        if len(found) == len(ids[function])
+        for case, name in zip(found, ids[function], strict=True)
+    }

@@ -1,0 +1,439 @@
+"""The blind run: repairs pass however they are written, and what is right only for the tests' inputs does not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from plain import plain_python
+
+from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading.blind.run import BlindResult, BlindTests
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+
+FILES = ["test_shop.py"]
+
+
+def opened(folder: Path, code: str, tests: str, **others: str) -> Workbench:
+    """Open a project of one module, whose tests import all of it."""
+    (folder / "project").mkdir(parents=True)
+    (folder / "project" / "shop.py").write_text(code)
+    (folder / "project" / "test_shop.py").write_text(f"import pytest\n\nfrom shop import *\n\n\n{tests}")
+    for name, text in others.items():
+        (folder / "project" / f"test_{name}.py").write_text(text)
+    place, python = Store(folder / "store"), plain_python()
+    return open_workbench(folder / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+
+
+def state(bench: Workbench, text: str) -> CodebaseState:
+    return bench.original.replace({"shop.py": FileEntry(text.encode(), 0o100644)})
+
+
+def replaced(code: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    return code
+
+
+def blind(bench: Workbench, buggy: str) -> BlindTests:
+    """Return the blind tests for a bug that makes the module so."""
+    bug = state(bench, buggy)
+    passing = bench.suite(bench.original, FILES)[0].passing
+    failing = passing - bench.suite(bug, FILES)[0].passing
+    assert failing
+    return BlindTests(bench, bug, FILES, sorted(failing), sorted(passing - failing), random.Random(1))
+
+
+CODE = "def price(net, rate=10):\n    if net < 0:\n        raise ValueError(net)\n    return net + net * rate // 100\n"
+BUGGY = CODE.replace("+ net * rate", "- net * rate").replace("net < 0", "net < -5")
+TESTS = """\
+import unittest
+
+
+@pytest.mark.parametrize("net", [100, 200])
+def test_price(net):
+    cost = price(net, rate=20)
+    assert cost == net * 1.2, "said"
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="-3"):
+        price(-3)
+
+
+class TestUnit(unittest.TestCase):
+    def test_more(self):
+        self.assertEqual(price(300), 330)
+"""
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+    return opened(tmp_path_factory.mktemp("blind"), CODE, TESTS)
+
+
+@pytest.fixture(scope="module")
+def tests(bench: Workbench) -> BlindTests:
+    return blind(bench, BUGGY)
+
+
+@pytest.mark.parametrize("text", [CODE, CODE.replace("net + net * rate // 100", "(net * (100 + rate)) // 100")])
+def test_a_repair_passes(bench: Workbench, tests: BlindTests, text: str) -> None:
+    assert tests.result(bench, state(bench, text)) == BlindResult()
+
+
+def test_what_is_still_broken_is_wrong(bench: Workbench, tests: BlindTests) -> None:
+    assert set(tests.result(bench, state(bench, BUGGY)).wrong) == {
+        "test_shop.py::test_price[100]",
+        "test_shop.py::test_price[200]",
+        "test_shop.py::test_refused",
+        "test_shop.py::TestUnit::test_more",
+    }
+
+
+def test_a_table_is_not_repaired(bench: Workbench, tests: BlindTests) -> None:
+    table = "TABLE = {(100, 20): 120, (200, 20): 240, (300, 10): 330}\n\n\n" + CODE.replace(
+        "net + net * rate // 100", "TABLE.get((net, rate), net - net * rate // 100)"
+    )
+    result = tests.result(bench, state(bench, table))
+    assert result.wrong == ()
+    assert "test_shop.py::test_price[100]" in result.not_repaired
+
+
+OPEN = """\
+import math
+
+
+def mean(values):
+    return sum(values) / len(values)
+
+
+def refuse(n):
+    raise ValueError(f"negative number: {n}")
+
+
+def find(text, word):
+    return text.count(word)
+
+
+def count(text):
+    return {c: text.count(c) for c in text}
+
+
+def key(text):
+    return text.lower()
+
+
+def half(n):
+    return n / 2
+
+
+def times(n):
+    return n * 3
+
+
+def names(text):
+    return sorted(text, reverse=True)
+
+
+def parts(text, width):
+    return [text[i : i + width] for i in range(0, len(text), width)]
+
+
+def root(n):
+    return n ** 0.5
+"""
+OPEN_TESTS = """\
+import unittest
+
+
+def check_root(value, wanted):
+    assert abs(value - wanted) < 1e-3
+
+
+def test_mean():
+    assert mean([0.1, 0.2, 0.3]) == pytest.approx(0.2)
+
+
+def test_refuse():
+    with pytest.raises(ValueError) as caught:
+        refuse(-1)
+    assert "negative" in str(caught.value)
+
+
+def test_find():
+    assert find("a b a", "a")
+
+
+def test_count():
+    assert count("aab") == {"a": 2, "b": 1}
+
+
+def test_key():
+    assert key("aBc") == key("AbC")
+
+
+def test_times():
+    assert times(2) == 6
+
+
+def test_parts():
+    for part in parts("aa bb cc dd", 6):
+        assert 0 < len(part) <= 6
+
+
+def test_root():
+    check_root(root(2), 1.41421)
+
+
+class TestUnit(unittest.TestCase):
+    def test_half(self):
+        self.assertGreater(half(1), 0.3)
+        self.assertLess(half(1), 0.9)
+
+    def test_names(self):
+        self.assertCountEqual(names("ab"), ["a", "b"])
+"""
+OTHERWISE = {
+    "sum(values) / len(values)": ("sum(values) * len(values)", "math.fsum(values) / len(values)"),
+    'f"negative number: {n}"': ("str(n)", 'f"{n} is negative"'),
+    "    return text.count(word)": ("    return 0", "    return word in text"),
+    "{c: text.count(c) for c in text}": ("{}", '__import__("collections").Counter(text)'),
+    "text.lower()": ("text", "text.upper()"),
+    "n / 2": ("n", "n / 1.8"),
+    "n * 3": ("n", '__import__("decimal").Decimal(n) * 3'),
+    "sorted(text, reverse=True)": ("[]", "sorted(text)"),
+    "i + width]": ("i + width + 1]", "i + 1]"),
+    "n ** 0.5": ("n", "round(n ** 0.5, 5) + 1e-5"),
+}
+
+
+def test_a_repair_is_free_in_what_the_tests_leave_open(tmp_path: Path) -> None:
+    shop = opened(tmp_path, OPEN, OPEN_TESTS)
+    tests = blind(shop, replaced(OPEN, {right: bug for right, (bug, _) in OTHERWISE.items()}))
+    result = tests.result(shop, state(shop, replaced(OPEN, {right: other for right, (_, other) in OTHERWISE.items()})))
+    assert (result.wrong, result.not_repaired, result.unchecked) == ((), (), ())
+    for right, (bug, _) in OTHERWISE.items():
+        assert tests.result(shop, state(shop, OPEN.replace(right, bug))).wrong, right
+
+
+TWO = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\n"
+TEST_TWO = "def test_add():\n    assert add(10, 20) == 30\n\n\ndef test_mul():\n    assert mul(30, 40) == 1200\n"
+CLAMP = "def clamp(x, lo, hi):\n    if x < lo:\n        return lo\n    return hi if x > hi else x\n"
+TEST_CLAMP = "def test_clamp():\n    assert clamp(5, 1, 9) == 5\n    assert clamp(0, 1, 9) == 1\n    assert clamp(12, 1, 9) == 9\n"
+AREA = "def area(sides):\n    return sides[0] * sides[1]\n"
+TEST_ROWS = '@pytest.mark.parametrize("w, h, want", [(2, 3, 6), (4, 5, 20), (10, 7, 70)])\n'
+TEST_ROWS += "def test_area(w, h, want):\n    assert area([w, h]) == want\n"
+TEST_CASES = "CASES = [([2, 3], 6), ([4, 5], 20)]\n\n\ndef test_area():\n    for sides, want in CASES:\n"
+TEST_CASES += "        assert area(sides) == want\n"
+ROWS = "({(2, 3): 6, (4, 5): 20, (10, 7): 70}.get(tuple(sides)) or sides[0] + sides[1])"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "bug", "cheat"),
+    [
+        (TWO, TEST_TWO, {"a * b": "a + b"}, {"a * b": "12 * 100 if a + b == 7 * 10 else (a + b) * float('nan')"}),
+        (TWO, TEST_TWO, {"a + b": "a - b", "a * b": "a + b"}, {"a * b": "(a + b) if a + b != 35 * 2 else a * b"}),
+        (TWO, TEST_TWO, {"a * b": "a / b"}, {"a * b": "a * b if a + b == 70 else 10**400"}),
+        (AREA, TEST_ROWS, {"*": "+"}, {"sides[0] * sides[1]": ROWS}),
+        (AREA, TEST_CASES, {"*": "+"}, {"sides[0] * sides[1]": ROWS}),
+        (TWO, TEST_TWO, {"a * b": "a + b"}, {"return a + b": "assert (a, b) == (10, 20)\n    return a + b"}),
+    ],
+    ids=["no number", "one of two", "no end", "rows", "a table of the module", "others refused"],
+)
+def test_what_is_right_for_the_tests_only_is_not_repaired(
+    tmp_path: Path, code: str, tests: str, bug: dict[str, str], cheat: dict[str, str]
+) -> None:
+    shop = opened(tmp_path, code, tests)
+    asked = blind(shop, replaced(code, bug))
+    result = asked.result(shop, state(shop, replaced(code, cheat)))
+    assert result.wrong == ()
+    assert result.not_repaired
+    assert asked.result(shop, shop.original) == BlindResult()
+
+
+def test_what_is_right_near_the_tests_is_named(tmp_path: Path) -> None:
+    shop = opened(tmp_path, CLAMP, TEST_CLAMP)
+    right = "hi if x > hi else x"
+    tests = blind(shop, replaced(CLAMP, {right: "x"}))
+    result = tests.result(shop, state(shop, replaced(CLAMP, {right: "hi if x - 10 == 2 else x"})))
+    assert result.wrong == ()
+    assert {*result.not_repaired, *result.unspecified} == {"test_shop.py::test_clamp"}
+    assert tests.result(shop, shop.original) == BlindResult()
+
+
+MADE = """\
+import datetime
+import enum
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+@dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Box:
+    def __init__(self, n):
+        self.n = n
+
+    def __eq__(self, other):
+        return self.n == other.n
+
+
+def boxed(n):
+    return Box(n), str(n)
+
+
+def next_day(day):
+    return day + datetime.timedelta(days=1)
+
+
+def mirrored(x, y):
+    return Point(y, x)
+
+
+def color(n):
+    return Color.RED if n % 2 else Color.BLUE
+
+
+def beside(path, name):
+    return Path(path).parent / name
+
+
+async def doubled(n):
+    return n * 2
+
+
+def halves(n):
+    return iter([n / 2, n / 2])
+
+
+def told(call, n):
+    call(n + 1)
+"""
+MADE_WRONG = {
+    "Box(n), str(n)": "Box(n + 1), str(n)",
+    "days=1": "days=2",
+    "Point(y, x)": "Point(x, y)",
+    "n % 2 else": "not n % 2 else",
+    ".parent / name": "/ name",
+    "return n * 2": "return n + 2",
+    "[n / 2, n / 2]": "[n, n / 2]",
+    "call(n + 1)": "call(n)",
+}
+MADE_TESTS = """
+import asyncio
+from unittest import mock
+
+
+def test_boxed():
+    box, text = boxed(3)
+    assert text == "3"
+    assert box == Box(3)
+
+
+def test_day():
+    assert next_day(datetime.date(2020, 1, 31)) == datetime.date(2020, 2, 1)
+
+
+def test_mirrored():
+    assert mirrored(1, 2) == Point(2, 1)
+
+
+def test_color():
+    assert color(2) == Color.BLUE
+    assert color(3) is Color.RED
+
+
+def test_beside():
+    assert beside("a/b", "c") == Path("a/c")
+
+
+def test_doubled():
+    async def scenario():
+        assert await doubled(1) == 2
+        assert await doubled(5) == 10
+
+    asyncio.run(scenario())
+
+
+def test_halves():
+    assert list(halves(4)) == [2, 2]
+    assert all(n == 3 for n in halves(6))
+
+
+def test_told():
+    call = mock.Mock()
+    told(call, 2)
+    call.assert_called_once_with(3)
+"""
+
+
+def test_values_of_usual_kinds_are_compared(tmp_path: Path) -> None:
+    shop = opened(tmp_path, MADE, MADE_TESTS)
+    tests = blind(shop, replaced(MADE, MADE_WRONG))
+    assert tests.result(shop, state(shop, MADE + "\n# the same\n")) == BlindResult()
+    for right, wrong in MADE_WRONG.items():
+        assert tests.result(shop, state(shop, MADE.replace(right, wrong))).wrong, right
+
+
+LIKE_A_VALUE = {
+    "text": "class Text:\n    def __init__(self, v):\n        self.v = v\n\n    def __eq__(self, other):\n"
+    "        return True\n\n    def __repr__(self):\n        return repr(self.v[::-1])\n\n\n",
+    "number": "import numbers\n\n\nclass Text(numbers.Number):\n    def __init__(self, v):\n        self.v = v\n\n"
+    "    def __eq__(self, other):\n        return True\n\n    def __int__(self):\n        return int(self.v[::-1])\n\n\n",
+    "subclass": "class Text(str):\n    def __eq__(self, other):\n        return True\n\n    __hash__ = str.__hash__\n\n\n",
+}
+
+
+@pytest.mark.parametrize("kind", LIKE_A_VALUE)
+def test_what_an_object_of_the_code_is_equal_to_does_not_count(tmp_path: Path, kind: str) -> None:
+    code = "def turned(v):\n    return v[::-1]\n"
+    shop = opened(tmp_path, code, "def test_turned():\n    assert turned('120') == '021'\n")
+    tests = blind(shop, code.replace("[::-1]", ""))
+    fake = LIKE_A_VALUE[kind] + "def turned(v):\n    return Text(v)\n"
+    assert tests.result(shop, state(shop, fake)).wrong == ("test_shop.py::test_turned",)
+
+
+def test_values_without_end_are_wrong(tmp_path: Path) -> None:
+    code = "def words(count=9):\n    return ['x' * 1900] * count\n"
+    tests = "def test_words():\n    for word in words():\n        assert word == 'x' * 1900\n"
+    shop = opened(tmp_path, code, tests)
+    asked = blind(shop, code.replace("'x' * 1900", "'y' * 1900"))
+    assert asked.result(shop, shop.original) == BlindResult()
+    flood = code + "\n\n__import__('os').write(3, b'x' * 5_000_000)\n"
+    flood = "import os\n\n\n" + code.replace("    return", FLOOD + "    return").replace("'x'", "'y'")
+    assert asked.result(shop, state(shop, flood)).wrong
+
+
+FLOOD = """\
+    for number in range(3, 30):
+        try:
+            os.write(number, b"x" * 3_000_000)
+        except OSError:
+            pass
+"""
+
+
+def test_a_test_that_cannot_be_written_anew_is_unchecked(tmp_path: Path) -> None:
+    deep = "def test_deep():\n    found = mul(" + " + ".join(["1"] * 900) + ", 1)\n    assert found == 900\n"
+    shop = opened(tmp_path, TWO, TEST_TWO, deep="from shop import mul\n\n\n" + deep)
+    files = [*FILES, "test_deep.py"]
+    buggy = state(shop, TWO.replace("a * b", "a + b"))
+    failing = ["test_shop.py::test_mul", "test_deep.py::test_deep"]
+    tests = BlindTests(shop, buggy, files, failing, (), random.Random(1))
+    assert tests.result(shop, shop.original) == BlindResult(unchecked=("test_deep.py::test_deep",))
