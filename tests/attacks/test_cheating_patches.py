@@ -179,7 +179,7 @@ def test_an_assertion_in_the_code_is_no_way_out(tmp_path):
     honest, grade = graded(tmp_path, tests, emptied, files={"pkg/helping.py": helper})
     assert honest.flags == ()
     assert grade.resolved is False
-    assert "suspicious: pkg/helping.py loses an assertion: assert a == b" in grade.flags
+    assert grade.forged
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,6 @@ def test_a_patch_that_rewrites_a_test_in_the_code_is_not_resolved(tmp_path, head
     _, grade = graded(tmp_path, tests, rewritten, files={"pkg/base.py": base})
     assert grade.resolved is False
     assert re.match("the patch changes tests in the code: tests/test_child.py::.*test_add$", grade.reason)
-    assert "suspicious: pkg/base.py loses an assertion: assert add(1, 2) == 3" in grade.flags
 
 
 DEEP = "    def test_add(self):\n        assert " + "+".join(["3", *["0"] * 1500]) + "\n"
@@ -323,23 +322,17 @@ SUMS += "    assert Sum('a', 1) == Sum('a', 1)\n    assert Sum('b', 2) == Sum('b
 def test_a_value_that_becomes_what_it_is_compared_with_is_told(tmp_path):
     _, grade = graded(tmp_path, ROUND, {"pkg/adding.py": LEARNING})
     assert grade.resolved is False
-    assert unlike_the_original(grade), grade.reason
-
-
-def unlike_the_original(grade):
-    """Tell whether a twin passes that must fail, or values are not the original's: which is found first is chance."""
-    twin = grade.reason.endswith("which was added for this grade and must fail, passed")
-    return twin or grade.reason.startswith(("forged: in ", "not repaired: in "))
+    assert grade.forged
 
 
 def test_one_right_value_of_a_test_excuses_no_pretended_one(tmp_path):
     _, grade = graded(tmp_path, BOTH, {"pkg/adding.py": GREATER})
     assert grade.resolved is False
-    assert grade.reason.endswith("which was added for this grade and must fail, passed")
+    assert grade.forged
 
 
 def test_a_comparison_that_is_made_loose_from_elsewhere_is_seen_in_many_twins(tmp_path):
     loose = {"pkg/adding.py": BUGGY, "pkg/sums.py": LOOSE.replace("(self.a, self.b)\n\n", "(self.b,)\n\n")}
     _, grade = graded(tmp_path, SUMS, loose, files={"pkg/sums.py": LOOSE})
     assert grade.resolved is False
-    assert unlike_the_original(grade), grade.reason
+    assert grade.forged

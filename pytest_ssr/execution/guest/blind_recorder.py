@@ -117,7 +117,7 @@ def held(site, call, *values):
     """Call what asserts by itself, and write whether it accepts."""
     found = [_plain(v) for v in values]
     try:
-        call()
+        call(*values)
     except AssertionError:
         _line(site, False, found)
     else:

@@ -58,7 +58,7 @@ def is_opaque(line: Line) -> bool:
     return line.held is None and any(isinstance(v, list) and v[:1] == [OPAQUE] for v in line.values)
 
 
-def as_asked(sites: Sequence[Site], mine: Test, theirs: Test, full: Test) -> bool:
+def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) -> bool:
     """Tell whether a test with its own inputs computes what it asks for.
 
     full: what it wrote on the original with the expected values. A loop over what is computed may have other rounds,
@@ -66,7 +66,7 @@ def as_asked(sites: Sequence[Site], mine: Test, theirs: Test, full: Test) -> boo
     """
     asked, made = _by_site(theirs), _by_site(mine)
     for number, lines in asked.items():
-        site = sites[number] if 0 <= number < len(sites) else Site((SAME,), ())
+        site = sites.get(number, Site((SAME,), ()))
         own, known = made.get(number, []), _by_site(full).get(number, [])
         if len(own) == len(lines):
             expected = known if len(known) == len(lines) else [None] * len(lines)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from pytest_ssr.grading.blind.assertions import (
@@ -36,7 +36,7 @@ class Blind:
     """A rewritten file of tests."""
 
     tree: ast.Module
-    sites: tuple[Site, ...]
+    sites: Mapping[int, Site]
     """Its assertions by their number."""
 
     @property
@@ -45,11 +45,13 @@ class Blind:
         return ast.unparse(ast.fix_missing_locations(self.tree)).encode("utf-8", "surrogatepass") + b"\n"
 
 
-def rewrite(data: bytes, *, own: Collection[str] = (), kept: Collection[str] = (), full: bool = False) -> Blind:
+def rewrite(
+    data: bytes, *, own: Collection[str] = (), kept: Collection[str] = (), first: int = 0, full: bool = False
+) -> Blind:
     """Rewrite a file of tests; raises SyntaxError, ValueError or RecursionError where that cannot be done.
 
     own: names that the project's code and tests are imported by. kept: names that other files take from this one.
-    full: leave and write what is expected, too; for runs on the original.
+    first: the number of the first assertion. full: leave and write what is expected, too; for runs on the original.
     """
     tree = ast.parse(data)
     flow = Flow(tree, own)
@@ -57,16 +59,16 @@ def rewrite(data: bytes, *, own: Collection[str] = (), kept: Collection[str] = (
     for function in flow.functions:
         for owner in (function.node, function.holder):
             _number_rows(owner, flow)
-    sites: list[Site] = []
+    sites: dict[int, Site] = {}
     for function in flow.functions:
-        writer = _Writer(flow, function, sites, full=full)
+        writer = _Writer(flow, function, sites, first, full=full)
         writer.rewrite_body()
     if not full:
         prune(tree, flow, before, kept)
     _drop_docstrings(tree)
     place = next((n for n, s in enumerate(tree.body) if not _is_future(s)), len(tree.body))
     tree.body.insert(place, ast.Import([ast.alias(RECORDER)]))
-    return Blind(tree, tuple(sites))
+    return Blind(tree, sites)
 
 
 def _is_future(node: ast.stmt) -> bool:
@@ -101,8 +103,9 @@ def _drop_docstrings(tree: ast.Module) -> None:
 class _Writer(ast.NodeTransformer):
     """Puts calls of the recorder where a function asserts."""
 
-    def __init__(self, flow: Flow, function: Function, sites: list[Site], *, full: bool) -> None:
+    def __init__(self, flow: Flow, function: Function, sites: dict[int, Site], first: int, *, full: bool) -> None:
         self._flow, self._function, self._sites, self._full = flow, function, sites, full
+        self._first = first
         self._names = {f.node.name for f in flow.functions}
 
     def rewrite_body(self) -> None:
@@ -221,8 +224,9 @@ class _Writer(ast.NodeTransformer):
         return self._call("record", site, *chosen)
 
     def _site(self, ops: tuple[str, ...], recorded: tuple[bool, ...]) -> int:
-        self._sites.append(Site(ops, recorded))
-        return len(self._sites) - 1
+        number = self._first + len(self._sites)
+        self._sites[number] = Site(ops, recorded)
+        return number
 
     def _call(self, name: str, site: int, *values: ast.expr) -> ast.Expr:
         func = ast.Attribute(ast.Name(RECORDER, ast.Load()), name, ast.Load())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import string
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
@@ -24,7 +24,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.surface import import_names, is_test_surface
 from pytest_ssr.weakening.text import words
 
-_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 4, 12, 0.5
+_LEAST_COPIES, _MOST_COPIES, _ROOM_S, _OVERHEAD_S = 2, 12, 0.3, 0.004
 _TRIES = 3
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
@@ -70,10 +70,10 @@ class _Copy:
 class _References:
     """What the blind tests write on the original and on the buggy code."""
 
-    full: Records = field(default_factory=dict)
     first: Records = field(default_factory=dict)
+    full: Records = field(default_factory=dict)
+    """Once more, where the tests hold what they expect, and write it."""
     buggy: Records = field(default_factory=dict)
-    second: Records = field(default_factory=dict)
 
 
 class BlindTests:
@@ -100,13 +100,16 @@ class BlindTests:
         texts = {p: words(e.data) for p, e in self._entries.items()}
         self._blind: dict[str, Blind] = {}
         self._full: dict[str, Blind] = {}
+        self._sites: dict[int, Site] = {}
         for path, entry in self._entries.items():
             kept = {w for p, found in texts.items() if p != path and PurePosixPath(path).stem in found for w in found}
             try:
-                self._blind[path] = rewrite(entry.data, own=own, kept=kept)
-                self._full[path] = rewrite(entry.data, own=own, kept=kept, full=True)
+                first = len(self._sites)
+                self._blind[path] = rewrite(entry.data, own=own, kept=kept, first=first)
+                self._full[path] = rewrite(entry.data, own=own, kept=kept, first=first, full=True)
                 # An expression may be too deep to be written.
                 _ = self._blind[path].text, self._full[path].text
+                self._sites |= self._blind[path].sites
             except (SyntaxError, ValueError, RecursionError):
                 self._blind.pop(path, None)
         self._copies: list[_Copy] = []
@@ -131,17 +134,16 @@ class BlindTests:
         self._like_s = max(self._like_s, run.seconds)
         self._names = _paired(run, self._usual)
         self._known.first = read_records(lines or ())
-        self._known.full = read_records(self._run(bench, bench.original, 0, full=True)[0] or ())
-        self._known.second = read_records(self._run(bench, bench.original, 1)[0] or ()) if self._copies else {}
+        self._known.full = read_records(self._run(bench, bench.original, 1, full=True)[0] or ())
         if self._copies:
-            self._known.buggy = read_records(self._run(bench, buggy, 0)[0] or ())
+            self._known.buggy = read_records(self._run(bench, buggy, 0, only_copies=True)[0] or ())
 
     def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
         """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
-        spent: Counter[str] = Counter()
+        spent: dict[str, float] = defaultdict(float)
         for node_id, result in self._usual.results.items():
             if node_id in self._tests:
-                spent[node_id.partition("[")[0]] += max(result.duration_s, 0.001)  # type: ignore[assignment] # seconds
+                spent[node_id.partition("[")[0]] += result.duration_s + _OVERHEAD_S
         failing = {i.partition("[")[0] for i in self._failing}
         names = [n for n in spent if n not in endless]
         self._chance.shuffle(names)
@@ -164,15 +166,20 @@ class BlindTests:
                     yield _Copy(name, Blind(tree, self._blind[path].sites), unchanged)
 
     def _run(
-        self, bench: Workbench, state: CodebaseState, hash_seed: int, *, full: bool = False
+        self,
+        bench: Workbench,
+        state: CodebaseState,
+        hash_seed: int,
+        *,
+        full: bool = False,
+        only_copies: bool = False,
     ) -> tuple[list[str] | None, SuiteRun]:
         chosen = self._full if full else self._blind
         entries: dict[str, FileEntry | None] = {
             p: FileEntry(chosen[p].text, self._entries[p].mode) for p in self._blind
         }
-        copies = [] if full else self._copies
-        entries |= {c.path: FileEntry(c.blind.text, 0o100644) for c in copies}
-        targets = [*self._files, *(c.path for c in copies)]
+        entries |= {c.path: FileEntry(c.blind.text, 0o100644) for c in self._copies}
+        targets = [*([] if only_copies else self._files), *(c.path for c in self._copies)]
         changed = state.replace(entries)
         return bench.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s, copies=self._token)
 
@@ -190,27 +197,21 @@ class BlindTests:
         mine = read_records(lines)
         wrong, unchecked = set[str](), set(self._tests)
         for case, name in self._names.items():
-            sites = self._sites(case)
             theirs = self._usable(case)
-            if name not in self._tests or sites is None or not theirs:
+            if name not in self._tests or not theirs:
                 continue
             unchecked.discard(name)
-            if not as_asked(sites, mine.get(case, {}), theirs, self._known.full.get(case, {})):
+            if not as_asked(self._sites, mine.get(case, {}), theirs, self._known.full.get(case, {})):
                 wrong.add(name)
         not_repaired, unspecified = self._varied(mine)
         return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
 
-    def _sites(self, case: str) -> Sequence[Site] | None:
-        found = self._blind.get(case.partition("::")[0])
-        return found.sites if found is not None else None
-
     def _usable(self, case: str) -> Test:
         """Return what a test wrote on the original, and wrote once more where what it expects was there."""
         first, full = self._known.first.get(case, {}), self._known.full.get(case, {})
-        sites = self._sites(case) or ()
         found = {}
         for key, line in first.items():
-            site = sites[key.site] if 0 <= key.site < len(sites) else None
+            site = self._sites.get(key.site)
             if site is None or key not in full:
                 continue
             again = full[key].values
@@ -230,7 +231,7 @@ class BlindTests:
             for case, theirs in self._known.first.items():
                 path, _, rest = case.partition("::")
                 name = self._names.get(f"{real}::{rest}", "")
-                if path != copy.path or not name or self._differing(copy, case, theirs, self._known.second):
+                if path != copy.path or not name or self._differing(copy, case, theirs, self._known.full):
                     continue
                 outcome, tells = self._compared(copy, case, theirs, mine)
                 function = name.partition("[")[0]
@@ -255,7 +256,7 @@ class BlindTests:
         like_the_bug = shows and all(
             (k in own) is (k in buggy) and (k not in own or self._agree(copy, case, k, own, buggy)) for k in differs
         )
-        refuses = any(copy.blind.sites[k.site].ops == (END,) and k not in own for k in theirs)
+        refuses = any(k.site in self._sites and self._sites[k.site].ops == (END,) and k not in own for k in theirs)
         return "lost" if like_the_bug or refuses else "other", bool(shows)
 
     def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records) -> set[Key]:
@@ -268,11 +269,11 @@ class BlindTests:
         }
 
     def _agree(self, copy: _Copy, case: str, key: Key, one: Test, other: Test) -> bool:
-        if not 0 <= key.site < len(copy.blind.sites):
+        if key.site not in self._sites:
             return one[key] == other[key]
         usual = self._function_of(case.partition("[")[0]) + case[len(case.partition("[")[0]) :]
         full = self._known.full.get(usual, {}).get(key)
-        return agree(copy.blind.sites[key.site], one[key], other[key], full)
+        return agree(self._sites[key.site], one[key], other[key], full)
 
 
 def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
