@@ -109,17 +109,23 @@ def _mentions(node: ast.AST, changed: Collection[int], names: Collection[str]) -
     return any(id(n) in changed or (isinstance(n, ast.Name) and n.id in names) for n in ast.walk(node))
 
 
-def _keep_only(tree: ast.Module, wanted: Collection[str]) -> None:
-    def visit(holder: ast.Module | ast.ClassDef, above: str) -> None:
-        for node in list(holder.body):
-            if isinstance(node, ast.ClassDef):
-                visit(node, f"{above}{node.name}::")
-            elif isinstance(node, Definition) and node.name.startswith("test") and f"{above}{node.name}" not in wanted:
-                holder.body.remove(node)
-        if not holder.body and isinstance(holder, ast.ClassDef):
-            holder.body.append(ast.Pass())
+def names_of_tests(holder: ast.Module | ast.ClassDef, above: str = "") -> Iterator[str]:
+    """Yield the qualified names of the tests that a file defines."""
+    for node in holder.body:
+        if isinstance(node, ast.ClassDef):
+            yield from names_of_tests(node, f"{above}{node.name}::")
+        elif isinstance(node, Definition):
+            yield f"{above}{node.name}"
 
-    visit(tree, "")
+
+def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above: str = "") -> None:
+    for node in list(holder.body):
+        if isinstance(node, ast.ClassDef):
+            _keep_only(node, wanted, f"{above}{node.name}::")
+        elif isinstance(node, Definition) and node.name.startswith("test") and f"{above}{node.name}" not in wanted:
+            holder.body.remove(node)
+    if not holder.body and isinstance(holder, ast.ClassDef):
+        holder.body.append(ast.Pass())
 
 
 def _inputs(node: ast.AST) -> Iterator[ast.Constant]:

@@ -105,7 +105,7 @@ class _Writer(ast.NodeTransformer):
 
     def __init__(self, flow: Flow, function: Function, sites: dict[int, Site], first: int, *, full: bool) -> None:
         self._flow, self._function, self._sites, self._full = flow, function, sites, full
-        self._first = first
+        self._first, self._depth = first, 0
         self._names = {f.node.name for f in flow.functions}
 
     def rewrite_body(self) -> None:
@@ -116,6 +116,26 @@ class _Writer(ast.NodeTransformer):
         node.body = body.body
         if self._function.is_test and not self._function.is_fixture:
             node.body.append(self._call("record", self._site((END,), ())))
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        """Rewrite a function inside as well."""
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        """Rewrite a function inside as well."""
+        self._depth += 1
+        self.generic_visit(node)
+        self._depth -= 1
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.Return | list[ast.stmt]:
+        """Write that a test ends here."""
+        if self._depth or not self._function.is_test or self._function.is_fixture:
+            return node
+        return [self._call("record", self._site((END,), ())), node]
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         """Write what is computed of an assertion."""

@@ -17,15 +17,17 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.blind.assertions import END, Site
 from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_opaque, read_records
-from pytest_ssr.grading.blind.inputs import vary
+from pytest_ssr.grading.blind.inputs import names_of_tests, vary
 from pytest_ssr.grading.blind.rewrite import Blind, rewrite
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.surface import import_names, is_test_surface
 from pytest_ssr.weakening.text import words
 
-_LEAST_COPIES, _MOST_COPIES, _ROOM_S, _OVERHEAD_S = 2, 12, 0.3, 0.004
-_TRIES = 3
+_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 0.3
+_TEST_S, _FILE_S = 0.004, 0.06
+"""What a test and a file of tests take besides."""
+_TRIES, _USAGE = 3, 4
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
 
@@ -64,6 +66,8 @@ class _Copy:
     blind: Blind
     unchanged: frozenset[int]
     """The numbers of the assertions that have the tests' own inputs."""
+    targets: tuple[str, ...]
+    """The ids of its tests: what it inherits has no other inputs."""
 
 
 @dataclass
@@ -113,6 +117,7 @@ class BlindTests:
             except (SyntaxError, ValueError, RecursionError):
                 self._blind.pop(path, None)
         self._copies: list[_Copy] = []
+        self._by_id = True
         self._measure(bench, buggy)
 
     def _measure(self, bench: Workbench, buggy: CodebaseState) -> None:
@@ -122,6 +127,10 @@ class BlindTests:
         for _ in range(_TRIES):
             self._copies = list(self._drawn(endless))
             lines, run = self._run(bench, bench.original, 0)
+            if run.exit_code == _USAGE and self._by_id:
+                # A file cannot be imported with other inputs, or a test is collected under another name.
+                self._by_id = False
+                lines, run = self._run(bench, bench.original, 0)
             if not run.fault and lines is not None:
                 break
             if not run.unfinished:
@@ -140,30 +149,37 @@ class BlindTests:
 
     def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
         """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
+        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
         spent: dict[str, float] = defaultdict(float)
         for node_id, result in self._usual.results.items():
             if node_id in self._tests:
-                spent[node_id.partition("[")[0]] += result.duration_s + _OVERHEAD_S
+                spent[node_id.partition("[")[0]] += result.duration_s + _TEST_S
         failing = {i.partition("[")[0] for i in self._failing}
-        names = [n for n in spent if n not in endless]
+        names = [n for n in spent if n in defined and n not in endless]
         self._chance.shuffle(names)
         names.sort(key=lambda n: n not in failing)
         room = max(_ROOM_S, sum(spent.values()))
-        needed = sum(spent[n] for n in names if n in failing)
-        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / max(needed, 0.01))))
+        files = {n.partition("::")[0] for n in names if n in failing}
+        needed = sum(spent[n] for n in names if n in failing) + _FILE_S * len(files)
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / max(needed, _FILE_S))))
         for number in range(copies):
-            left, wanted = room / copies, defaultdict(set)
+            left = room / copies - needed
+            wanted: dict[str, set[str]] = {path: set() for path in files}
             for name in names:
-                if name in failing or spent[name] <= left:
-                    left -= spent[name]
-                    path, _, chain = name.partition("::")
-                    wanted[path].add(chain)
+                path, _, chain = name.partition("::")
+                cost = 0.0 if name in failing else spent[name] + (0.0 if path in wanted else _FILE_S)
+                if cost <= max(left, 0.0):
+                    left -= cost
+                    wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
-                if path in self._blind and path in self._files:
-                    tree, unchanged = vary(self._blind[path].tree, chains, self._chance, many=number % 2 == 0)
-                    place = PurePosixPath(path)
-                    name = str(place.with_name(f"{place.stem}_{self._token}{number}.py"))
-                    yield _Copy(name, Blind(tree, self._blind[path].sites), unchanged)
+                yield self._copy(path, chains, number)
+
+    def _copy(self, path: str, chains: Collection[str], number: int) -> _Copy:
+        """Return a file with some of the tests of another, with inputs drawn for them."""
+        blind, place = self._blind[path], PurePosixPath(path)
+        tree, unchanged = vary(blind.tree, chains, self._chance, many=number % 2 == 0)
+        name = str(place.with_name(f"{place.stem}_{self._token}{number}.py"))
+        return _Copy(name, Blind(tree, blind.sites), unchanged, tuple(f"{name}::{c}" for c in sorted(chains)))
 
     def _run(
         self,
@@ -179,7 +195,10 @@ class BlindTests:
             p: FileEntry(chosen[p].text, self._entries[p].mode) for p in self._blind
         }
         entries |= {c.path: FileEntry(c.blind.text, 0o100644) for c in self._copies}
-        targets = [*([] if only_copies else self._files), *(c.path for c in self._copies)]
+        targets = [
+            *([] if only_copies else self._files),
+            *(t for c in self._copies for t in (c.targets if self._by_id else (c.path,))),
+        ]
         changed = state.replace(entries)
         return bench.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s, copies=self._token)
 

@@ -1,0 +1,200 @@
+"""Blind test files write what they compute, and hold nothing of what they expect."""
+
+from __future__ import annotations
+
+import ast
+import sys
+import types
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from pytest_ssr.grading.blind.compare import holds
+from pytest_ssr.grading.blind.rewrite import Blind, rewrite
+
+HEAD = "import math\nimport re\nimport unittest\nfrom unittest import mock\n\nimport pytest\nfrom shop import price, refuse\n"
+
+
+class Recorder(types.ModuleType):
+    """Keeps what blind tests write."""
+
+    def __init__(self) -> None:
+        super().__init__("ssr_blind_recorder")
+        self.lines: list[tuple[Any, ...]] = []
+
+    def record(self, site: int, *values: object) -> None:
+        self.lines += [values] if values else []
+
+    def truth(self, site: int, value: object) -> None:
+        self.lines.append((bool(value),))
+
+    def both(self, site: int, compare: Any, *values: object) -> None:
+        self.lines.append((*values, compare(*values)))
+
+    def held(self, site: int, call: Any, *values: object) -> None:
+        self.lines.append(values)
+        call(*values)
+
+    def Raising(self, site: int, manager: Any, *pattern: object) -> Any:
+        self.lines.append(("raises", *pattern))
+        return manager
+
+
+def shop() -> types.ModuleType:
+    module = types.ModuleType("shop")
+    module.price = lambda net: net * 2  # type: ignore[attr-defined]
+
+    def refuse(n: object) -> None:
+        raise ValueError(f"not {n}")
+
+    module.refuse = refuse  # type: ignore[attr-defined]
+    return module
+
+
+def blind(text: str, *, full: bool = False) -> Blind:
+    return rewrite((HEAD + text).encode(), own={"shop"}, full=full)
+
+
+def literals(found: Blind) -> set[object]:
+    nodes = list(ast.walk(ast.parse(found.text)))
+    return {n.value for n in nodes if isinstance(n, ast.Constant) and not isinstance(n.value, bool)}
+
+
+def run(found: Blind, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Run the functions of a file whose names begin with `test`, those of classes too, and return what they write."""
+    recorder = Recorder()
+    monkeypatch.setitem(sys.modules, "ssr_blind_recorder", recorder)
+    monkeypatch.setitem(sys.modules, "shop", shop())
+    space: dict[str, Any] = {"__name__": "test_shop"}
+    exec(compile(found.text, "test_shop.py", "exec"), space)
+    for name, value in list(space.items()):
+        if name.startswith("test"):
+            value()
+        elif isinstance(value, type) and value.__module__ == "test_shop":
+            for method in (m for m in vars(value) if m.startswith("test")):
+                getattr(value(method), method)()
+    return recorder.lines
+
+
+@pytest.mark.parametrize(
+    ("body", "written"),
+    [
+        ("assert price(4) == 8777", [(8,)]),
+        ("assert 8777 == price(4)", [(8,)]),
+        ("want = 8777\n    assert price(4) == want, f'not {want}'", [(8,)]),
+        ("found = price(4)\n    want = math.sqrt(8777)\n    assert found < want", [(8,)]),
+        ("assert 0 < price(4) <= 8777 and price(5) in (8777, 10)", [(8,), (10,)]),
+        ("assert not price(4) == 8777", [(8,)]),
+        ("assert price('a').startswith('8777')", [("aa",)]),
+        ("assert re.match('8777', price('a'))", [("aa",)]),
+        ("assert all(n < 8777 for n in price([1, 2]))", [(1,), (2,), (1,), (2,)]),
+        ("assert price(4) == pytest.approx(8777, rel=0.1)", [(8,)]),
+        ("for given, want in [(1, 8777), (2, 8777)]:\n        assert price(given) == want", [(2,), (4,)]),
+        ("want = {1: 8777}\n    for n, w in want.items():\n        assert price(n) == w", [(2,)]),
+        ("with pytest.raises(ValueError, match='8777') as info:\n        refuse(3)", [("raises",)]),
+        ("with pytest.raises(ValueError) as info:\n        refuse(3)\n    assert '8777' in str(info.value)", None),
+        ("with pytest.raises(ValueError) as info:\n        refuse(3)\n    info.match('8777')", None),
+        ("pytest.raises(ValueError, refuse, 3)", [("raises",)]),
+        ("call = mock.Mock()\n    call(price(2))\n    call.assert_called_once_with(8777)", [([mock.call(4)],)]),
+        ("assert price(4)", [(True,)]),
+        ("assert price(4) == price(5)", [(8, 10, False)]),
+        ("a, want = 4, 8777\n    assert price(a) == want", [(8,)]),
+    ],
+)
+def test_only_what_is_computed_is_written(
+    body: str, written: list[tuple[Any, ...]] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = blind(f"\n\ndef test_it():\n    {body}\n")
+    assert not {8777, "8777"} & literals(found)
+    lines = run(found, monkeypatch)
+    assert lines == (written if written is not None else [("raises",), ("not 3",)])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "WANT = 8777\n\n\ndef test_it():\n    assert price(4) == WANT\n",
+        "CASES = [(4, 8777)]\n\n\ndef test_it():\n    for n, want in CASES:\n        assert price(n) == want\n",
+        "def check(n, want):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, 8777)\n",
+        "def check(n, want=None):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, want=8777)\n",
+        "class TestIt(unittest.TestCase):\n    want = 8777\n\n    def test_it(self):\n        self.assertEqual(price(4), self.want)\n",
+        "class TestIt(unittest.TestCase):\n    def test_it(self):\n        '''8777'''\n        self.assertIn(price(4), [8777])  # 8777\n",
+    ],
+)
+def test_what_only_feeds_the_expected_side_is_gone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = blind("\n\n" + text)
+    assert b"8777" not in found.text
+    assert run(found, monkeypatch) == [(8,)]
+
+
+def test_rows_fixtures_and_names_of_rows_are_emptied() -> None:
+    text = """
+
+@pytest.fixture
+def wanted():
+    return 8777
+
+
+@pytest.mark.parametrize(("n", "want"), [(4, 8777), pytest.param(5, 8777, id="8777")], ids=["8777", "b"])
+def test_rows(n, want, wanted):
+    assert price(n) == want
+    assert price(n) != wanted
+"""
+    assert b"8777" not in blind(text).text
+    assert {4, 5} < literals(blind(text))
+    assert 8777 in literals(blind(text, full=True))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "def test_it():\n    assert price(8777) == 8777\n",
+        "def test_it():\n    x = 8777\n    assert price(x) == x\n",
+        "ROWS = [(8777, 1)]\n\n\ndef test_it():\n    for n, want in ROWS:\n        assert price(n) == want\n",
+        "def test_it():\n    if price(2) == 8777:\n        return\n    assert price(1) == 2\n",
+    ],
+)
+def test_an_input_stays_also_where_it_is_expected(text: str) -> None:
+    assert 8777 in literals(blind("\n\n" + text))
+
+
+@pytest.mark.parametrize(
+    ("text", "sides"),
+    [
+        ("rows = [1]\n    price(rows)\n    assert rows == [2]", 1),
+        ("found = []\n    found.append(price(1))\n    assert found == [2]", 1),
+        ("a = price(1)\n    b = price(2)\n    assert a == b", 2),
+        ("found = 5\n    assert found == 5", 2),
+    ],
+)
+def test_what_the_code_may_have_changed_is_computed(text: str, sides: int) -> None:
+    found = blind(f"\n\ndef test_it():\n    {text}\n")
+    assert sum(found.sites[0].recorded) == sides
+
+
+def test_the_full_file_writes_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run(blind("\n\ndef test_it():\n    assert price(4) == 8777\n", full=True), monkeypatch) == [(8, 8777)]
+
+
+@pytest.mark.parametrize(
+    ("op", "operands", "held"),
+    [
+        ("==", [3, 3.0], True),
+        ("==", [["l", 1], ["t", 1]], False),
+        ("==", [2.001, ["~", 2, 1e-2, None]], True),
+        ("==", [2.1, ["~", 2, 1e-2, None]], False),
+        ("in", ["a", "bab"], True),
+        ("in", [1, ["m", [1, 2]]], True),
+        ("not in", [3, ["l", 1, 2]], True),
+        ("<", [["l", 1, 2], ["l", 1, 3]], True),
+        ("<", [["o", "A"], 3], None),
+        ("is", [True, 1], False),
+        ("search", ["not 3", "[0-9]"], True),
+        ("almost", [1.00000001, 1, None, None], True),
+        ("almost", [1.1, 1, None, 0.01], False),
+        ("count", [["l", 1, 2], ["l", 2, 1]], True),
+    ],
+)
+def test_assertions_are_evaluated_on_written_values(op: str, operands: list[object], held: bool | None) -> None:
+    assert holds((op,), operands) is held
