@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -160,19 +158,27 @@ def test_a_patch_that_touches_tests_can_be_refused(graded, texts):
 
 
 def test_inputs_are_drawn_anew_after_a_few_grades(bench, monkeypatch):
-    """A grade of another bench on the same artifact counts as well; a suspicious patch has its own draw."""
-    monkeypatch.setattr(grade_module, "Values", lambda *given, every: SimpleNamespace(every=every))
+    """A grade of another bench on the same artifact counts as well."""
+    drawn = []
+
+    class Tests:
+        def __init__(self, *given):
+            drawn.append(self)
+
+        def result(self, bench, state):
+            return self
+
+    monkeypatch.setattr(grade_module, "BlindTests", Tests)
     monkeypatch.setattr(bench.workbench, "memo", {})
     artifact = bench.artifact(ADD_BUG, {})
 
-    def drawn(*, every):
+    def asked():
         grading = grade_module._Grading(bench.workbench.scoped(), artifact, frozenset(BOTH), frozenset(), 0.5)
-        return grading._values(random.Random(1), every=every)
+        return grading._blind(bench.workbench.original)
 
-    found = [drawn(every=False) for _ in range(17)]
+    found = [asked() for _ in range(17)]
     assert [len({id(x) for x in part}) for part in (found[:8], found[8:16], found)] == [1, 1, 3]
-    assert drawn(every=True).every
-    assert drawn(every=False) is found[-1]
+    assert len(drawn) == 3
 
 
 def test_a_sandbox_that_breaks_is_tried_once_more_and_then_no_grade(graded, texts, monkeypatch):
