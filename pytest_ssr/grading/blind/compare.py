@@ -58,6 +58,11 @@ def is_opaque(line: Line) -> bool:
     return line.held is None and any(isinstance(v, list) and v[:1] == [OPAQUE] for v in line.values)
 
 
+def is_nothing(line: Line) -> bool:
+    """Tell whether a value is None or no number: code that knows no answer gives such."""
+    return any(v is None or (isinstance(v, float) and math.isnan(v)) for v in line.values)
+
+
 def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) -> bool:
     """Tell whether a test with its own inputs computes what it asks for.
 
@@ -176,7 +181,7 @@ def holds(ops: Sequence[str], operands: Sequence[Value]) -> bool | None:
             return _HOLDS[ops[0]](*operands)
         found = [_HOLDS[op](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False)]
         return None if None in found else all(found)
-    except (KeyError, TypeError, ValueError, IndexError, OverflowError, re.error):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, re.error):
         return None
 
 
