@@ -24,9 +24,11 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.surface import import_names, is_test_surface
 from pytest_ssr.weakening.text import words
 
-_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 0.6
+_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 1.0
 _TEST_S, _FILE_S = 0.004, 0.04
 """What a test and a file of tests take besides."""
+_EACH = 5
+"""Copies of a PASS_TO_PASS test."""
 _TRIES, _USAGE = 3, 4
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
@@ -161,15 +163,16 @@ class BlindTests:
         room = max(_ROOM_S, sum(spent.values()))
         files = {n.partition("::")[0] for n in names if n in failing}
         needed = sum(spent[n] for n in names if n in failing) + _FILE_S * len(files)
-        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / max(needed, _FILE_S))))
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / 2 / max(needed, _FILE_S))))
+        left, given = 0.0, dict.fromkeys(names, 0)
         for number in range(copies):
-            left = room / copies - needed
+            left += room / 2 / copies
             wanted: dict[str, set[str]] = {path: set() for path in files}
             for name in names:
                 path, _, chain = name.partition("::")
                 cost = 0.0 if name in failing else spent[name] + (0.0 if path in wanted else _FILE_S)
-                if cost <= max(left, 0.0):
-                    left -= cost
+                if name in failing or (cost <= left and given[name] < _EACH):
+                    left, given[name] = left - cost, given[name] + 1
                     wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
                 yield self._copy(path, chains, number)
