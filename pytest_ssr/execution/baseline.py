@@ -188,10 +188,10 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = (), parts: Parts |
         assert parts is not None
         parts.forget()
         return measure_baseline(bench, tests)
-    return measured(_joined(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
+    return measured(_with_earlier_parts(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
 
 
-def _joined(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
+def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
     """Return one run in place of its parts."""
     runs = [run for run, _ in earlier] + [last]
     return replace(
