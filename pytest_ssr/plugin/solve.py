@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ssr.artifact import find_artifacts
 from pytest_ssr.errors import SettingsError, SsrError
-from pytest_ssr.escaping import escaped
+from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import OfArtifact, collected
 from pytest_ssr.stopping import end_at_signals
@@ -85,7 +85,7 @@ class AttemptItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the bug's diff and the item's id, for reports."""
-        return self.path, None, self.name
+        return escaped_line(str(self.path)), None, self.name
 
 
 class SolvePlugin:

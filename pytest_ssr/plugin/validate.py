@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.escaping import escaped
+from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.plugin import options
@@ -82,7 +82,7 @@ class CheckItem(pytest.Item):
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the bug's diff and the item's id, for reports."""
-        return self.path, None, self.name
+        return escaped_line(str(self.path)), None, self.name
 
 
 class ValidatePlugin:
