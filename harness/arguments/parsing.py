@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_ssr.execution.interpreter import named_interpreter
+from pytest_ssr.reasons import Rule
 from pytest_ssr.sandbox import SANDBOXES
 
 
@@ -89,6 +90,16 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--min-{name}", type=int, default=environment(variable, "1"), metavar="N", help="default 1"
         )
+
+
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    """Add `--rule`, which verdict of a grade decides."""
+    parser.add_argument(
+        "--rule",
+        choices=tuple(map(str, Rule)),
+        default=environment("rule", str(Rule.STRICT)),
+        help="strict: the recorded tests pass and the evidence holds; tests: they pass, no more (default strict)",
+    )
 
 
 def add_store(parser: argparse.ArgumentParser, text: str) -> None:

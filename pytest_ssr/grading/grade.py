@@ -9,9 +9,8 @@ parts and in another order. A patch that only pretends fails there.
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
@@ -20,64 +19,27 @@ from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.grading.canaries import Canaries
-from pytest_ssr.grading.shadows import shadowing
+from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, fault_of, other_tests
+from pytest_ssr.grading.repaired import compiled_code, repaired_state
+from pytest_ssr.grading.result import Grade
 from pytest_ssr.grading.suspicion import suspicions
 from pytest_ssr.grading.values import Values
-from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode, has_flag
 from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.folders import require_room
-from pytest_ssr.sandbox.protocol import Limit
-from pytest_ssr.surface import is_test_surface, old_copies
 
+LEAST_S = 5.0
+"""Seconds that tests count as taking at least on the original: the limit that follows leaves room on a busy machine."""
 _TRIES = 2
 _LONG_S, _QUICK = 1.0, 0.02
 _DRAWN_FOR = 8
 """Grades of one artifact that have the same inputs: others cost three runs, half as many as a grade."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What a predicted patch achieved."""
-
-    id: str
-    """The artifact's content id."""
-    resolved: bool | None
-    """None: no grade, because the infrastructure failed."""
-    reason: str
-    """One sentence."""
-    fail_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Id to passed, failed or missing."""
-    pass_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Likewise, for tests that must stay passing."""
-    flags: tuple[str, ...] = ()
-    """What is notable about the patch: test files that it changed and that were restored, suspicious lines."""
-    forged: bool = False
-    """The outcomes cannot be true: the patch reaches into the test run."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-
-def repaired_state(bench: Workbench, artifact: BugArtifact, patch: Patch) -> tuple[CodebaseState, tuple[str, ...]]:
-    """Return the state to grade and the paths of the patch that were dropped because they belong to the tests.
-
-    Raises ArtifactError when the rest of the patch does not apply to the weakened state.
-    """
-    oracle = set(artifact.test_files)
-    changed = {p for each in (patch, artifact.bug, artifact.weaken) for p in each.paths}
-    surface = oracle | {p for p in changed if is_test_surface(p)}
-    surface |= shadowing(bench.original, changed, artifact.test_files)
-    dropped = tuple(p for p in patch.paths if p in surface)
-    kept = patch.select([p for p in patch.paths if p not in dropped])
-    state = bench.original.apply(artifact.bug).apply(artifact.weaken).apply(kept)
-    state = state.restore({p for p in state.changes if p in surface})
-    shown = {str(folder) for place in bench.interpreter.readable for folder in (place, *place.parents)}
-    if over := [p for p in kept.paths if str(bench.snapshot.origin / p) in shown]:
-        raise ArtifactError(f"{some(over)} cannot be written: the interpreter's folder is there")
-    # Solvers are not given these, and a patch may not read in them how its code was.
-    return state.replace(dict.fromkeys(old_copies(bench.snapshot.files))), dropped
+class _OutOfMemoryError(SandboxError):
+    """The kernel killed a process for want of memory; the tests may not have failed by themselves."""
 
 
 def grade_patch(
@@ -90,170 +52,183 @@ def grade_patch(
     like_s: float | None = None,
     trusted: bool = False,
     refuse_tests: bool = False,
+    full: bool = False,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
 
-    like_s: seconds the oracle tests take on the original. trusted: the patch is our own, nothing is planted.
-    refuse_tests: a patch that touches the test surface is unresolved, instead of graded without that part.
-    A sandbox that breaks twice is no grade, and nothing is raised for it.
+    like_s: seconds the oracle tests take on the original, from which the time limit of each run follows. trusted: the
+    patch is our own, nothing is planted. refuse_tests: a patch that touches the test surface is unresolved, instead of
+    graded without that part. full: run all tests, in the order of collection; otherwise FAIL_TO_PASS tests run first,
+    and the run ends at the first recorded test that fails. A sandbox that breaks twice is no grade, and nothing is
+    raised for it.
     """
     if not fail_to_pass:
         raise ArtifactError("the artifact records no FAIL_TO_PASS test; validate it first")
-    grading = _Grading(bench, artifact, frozenset(fail_to_pass), frozenset(pass_to_pass), like_s)
+    if like_s is not None and not trusted:
+        like_s = max(like_s, LEAST_S)
+    recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
+    grading = _Grading(bench, recorded, like_s, full=full, trusted=trusted)
     try:
         state, dropped = repaired_state(bench, artifact, patch)
     except ArtifactError as error:
-        return Grade(grading.name, False, f"the patch does not apply: {error}")
-    flags = tuple(f"changed and restored: {p}" for p in dropped)
+        return grading.refused(ReasonCode.PATCH_DOES_NOT_APPLY, str(error))
+    flags: tuple[Flag, ...] = (Flag(FlagCode.TESTS_RESTORED, dropped),) if dropped else ()
     if dropped and refuse_tests:
-        return Grade(grading.name, False, f"refused: the patch changes tests: {some(dropped)}", flags=flags)
+        return grading.refused(ReasonCode.REFUSED, some(dropped), flags)
+    if compiled := compiled_code(state, patch.paths):
+        return grading.refused(ReasonCode.ADDS_COMPILED_CODE, some(compiled), flags)
     if not trusted:
-        flags += grading.suspicions(state)
+        if found := grading.suspicions(state):
+            flags += (Flag(FlagCode.SUSPICIOUS_CODE, found),)
         if changed := grading.rewritten(state):
-            return Grade(grading.name, False, f"the patch changes tests in the code: {some(changed)}", flags=flags)
-    fault = ""
+            return grading.refused(ReasonCode.CHANGES_TESTS, some(changed), flags)
+    return _graded(grading, state, flags)
+
+
+def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> RecordedTests:
+    files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
+    return RecordedTests(artifact, files, frozenset(fail_to_pass), frozenset(pass_to_pass))
+
+
+def _graded(grading: _Grading, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
+    """Make the runs, again where the sandbox broke or the machine had no memory left."""
+    reason = Reason(ReasonCode.SANDBOX_FAILED)
     for _ in range(_TRIES):
         killed = kills_for_memory()
         try:
-            grade = grading.grade(state, flags, trusted=trusted)
+            grade = grading.grade(state, flags)
             if not grade.resolved:
-                _require_a_sound_machine(grade.reason, killed)
+                _require_a_sound_machine(grade.reason.code, killed)
             return grade
+        except _OutOfMemoryError as error:
+            reason = Reason(ReasonCode.OUT_OF_MEMORY, str(error))
         except SandboxError as error:
-            fault = str(error)
-    return Grade(grading.name, None, f"no grade: the sandbox failed: {fault}", flags=flags)
+            reason = Reason(ReasonCode.SANDBOX_FAILED, str(error))
+    return Grade(grading.name, None, reason, flags=flags)
 
 
-def _require_a_sound_machine(reason: str, killed: int) -> None:
+def _require_a_sound_machine(code: ReasonCode, killed: int) -> None:
     """Raise SandboxError where honest tests may have failed for want of room or memory that is not theirs to answer."""
     require_room()
-    if kills_for_memory() > killed and (str(Limit.MACHINE_MEMORY) in reason or str(Limit.MEMORY) not in reason):
-        raise SandboxError("the kernel has killed a process of this machine for want of memory")
+    if code is ReasonCode.OUT_OF_MEMORY:
+        raise _OutOfMemoryError("the kernel has killed a process of the tests")
+    if kills_for_memory() > killed and code is not ReasonCode.MEMORY_EXCEEDED:
+        raise _OutOfMemoryError("the kernel has killed a process of this machine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opinion:
+    """What further runs say about a state on which all recorded tests pass."""
+
+    failure: Reason | None = None
+    """Why the outcomes are not believed."""
+    flags: tuple[Flag, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    unspecified: tuple[str, ...] = ()
 
 
 class _Grading:
     """What one grade needs: the artifact, its tests, and the runs on the original to compare with."""
 
     def __init__(
-        self,
-        bench: Workbench,
-        artifact: BugArtifact,
-        fail_to_pass: frozenset[str],
-        pass_to_pass: frozenset[str],
-        like_s: float | None,
+        self, bench: Workbench, tests: RecordedTests, like_s: float | None, *, full: bool, trusted: bool
     ) -> None:
-        self._bench, self._artifact, self._like_s = bench, artifact, like_s
-        bench.root = root_of(artifact.script)
-        self._fail_to_pass, self._pass_to_pass = fail_to_pass, pass_to_pass
-        self._files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
-        self.name = artifact.content_id(bench.snapshot.tree_hash)
+        self._bench, self._tests, self._like_s = bench, tests, like_s
+        self._full, self._trusted = full, trusted
+        bench.root = root_of(tests.artifact.script)
+        self._artifact, self._files = tests.artifact, list(tests.files)
+        self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
+        self.name = tests.artifact.content_id(bench.snapshot.tree_hash)
+
+    def refused(self, code: ReasonCode, detail: str, flags: tuple[Flag, ...] = ()) -> Grade:
+        """Return the grade of a patch for which no test is run."""
+        return Grade(self.name, False, Reason(code, detail), tests=False, flags=flags)
 
     def suspicions(self, state: CodebaseState) -> tuple[str, ...]:
         """Return what is suspicious about the way from the weakened state to this one."""
         texts = [e.data for p in self._files if (e := self._bench.original.entry(p)) is not None]
         original = self._bench.original
-        return suspicions(original, original.apply(self._artifact.bug), state, texts)
+        found = suspicions(original, original.apply(self._artifact.bug), state, texts)
+        return tuple(line.removeprefix("suspicious: ") for line in found)
 
     def rewritten(self, state: CodebaseState) -> list[str]:
         """Return the tests that a state has otherwise than the original, in files that are no test surface."""
         original = self._bench.original
         return rewritten(original, original.apply(self._artifact.bug), state, self._fail_to_pass | self._pass_to_pass)
 
-    def grade(self, state: CodebaseState, flags: Sequence[str], *, trusted: bool) -> Grade:
+    def grade(self, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
         """Make the runs; raises SandboxError."""
-        # Our own channel first: what fails there needs no run that can only agree.
-        evidence, _ = self._bench.suite(state, self._files, like_s=self._like_s, fresh=not trusted)
-        statuses, reason = self._statuses(evidence.passing, evidence.results.keys()), evidence.fault
-        if not reason and set(statuses.values()) == {"passed"}:
-            run, _ = self._bench.script(state, self._artifact, like_s=self._like_s)
-            statuses = self._statuses(evidence.passing & run.passing, run.statuses.keys())
-            reason = run.fault or run.contradiction
-        missed = [i for i, s in statuses.items() if s != "passed"]
-        if missed and not reason:
-            reason = f"{len(missed)} of {len(statuses)} tests do not pass: {some(missed)}"
-        forged, flags = False, tuple(flags)
-        if not reason and not trusted:
-            reason = self._unlike_the_original(evidence)
-            flags += self._too_quick(evidence)
-            if not reason:
-                reason, forged, more = self._doubt(state, suspicious=any(f.startswith("suspicious") for f in flags))
-                flags += more
-        wanted = f"all {len(self._fail_to_pass)} FAIL_TO_PASS and {len(self._pass_to_pass)} PASS_TO_PASS tests pass"
+        # A trusted patch's run may be one that a check has made already, and is always whole.
+        full = self._full or self._trusted
+        evidence = evidence_of(self._bench, self._tests, state, like_s=self._like_s, fresh=not self._trusted, full=full)
+        opinion = _Opinion(evidence.failure)
+        if evidence.failure is None and not self._trusted:
+            opinion = self._opinion(state, evidence, suspicious=has_flag(flags, FlagCode.SUSPICIOUS_CODE))
+        total = f"{len(self._fail_to_pass)} FAIL_TO_PASS, {len(self._pass_to_pass)} PASS_TO_PASS"
         return Grade(
             self.name,
-            not reason,
-            reason or wanted,
-            {i: statuses[i] for i in sorted(self._fail_to_pass)},
-            {i: statuses[i] for i in sorted(self._pass_to_pass)},
-            flags,
-            forged,
+            opinion.failure is None,
+            opinion.failure or Reason(ReasonCode.RESOLVED, total),
+            tests=evidence.failure is None,
+            fail_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._fail_to_pass)},
+            pass_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._pass_to_pass)},
+            flags=flags + opinion.flags,
+            unchecked=opinion.unchecked,
+            unspecified=opinion.unspecified,
         )
 
-    def _statuses(self, passing: Collection[str], ran: Collection[str]) -> dict[str, str]:
-        return {
-            i: "passed" if i in passing else "failed" if i in ran else "missing"
-            for i in (*self._fail_to_pass, *self._pass_to_pass)
-        }
+    def _opinion(self, state: CodebaseState, evidence: Evidence, *, suspicious: bool) -> _Opinion:
+        """Return whether a run in which all recorded tests pass is believed."""
+        reference = self._reference()
+        failure = other_tests(evidence.run, reference) or contradiction(evidence.run)
+        flags = self._too_quick(evidence.run, reference)
+        if failure is not None:
+            return _Opinion(failure, flags)
+        opinion = self._doubt(state, suspicious=suspicious)
+        return replace(opinion, flags=flags + opinion.flags)
 
-    def _unlike_the_original(self, evidence: SuiteRun) -> str:
-        """Compare what ran with what runs on the original: ids, and the exit status with the outcomes."""
-        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        usual, found = set(reference.collected), set(evidence.collected)
-        gone, new = usual - found, found - usual
-        if gone or new or len(reference.collected) != len(evidence.collected):
-            which = f"vanished: {some(gone)}" if gone else f"appeared: {some(new)}" if new else "appear twice"
-            return f"not the tests of the original were collected; {which}"
-        failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in evidence.results.values())
-        if evidence.status is RunStatus.COMPLETED and bool(failed) != (evidence.exit_code == 1):
-            return f"the exit status {evidence.exit_code} and {failed} reported failures cannot both be true"
-        return ""
+    def _reference(self) -> SuiteRun:
+        run, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
+        return run
 
-    def _too_quick(self, evidence: SuiteRun) -> tuple[str, ...]:
-        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        spent, usual = (sum(r.duration_s for r in run.results.values()) for run in (evidence, reference))
+    @staticmethod
+    def _too_quick(run: SuiteRun, reference: SuiteRun) -> tuple[Flag, ...]:
+        spent, usual = (sum(r.duration_s for r in each.results.values()) for each in (run, reference))
         if usual > _LONG_S and spent < _QUICK * usual:
-            return (f"suspicious: the tests took {spent:.2f} s; on the original {usual:.1f} s",)
+            return (Flag(FlagCode.TOO_QUICK, (f"{spent:.2f} s, on the original {usual:.1f} s",)),)
         return ()
 
-    def _doubt(self, state: CodebaseState, *, suspicious: bool) -> tuple[str, bool, tuple[str, ...]]:
-        """Return why a run in which all passed is not believed, whether that is a forgery, and further flags."""
+    def _doubt(self, state: CodebaseState, *, suspicious: bool) -> _Opinion:
+        """Ask with twins of the tests, with values for other inputs and, where there is doubt, in parts."""
         chance = random.SystemRandom()
         tests = self._fail_to_pass | self._pass_to_pass
         sets = (self._files, self._fail_to_pass, self._pass_to_pass)
         values = self._values(chance, every=suspicious)
         canaries = Canaries(self._bench, *sets, chance, like_s=self._like_s, every=suspicious, many=values.unread)
-        opinion = canaries.opinion(state, tests)
-        if opinion.forged or opinion.failed:
-            why = f"forged: {opinion.forged}" if opinion.forged else opinion.failed
-            return why, bool(opinion.forged), ()
+        twins = canaries.opinion(state, tests)
+        if twins.forged:
+            return _Opinion(Reason(ReasonCode.FORGED, twins.forged))
+        if twins.failed:
+            return _Opinion(Reason(ReasonCode.TWINS_FAIL, twins.failed))
         answer = values.answer(self._bench, state)
-        if answer.forged or answer.unrepaired:
-            why = f"forged: {answer.forged}" if answer.forged else f"not repaired: {answer.unrepaired}"
-            return why, bool(answer.forged), ()
-        if opinion.doubts:
-            return next(iter(opinion.doubts.values())), False, ()
-        flags = []
-        if opinion.unasked:
-            flags.append(f"less certain: not asked under another name: {some(opinion.unasked)}")
-        if opinion.left_out:
-            flags.append(f"less certain: no time to ask under another name: {some(opinion.left_out)}")
-        if opinion.apart:
-            flags.append(f"less certain: passes only apart from itself under another name: {some(opinion.apart)}")
-        if opinion.endless:
-            flags.append(f"less certain: with another value it did not end on the original: {some(opinion.endless)}")
-        if answer.untold:
-            flags.append(f"less certain: no value that shows the bug can be compared in: {some(answer.untold)}")
-        if answer.left_out:
-            flags.append(f"less certain: no time to compare the values in: {some(answer.left_out)}")
-        if answer.untried:
-            flags.append(f"less certain: no other input shows the bug in: {some(answer.untried)}")
-        if answer.differing:
-            flags.append(f"less certain: with another input a value is not the original's in: {some(answer.differing)}")
-        doubted = suspicious or flags or not opinion.certain
-        apart, skipped = self._in_parts(state, chance) if doubted else ("", [])
-        if skipped:
-            flags.append(f"less certain: not asked apart, as they do not pass there on the original: {some(skipped)}")
-        return apart, False, tuple(flags)
+        if answer.forged:
+            return _Opinion(Reason(ReasonCode.FORGED, answer.forged))
+        if answer.unrepaired:
+            return _Opinion(Reason(ReasonCode.NOT_REPAIRED, answer.unrepaired))
+        if twins.doubts:
+            return _Opinion(Reason(ReasonCode.TWINS_FAIL, next(iter(twins.doubts.values()))))
+        unasked = {*twins.unasked, *twins.left_out, *twins.endless, *answer.untold, *answer.left_out, *answer.untried}
+        found = {
+            FlagCode.PASSES_APART: twins.apart,
+            FlagCode.UNCHECKED: tuple(sorted(unasked)),
+            FlagCode.UNSPECIFIED: tuple(sorted(answer.differing)),
+        }
+        failure = None
+        if suspicious or any(found.values()) or not twins.certain:
+            failure, skipped = self._in_parts(state, chance)
+            found[FlagCode.NOT_RUN_APART] = tuple(skipped)
+        flags = tuple(Flag(code, names) for code, names in found.items() if names)
+        return _Opinion(failure, flags, found[FlagCode.UNCHECKED], found[FlagCode.UNSPECIFIED])
 
     def _values(self, chance: random.Random, *, every: bool) -> Values:
         """Return the values to compare, with inputs that few grades had before."""
@@ -267,7 +242,7 @@ class _Grading:
         values: Values = found
         return values
 
-    def _in_parts(self, state: CodebaseState, chance: random.Random) -> tuple[str, list[str]]:
+    def _in_parts(self, state: CodebaseState, chance: random.Random) -> tuple[Reason | None, list[str]]:
         """Run the tests in several processes, each in another order; return which do not pass there, and what of
         them tells nothing, as it does not pass there on the original either.
         """
@@ -284,8 +259,8 @@ class _Grading:
             lost = (usual.passing & tests) - run.passing
             skipped += sorted(tests.intersection(usual.collected) - usual.passing)
             if run.fault or lost:
-                return f"in a second opinion, run apart and in another order: {run.fault or some(lost)}", skipped
-        return "", skipped
+                return fault_of(run) or Reason(ReasonCode.TESTS_FAIL_APART, some(lost)), skipped
+        return None, skipped
 
     def _parts(self) -> list[list[str]]:
         if len(self._files) > 1:

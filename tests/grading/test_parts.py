@@ -13,6 +13,7 @@ from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.reasons import FlagCode, ReasonCode, has_flag
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
@@ -27,7 +28,7 @@ SUSPICIOUS = "import inspect\n\nWHERE = inspect.__name__\n\n\n"
 @pytest.mark.parametrize("second", [SECOND, ALONE + SECOND])
 def test_a_part_that_breaks_on_the_original_is_not_held_against_a_repair(tmp_path: Path, second: str) -> None:
     bench = opened(tmp_path, second)
-    assert graded(bench, SUSPICIOUS + CODE) == (True, "")
+    assert graded(bench, SUSPICIOUS + CODE) == (True, ReasonCode.RESOLVED)
     assert graded(bench, SUSPICIOUS + BUGGY)[0] is False
 
 
@@ -40,8 +41,8 @@ HANGS = "import sys\n" + SECOND.replace("price(0) == 0", "price(0) == 0 and 'tes
     ids=["whole", "breaks", "hangs"],
 )
 def test_what_is_passed_over_in_a_part_is_told(tmp_path: Path, second: str, skipped: list[str]) -> None:
-    told = [f for f in grade_of(opened(tmp_path, second), SUSPICIOUS + CODE).flags if "not asked apart" in f]
-    assert told == [f"less certain: not asked apart, as they do not pass there on the original: {s}" for s in skipped]
+    flags = grade_of(opened(tmp_path, second), SUSPICIOUS + CODE).flags
+    assert [f.details for f in flags if f.code is FlagCode.NOT_RUN_APART] == ([tuple(skipped)] if skipped else [])
 
 
 def test_what_passes_only_beside_the_others_is_seen(tmp_path: Path) -> None:
@@ -51,7 +52,7 @@ def test_what_passes_only_beside_the_others_is_seen(tmp_path: Path) -> None:
     hung = f"import sys\n\n\n{CODE.replace('+ net', f'+ {sign} net')}"
     resolved, reason = graded(bench, hung)
     assert resolved is False
-    assert reason.startswith("in a second opinion, run apart and in another order: ")
+    assert reason is ReasonCode.TESTS_FAIL_APART
 
 
 def opened(folder: Path, second: str) -> Workbench:
@@ -64,10 +65,10 @@ def opened(folder: Path, second: str) -> Workbench:
     return open_workbench(project, place, settings=RuleSettings(), sandbox="process", python=python)
 
 
-def graded(bench: Workbench, text: str) -> tuple[bool | None, str]:
-    """Grade these contents of shop.py; the second item is the reason where it is not resolved."""
+def graded(bench: Workbench, text: str) -> tuple[bool | None, ReasonCode]:
+    """Grade these contents of shop.py."""
     grade = grade_of(bench, text)
-    return grade.resolved, "" if grade.resolved else grade.reason
+    return grade.resolved, grade.reason.code
 
 
 def grade_of(bench: Workbench, text: str) -> Grade:
@@ -84,5 +85,5 @@ def grade_of(bench: Workbench, text: str) -> Grade:
         fail_to_pass=["test_first.py::test_price"],
         pass_to_pass=["test_second.py::test_nothing"],
     )
-    assert any(f.startswith("suspicious: ") for f in grade.flags)
+    assert has_flag(grade.flags, FlagCode.SUSPICIOUS_CODE)
     return grade
