@@ -78,13 +78,13 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.NOT_REPAIRED: "not repaired",
     ReasonCode.TWINS_FAIL: "tests do not hold with further tests among them",
     ReasonCode.TESTS_FAIL_APART: "tests do not pass when they run apart and in another order",
-    ReasonCode.SANDBOX_FAILED: "no grade, because the sandbox failed",
-    ReasonCode.OUT_OF_MEMORY: "no grade, because the machine ran out of memory",
-    ReasonCode.INSTANCE_UNUSABLE: "no grade, because the instance cannot be used",
-    ReasonCode.ATTEMPT_ABORTED: "no grade, because the attempt was aborted",
-    ReasonCode.NOT_GRADED: "no grade, because the attempt was cut off before it was graded",
-    ReasonCode.WORKER_LOST: "no grade, because the worker was lost",
-    ReasonCode.INTERNAL_ERROR: "no grade, because of an unforeseen error",
+    ReasonCode.SANDBOX_FAILED: "the sandbox failed",
+    ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
+    ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
+    ReasonCode.ATTEMPT_ABORTED: "the attempt was aborted",
+    ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
+    ReasonCode.WORKER_LOST: "the worker was lost",
+    ReasonCode.INTERNAL_ERROR: "an unforeseen error",
 }
 
 

@@ -82,8 +82,7 @@ def graded(bench: Workbench, text: str | bytes, *, path: str = "shop.py", script
     return grade_patch(bench.scoped(), artifact, patch, **words)
 
 
-def test_the_first_recorded_failure_ends_the_run_and_others_do_not(bench: Workbench) -> None:
-    """A test that is not recorded fails before all others."""
+def test_the_first_recorded_failure_ends_the_run(bench: Workbench) -> None:
     grade = graded(bench, WRONG)
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TESTS_FAIL)
     assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
@@ -98,6 +97,7 @@ def test_all_tests_run_where_that_is_asked_for(bench: Workbench) -> None:
 
 
 def test_what_passes_is_the_same_in_both_orders(bench: Workbench) -> None:
+    """A test that is not recorded fails before one of PASS_TO_PASS, and ends no run."""
     for full in (False, True):
         grade = graded(bench, CODE + "# repaired\n", full=full)
         assert (grade.resolved, grade.tests) == (True, True), grade.reason

@@ -178,7 +178,7 @@ def test_a_verdict_of_an_earlier_version_is_made_again_and_says_whose_the_artifa
 
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
     solver = Told(lambda _: ExitReason.MODEL, "gone")
-    with pytest.raises(ModelError, match=r"no attempt at .* has a grade: no grade: model: as told"):
+    with pytest.raises(ModelError, match=r"no attempt at .* has a grade: the attempt was aborted: model: as told"):
         selfplay(project, bugs, solver).play()
     solver.does = lambda _: ExitReason.STEP_LIMIT
     (episode,) = selfplay(project, bugs, solver).play()
