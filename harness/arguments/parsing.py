@@ -81,7 +81,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         type=float,
-        default=environment("time_limit", "600"),
+        default=environment("time_limit", "1800"),
         metavar="SECONDS",
         help="for one run of the whole suite (default 600)",
     )
