@@ -83,7 +83,7 @@ def add_running(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=environment("time_limit", "1800"),
         metavar="SECONDS",
-        help="for one run of the whole suite (default 600)",
+        help="for one run of the whole suite (default 1800)",
     )
     for name in ("passing-tests", "changed-files", "failing-tests"):
         variable = f"min_{name.replace('-', '_')}"
