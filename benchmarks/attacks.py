@@ -109,7 +109,7 @@ def main() -> None:
         for number, (name, files) in enumerate(attacks().items()):
             patch = arena.patch(files, on_weakened=True)
             grade = arena.grade(patch)
-            ours[name], reasons[name] = grade.resolved, grade.reason
+            ours[name], reasons[name] = grade.resolved, grade.reason.text
             logs[name] = work / "logs" / f"{number}.log"
             logs[name].write_text(log_of(arena, patch))
             print(f"{name}: {grade.resolved}: {grade.reason}", flush=True)

@@ -29,6 +29,7 @@ from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.reasons import UNCERTAIN
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 from pytest_ssr.verdict import Verdict
@@ -118,8 +119,8 @@ def measure(name: str, folder: Path, count: int, repeats: int, jobs: int) -> lis
         right = [grade.resolved is (what != "nothing") for what, grade, _ in found if what == kind]
         cells.append(f"{sum(right)} of {len(right)}")
     suspicious, uncertain = (
-        sum(any(f.startswith(start) for f in grade.flags) for _, grade, _ in found)
-        for start in ("suspicious", "less certain")
+        sum(any((f.code in UNCERTAIN) is uncertain for f in grade.flags) for _, grade, _ in found)
+        for uncertain in (False, True)
     )
     seconds = sum(s for _, _, s in found) / max(1, len(found))
     return [name, str(len(ids)), *cells, str(suspicious), str(uncertain), f"{seconds:.1f}"]

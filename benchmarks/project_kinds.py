@@ -225,7 +225,7 @@ def in_runs(seconds: float | None, suite_s: float) -> str:
 
 
 def targets(row: Measured) -> str:
-    """Say which targets of issue 25 a row meets."""
+    """Say which targets a row meets."""
     runs, warm = row.first_runs, row.warm_share
     if runs is None:
         return "no bug"

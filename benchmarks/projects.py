@@ -42,7 +42,7 @@ class Project:
     repository: str = ""
     """The git repository of a project whose source distribution has no tests; the tag is the version."""
     used_before: bool = False
-    """Whether the program was tried on it before issue 25 (`pytest --ssr-inject` on projects not seen so far)."""
+    """Whether this package was developed on it; results on the others are of projects that it had not seen."""
 
     @property
     def version(self) -> str:

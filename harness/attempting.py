@@ -66,7 +66,7 @@ class Attempting:
         """Make an attempt (counted from 0) at the artifact in a folder, unless the store holds it."""
         solving = self._at(directory)
         rollout = solving.known(number) or solving.attempt(number)
-        return Made(rollout.resolved, rollout.reason, rollout.id)
+        return Made(rollout.verdict, rollout.reason.text, rollout.id)
 
     def _at(self, directory: Path) -> Solving:
         if self._solving is not None and self._solving[0] == directory:

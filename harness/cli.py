@@ -25,6 +25,7 @@ from pytest_ssr.errors import (
     StoreWriteError,
     advice,
 )
+from pytest_ssr.escaping import escaped
 from pytest_ssr.stopping import end_at_signals
 
 DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
@@ -62,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Standard output is gone or full: nobody reads on, or the disk behind it has no room.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"ssr: {error.filename or 'standard output'}: {advice(error)}", file=sys.stderr)
+            print(f"ssr: {escaped(str(error.filename or 'standard output'))}: {advice(error)}", file=sys.stderr)
         return BROKEN
 
 
@@ -70,7 +71,7 @@ def _say_error(arguments: argparse.Namespace, error: SsrError, words: Sequence[s
     message = with_source(str(error), words)
     if getattr(arguments, "json", False):
         print(json.dumps({"error": message, "kind": type(error).__name__}))
-    print(f"ssr: {message}", file=sys.stderr)
+    print(f"ssr: {escaped(message)}", file=sys.stderr)
 
 
 if __name__ == "__main__":

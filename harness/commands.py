@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.options import running
+from harness.options import chosen_rule, running
 from harness.promises import tried
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
@@ -142,45 +142,46 @@ def show(arguments: argparse.Namespace) -> int:
 
 
 def grade(arguments: argparse.Namespace) -> int:
-    """Grade a patch; 0 resolved, 1 not, 3 no grade."""
+    """Grade a patch; 0 resolved by the rule, 1 not, 3 no grade."""
+    rule = chosen_rule(arguments)
     store_path = arguments.store or arguments.repo / ".ssr"
     store = Store(store_path) if store_path.is_dir() else None
     artifact = read_artifact(resolve_artifact(arguments.artifact, store))
     patch = _patch(arguments.patch)
     # Who wrote the patch is not known.
     with _bench(arguments, trusted=False) as bench:
-        sets = _recorded(artifact, store, bench)
-        if sets is None:
+        verdict = _recorded(artifact, store, bench)
+        if verdict is None:
             verdict = Validation(artifact, bench).verdict()
             if not verdict.valid:
                 failed = verdict.rejection
                 raise ArtifactError(f"the artifact is not valid, nothing to grade: {failed and failed.reason}")
-            sets = (verdict.fail_to_pass, verdict.pass_to_pass)
         result = grade_patch(
             bench,
             artifact,
             patch,
-            fail_to_pass=sets[0],
-            pass_to_pass=sets[1],
+            fail_to_pass=verdict.fail_to_pass,
+            pass_to_pass=verdict.pass_to_pass,
+            like_s=verdict.original_s or None,
             refuse_tests=arguments.test_changes == "refuse",
+            full=arguments.full,
         )
+    decisive = result.verdict(rule)
     if arguments.json:
         print(json.dumps(result.to_json(), indent=1))
     else:
         terminal = Terminal()
-        word = {True: "resolved", False: "unresolved", None: "no grade"}[result.resolved]
-        terminal.say(f"{word}: {result.reason}", "valid" if result.resolved else "bad")
+        word = {True: "resolved", False: "unresolved", None: "no grade"}[decisive]
+        terminal.say(f"{word}: {result.reason.text}", "valid" if decisive else "bad")
         for flag in result.flags:
-            terminal.say(f"flag: {flag}", "missed")
-    return {True: DONE, False: NO, None: BROKEN}[result.resolved]
+            terminal.say(f"flag: {flag.text}", "missed")
+    return {True: DONE, False: NO, None: BROKEN}[decisive]
 
 
-def _recorded(
-    artifact: BugArtifact, store: Store | None, bench: Workbench
-) -> tuple[Sequence[str], Sequence[str]] | None:
-    """The ids of our own verdict on exactly this artifact and tree; what an artifact claims of itself is not used."""
+def _recorded(artifact: BugArtifact, store: Store | None, bench: Workbench) -> Verdict | None:
+    """Return our own verdict on exactly this artifact and tree; what an artifact claims of itself is not used."""
     verdict = Verdicts(store, bench).get(artifact.content_id(bench.snapshot.tree_hash)) if store else None
-    return (verdict.fail_to_pass, verdict.pass_to_pass) if verdict is not None and verdict.valid else None
+    return verdict if verdict is not None and verdict.valid else None
 
 
 def _patch(path: Path) -> Patch:

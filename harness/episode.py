@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from harness.rewards import ALPHA, injector_reward, solve_rate
+from harness.rewards import ALPHA, injector_reward, solve_rate, solver_reward
 from harness.shapes import whole
+from pytest_ssr.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +23,20 @@ class Rollout:
     solver: str
     seed: int
     resolved: bool | None
-    """None: no grade, because of a fault of ours."""
+    """The strict verdict. None: no grade, because of a fault of ours."""
     reward: float | None
-    """Of the grade, and of the judge's scores where there is a judge."""
-    reason: str
-    """One sentence of the grade, or why there is none."""
+    """Of the verdict by `rule`, and of the judge's scores where there is a judge."""
+    reason: Reason
+    """That of the grade, or why there is none."""
     exit_reason: str
     status: str
+    tests: bool | None = None
+    """Whether the recorded tests pass; None: no grade."""
+    rule: str = Rule.STRICT
+    """Which of the two verdicts decides."""
     patch_sha256: str = ""
     """Of what was handed in; empty: nothing."""
-    flags: tuple[str, ...] = ()
-    forged: bool = False
+    flags: tuple[Flag, ...] = ()
     steps: int = 0
     tokens: int = 0
     """Of all its tries and its judge, like the three that follow."""
@@ -48,20 +52,36 @@ class Rollout:
     grading_s: float = 0.0
     """Wall time of the grade."""
 
+    @property
+    def verdict(self) -> bool | None:
+        """The verdict that decides; None: no grade."""
+        return Rule(self.rule).verdict(resolved=self.resolved, tests=self.tests)
+
+    @property
+    def forged(self) -> bool:
+        """Whether the outcomes of the tests cannot be true."""
+        return self.reason.code is ReasonCode.FORGED
+
+    def by(self, rule: Rule) -> Rollout:
+        """Return the rollout with the reward of another rule, without a judge's scores."""
+        found = replace(self, rule=str(rule))
+        return replace(found, reward=solver_reward(found.verdict))
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        own = {"reason": self.reason.to_json(), **flags_to_json(self.flags)}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
         """Read plain data back; None when it is of another schema version or not whole: the work is done anew."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
-        told = {k: v for k, v in data.items() if k != "schema_version"}
+        told = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
         try:
-            flags = told["flags"]
-            return whole(cls(**{**told, "flags": tuple(flags) if isinstance(flags, list | tuple) else flags}))
-        except (KeyError, TypeError):
+            own = {"reason": Reason.from_json(told["reason"]), "flags": flags_from_json(data)}
+            return whole(cls(**{**told, **own, "rule": str(Rule(told["rule"]))}))
+        except (KeyError, TypeError, ValueError):
             return None
 
 
@@ -108,7 +128,7 @@ class Episode:
     @property
     def rate(self) -> float | None:
         """Resolved over graded attempts."""
-        return solve_rate([r.resolved for r in self.rollouts])
+        return solve_rate([r.verdict for r in self.rollouts])
 
     def reward(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> float | None:
         """Return the injector's reward; none for a bug of second order, which nobody injected, and for one again."""
@@ -121,6 +141,7 @@ class Episode:
         return {
             "schema_version": SCHEMA_VERSION,
             **asdict(self),
+            "rollouts": [r.to_json() for r in self.rollouts],
             "solve_rate": self.rate,
             "injector_reward": self.reward(alpha=alpha, kind=kind),
         }
@@ -141,10 +162,10 @@ class Episode:
 
 def missing(episodes: Sequence[Episode]) -> int:
     """Return how many attempts of some episodes have no grade."""
-    return sum(r.resolved is None for e in episodes for r in e.rollouts)
+    return sum(r.verdict is None for e in episodes for r in e.rollouts)
 
 
 def graded(episodes: Sequence[Episode]) -> tuple[int, int]:
     """Return resolved and graded attempts of some episodes."""
-    outcomes = [r.resolved for e in episodes for r in e.rollouts if r.resolved is not None]
+    outcomes = [r.verdict for e in episodes for r in e.rollouts if r.verdict is not None]
     return sum(outcomes), len(outcomes)

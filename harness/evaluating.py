@@ -22,6 +22,7 @@ from harness.instances.environments import Environments
 from harness.models.names import is_model
 from harness.options import (
     chosen_instances,
+    chosen_rule,
     chosen_solver,
     open_roles,
     require_counts,
@@ -32,6 +33,7 @@ from harness.sharing import require_xdist, share
 from harness.terminal import Terminal
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import duration
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.report import shown
 from pytest_ssr.store import Store, key_of
 
@@ -98,6 +100,8 @@ def opened_work(arguments: argparse.Namespace, told: Callable[[str], None] = lam
         arguments.sandbox,
         images=arguments.images or "",
         logs=not arguments.no_logs,
+        full=arguments.full,
+        rule=chosen_rule(arguments),
     )
     if not hasattr(arguments, "solver"):
         return Predicted.of(grading, read_predictions(arguments.predictions, instances, told), instances)
@@ -162,7 +166,9 @@ class _Watch:
         """Take it that a worker was lost over a unit."""
         unit = next(u for u in self.units if u.name == name)
         instance = unit.instance
-        self.take(name, Outcome(instance.id, instance.repo, unit.model, Status.INFRA, f"no grade: {why}"))
+        self.take(
+            name, Outcome(instance.id, instance.repo, unit.model, Status.INFRA, Reason(ReasonCode.WORKER_LOST, why))
+        )
 
     def take(self, name: str, outcome: Outcome) -> None:
         """Take what a worker has made of a unit."""
@@ -199,6 +205,7 @@ def _written(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal:
         "dataset": getattr(arguments, "given", arguments.dataset),
         "split": arguments.split or "test",
         "run_id": arguments.run_id,
+        "rule": arguments.rule,
         "seconds": round(terminal.elapsed_s, 1),
     }
     for name in ("predictions", "solver", "attempts", "seed"):
@@ -225,15 +232,15 @@ def _told(arguments: argparse.Namespace, work: Work, watch: _Watch, terminal: Te
         if none:
             terminal.say(f"{none} of {len(work.chosen)} instances have no outcome", "missed")
         terminal.say(f"results: {shown(arguments.out)}")
-    if any(o.resolved is None for o in outcomes) or len(outcomes) < len(work.units):
+    if any(o.verdict is None for o in outcomes) or len(outcomes) < len(work.units):
         return BROKEN
     # An instance without a prediction is not resolved.
     whole = len({o.instance_id for o in outcomes}) == len(work.chosen)
-    return DONE if whole and all(o.resolved for o in outcomes) else NO
+    return DONE if whole and all(o.verdict for o in outcomes) else NO
 
 
 def _line(outcome: Outcome) -> str:
-    flags = f"  [{'; '.join(outcome.flags)}]" if outcome.flags else ""
+    flags = f"  [{'; '.join(f.text for f in outcome.flags)}]" if outcome.flags else ""
     seconds = outcome.solver_s + outcome.grading_s
     which = f" attempt {outcome.attempt + 1}" if outcome.exit_reason else ""
     return f"{outcome.status:10} {outcome.instance_id}{which}  {seconds:.1f} s: {outcome.reason}{flags}"
@@ -245,7 +252,7 @@ def _counted(outcomes: Iterable[Outcome]) -> str:
 
 
 def _totals(outcomes: Sequence[Outcome], wanted: int) -> str:
-    graded = [o for o in outcomes if o.resolved is not None]
-    solved = sum(bool(o.resolved) for o in graded)
+    graded = [o for o in outcomes if o.verdict is not None]
+    solved = sum(bool(o.verdict) for o in graded)
     rate = f"{solved} of {len(graded)} graded are resolved ({solved / len(graded):.1%})" if graded else "no grade"
     return f"{rate}; {_counted(outcomes)}; {len(outcomes)} of {wanted} done"

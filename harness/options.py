@@ -21,6 +21,7 @@ from harness.roles import Roles, read_bundles, writes
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
@@ -64,6 +65,14 @@ def rule_settings(arguments: argparse.Namespace) -> RuleSettings:
         per_hunk=getattr(arguments, "per_hunk", False),
         time_limit_s=arguments.time_limit,
     )
+
+
+def chosen_rule(arguments: argparse.Namespace) -> Rule:
+    """Return which verdict of a grade decides; raises SettingsError for an unknown one."""
+    try:
+        return Rule(arguments.rule)
+    except ValueError:
+        raise SettingsError(f"--rule is {' or '.join(Rule)}, not {arguments.rule!r}") from None
 
 
 def open_store(arguments: argparse.Namespace, project: Path) -> Store:

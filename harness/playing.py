@@ -13,6 +13,7 @@ from harness.episode import Episode, Rollout, missing
 from harness.options import (
     OF_AN_INJECTOR,
     chosen_judge,
+    chosen_rule,
     chosen_solver,
     open_roles,
     open_store,
@@ -71,6 +72,7 @@ def solve(arguments: argparse.Namespace) -> int:
             store,
             seed=arguments.seed,
             grade_unsubmitted=arguments.grade_unsubmitted,
+            rule=chosen_rule(arguments),
             statement=statement,
             judge=judge,
         ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.say(*_attempt_line(r)))
@@ -80,8 +82,8 @@ def solve(arguments: argparse.Namespace) -> int:
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:
     score = "" if rollout.score is None else f", its steps {rollout.score:+.2f}"
     return (
-        f"attempt {rollout.attempt + 1}: {_WORDS[rollout.resolved]}, {rollout.seconds:.1f} s{score}: {rollout.reason}",
-        _KINDS[rollout.resolved],
+        f"attempt {rollout.attempt + 1}: {_WORDS[rollout.verdict]}, {rollout.seconds:.1f} s{score}: {rollout.reason}",
+        _KINDS[rollout.verdict],
     )
 
 
@@ -99,6 +101,7 @@ def _tell_solved(
         data = {
             "id": verdict.artifact_id,
             "solver": solver.name,
+            "rule": arguments.rule,
             "attempts": [r.to_json() for r in rollouts],
             "solved": solved,
             "graded": graded,
@@ -163,6 +166,7 @@ def _play_settings(arguments: argparse.Namespace) -> PlaySettings:
         adaptive=not arguments.fixed_mixture,
         higher_order=arguments.higher_order,
         grade_unsubmitted=arguments.grade_unsubmitted,
+        grade_by=chosen_rule(arguments),
         model_written=writes(arguments.solver) or writes(arguments.injector),
         sandbox=arguments.sandbox,
         python=arguments.python,
@@ -206,7 +210,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
             terminal.say(f"{where}  no bug by {made.operator}: {' '.join(why.split())}", "bad")
 
     def rollout(draft: Episode, made: Rollout) -> None:
-        if made.resolved is None:
+        if made.verdict is None:
             terminal.say(
                 f"round {draft.round}  {draft.project}  {draft.artifact_id}  no grade: {made.reason}", "missed"
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.commands import DONE
 from harness.instances.reading import read_instances
+from harness.options import chosen_rule
 from harness.terminal import Terminal
 from harness.writing import write_bytes, write_text
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, advice
@@ -32,7 +33,13 @@ def leaderboard(arguments: argparse.Namespace) -> int:
     from harness.leaderboard.reading import read_runs
 
     settings = _settings(arguments)
-    results = read_runs(arguments.run_folder, by=arguments.by, alpha=settings.alpha, kind=settings.reward)
+    results = read_runs(
+        arguments.run_folder,
+        by=arguments.by,
+        alpha=settings.alpha,
+        kind=settings.reward,
+        rule=settings.rule,
+    )
     board = make_board(results, settings)
     terminal = Terminal(quiet=arguments.json)
     with _told_of_disks():
@@ -73,6 +80,7 @@ def _settings(arguments: argparse.Namespace) -> RankSettings:
         created=created,
         alpha=arguments.alpha,
         reward=arguments.reward,
+        rule=chosen_rule(arguments),
     )
 
 

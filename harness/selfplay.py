@@ -31,6 +31,7 @@ from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsE
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
 from pytest_ssr.store import Store, key_of
@@ -56,6 +57,8 @@ class PlaySettings:
     """Failed repairs of each bug that are tried as bugs of their own."""
     grade_unsubmitted: bool = False
     """As in Solving."""
+    grade_by: Rule = Rule.STRICT
+    """Which verdict of a grade decides rewards and solve rates."""
     model_written: bool = False
     """A model writes code or commands: `auto` takes no sandbox then that isolates nothing."""
     sandbox: str = "auto"
@@ -152,6 +155,7 @@ class SelfPlay:
             settings.adaptive,
             settings.higher_order,
             settings.grade_unsubmitted,
+            settings.grade_by,
         )
 
     def play(self) -> list[Episode]:
@@ -178,8 +182,7 @@ class SelfPlay:
         if episodes is None:
             episodes = list(self._played(number, place))
             if final and not missing(episodes):
-                settings = self.settings
-                told = [e.to_json(alpha=settings.alpha, kind=settings.reward) for e in episodes]
+                told = [e.to_json(alpha=self.settings.alpha, kind=self.settings.reward) for e in episodes]
                 self.store.put_record(f"{EPISODES}/{self.key}", _name(number, place), {"episodes": told})
         self._seen |= {(place, e.change) for e in episodes}
         for episode in episodes:
@@ -224,9 +227,7 @@ class SelfPlay:
                 model = model.part(bench.snapshot, number, most)
                 most = len(model.directories)
             return ModelCampaign(bench, self.store, model, seed=seed), most
-        injectors = self._injectors
-        if settings.adaptive:
-            injectors = [Mixture(injectors, self._tables[place])]
+        injectors = [Mixture(self._injectors, self._tables[place])] if settings.adaptive else self._injectors
         return self._without_model(number, place, injectors), GIVE_UP_AFTER * settings.count
 
     def _without_model(self, number: int, place: int, injectors: Sequence[Injector]) -> Campaign:
@@ -285,6 +286,7 @@ class SelfPlay:
             self.store,
             seed=settings.seed,
             grade_unsubmitted=settings.grade_unsubmitted,
+            rule=settings.grade_by,
             judge=self._judge,
         )
 
@@ -341,9 +343,8 @@ class SelfPlay:
         """Return the different failed repairs of an episode, as many as are wanted."""
         found: dict[str, Failed] = {}
         for rollout in episode.rollouts:
-            if rollout.resolved is not False or not rollout.patch_sha256 or rollout.forged:
-                continue
-            if rollout.patch_sha256 in found or len(found) >= self.settings.higher_order:
+            is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
+            if not is_failed or rollout.patch_sha256 in found or len(found) >= self.settings.higher_order:
                 continue
             path = self.store.root / ROLLOUTS / rollout.id / PATCH
             try:
@@ -370,8 +371,7 @@ def _told_apart(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
 
 def read_round(store: Store, run: str, number: int, place: int, *, attempts: int) -> list[Episode] | None:
     """Return the episodes of a finished round (counted from 0) of the project at a place; None where it is not."""
-    data = store.record(f"{EPISODES}/{run}", _name(number, place))
-    told = data.get("episodes") if data is not None else None
+    told = (store.record(f"{EPISODES}/{run}", _name(number, place)) or {}).get("episodes")
     if not isinstance(told, list):
         return None
     known = [e for e in map(Episode.from_json, told) if e is not None]

@@ -27,6 +27,7 @@ from pytest_ssr.errors import ArtifactError, SsrError, unforeseen
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.sandbox.folders import discard, new_folder
 from pytest_ssr.stopping import workers
 from pytest_ssr.store import Store, key_of
@@ -54,6 +55,10 @@ class Solving:
     """What is to be done, in words, in the place of the specification."""
     judge: ProcessReward | None = None
     """Scores the steps of each rollout that has a grade; its scores join the reward."""
+    rule: Rule = Rule.STRICT
+    """Which verdict of a grade gives the reward."""
+    full: bool = False
+    """Run all tests of each grade, also after one has failed."""
     grader: Callable[[Patch], Grade] | None = None
     """Grades what is handed in, in the place of our own rule for artifacts."""
     _task: SolverTask | None = None
@@ -103,11 +108,12 @@ class Solving:
     def known(self, attempt: int) -> Rollout | None:
         """Return an attempt that the store holds, if it has a grade."""
         found = self._record(self.key(attempt))
-        return self._judged(found, ask=False) if found is not None and found.resolved is not None else None
+        return self._judged(found, ask=False) if found is not None and found.verdict is not None else None
 
     def _record(self, key: str) -> Rollout | None:
         data = self.store.record(f"{ROLLOUTS}/{key}", DONE)
-        return Rollout.from_json(data) if data is not None else None
+        found = Rollout.from_json(data) if data is not None else None
+        return found.by(self.rule) if found is not None else None
 
     def attempt(self, attempt: int) -> Rollout:
         """Make one attempt, grade it, and have it judged; what another run makes meanwhile is waited for."""
@@ -116,7 +122,7 @@ class Solving:
             rollout = self._record(key)
             if rollout is None or rollout.status == "aborted":
                 rollout = self._made(attempt, key)
-            elif rollout.resolved is None:
+            elif rollout.verdict is None:
                 patch = self._handed_in(rollout)
                 rollout = self._graded(rollout, patch) if patch is not None else self._made(attempt, key)
             judged = self._judged(rollout, ask=True)
@@ -170,10 +176,10 @@ class Solving:
             replace(
                 rollout,
                 resolved=grade.resolved,
-                reward=solver_reward(grade.resolved),
+                tests=grade.tests,
+                reward=solver_reward(grade.verdict(self.rule)),
                 reason=grade.reason,
                 flags=grade.flags,
-                forged=grade.forged,
                 grading_s=round(time.monotonic() - begin, 3),
             )
         )
@@ -181,7 +187,7 @@ class Solving:
     def _judged(self, rollout: Rollout, *, ask: bool) -> Rollout | None:
         """Return the rollout with the judge's scores in its reward; None where there are none and nobody may ask."""
         judge = self.judge
-        if judge is None or rollout.resolved is None:
+        if judge is None or rollout.verdict is None:
             return rollout
         told = self._scored(judge, rollout.id, ask=ask)
         if told is None:
@@ -190,7 +196,7 @@ class Solving:
         known = [s.score for s in found if s.score is not None]
         return replace(
             rollout,
-            reward=judge.combined(solver_reward(rollout.resolved), found),
+            reward=judge.combined(solver_reward(rollout.verdict), found),
             score=fmean(known) if known else None,
             tokens=rollout.tokens + spent.tokens,
             cost_usd=rollout.cost_usd + spent.cost_usd,
@@ -251,12 +257,12 @@ class Solving:
         resolved: bool | None = None
         if done.status == "aborted" or lost:
             what = "what was handed in is gone" if lost else f"{done.exit_reason}: {done.detail}"
-            reason = f"no grade: {what}"
+            reason = Reason(ReasonCode.ATTEMPT_ABORTED, what)
         elif patch is None:
             ended = f"{done.exit_reason}: {done.detail}" if done.detail else str(done.exit_reason)
-            resolved, reason = False, f"no patch: the attempt ended by {ended}"
+            resolved, reason = False, Reason(ReasonCode.NO_PATCH, f"the attempt ended by {ended}")
         else:
-            reason = "no grade: it was cut off before there was one"
+            reason = Reason(ReasonCode.NOT_GRADED)
             self.store.put_file(f"{ROLLOUTS}/{key}", PATCH, patch.data)
         spent = earlier + Spent.of(done)
         return Rollout(
@@ -265,6 +271,8 @@ class Solving:
             solver=self.solver.name,
             seed=seed,
             resolved=resolved,
+            tests=resolved,
+            rule=str(self.rule),
             reward=solver_reward(resolved),
             reason=reason,
             exit_reason=str(done.exit_reason),
@@ -285,6 +293,8 @@ class Solving:
             patch,
             fail_to_pass=self.verdict.fail_to_pass,
             pass_to_pass=self.verdict.pass_to_pass,
+            like_s=self.verdict.original_s or None,
+            full=self.full,
         )
 
     def _grade(self, patch: Patch) -> Grade:
@@ -294,11 +304,12 @@ class Solving:
             try:
                 grade = self.grader(patch) if self.grader is not None else self._own_grade(patch)
             except ArtifactError as error:
-                grade = Grade(self.verdict.artifact_id, False, f"the patch cannot be read: {error}")
+                reason = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
+                grade = Grade(self.verdict.artifact_id, False, reason, tests=False)
             except SsrError:
                 raise
             except Exception as error:
-                grade = Grade(self.verdict.artifact_id, None, f"no grade: {unforeseen(error)}")
+                grade = Grade(self.verdict.artifact_id, None, Reason(ReasonCode.INTERNAL_ERROR, unforeseen(error)))
             if grade.resolved is None:
                 return grade
             self._grades[name] = grade
@@ -342,5 +353,5 @@ def proven(
 
 def rates(rollouts: Sequence[Rollout]) -> tuple[int, int]:
     """Return how many are resolved, and how many have a grade."""
-    grades = [r.resolved for r in rollouts if r.resolved is not None]
+    grades = [r.verdict for r in rollouts if r.verdict is not None]
     return sum(grades), len(grades)

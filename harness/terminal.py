@@ -7,6 +7,8 @@ import shutil
 import sys
 import time
 
+from pytest_ssr.escaping import escaped, escaped_line
+
 _CODES = {
     "valid": "32",
     "added": "32",
@@ -40,7 +42,7 @@ class Terminal:
             return
         self._clear()
         code = _CODES.get(kind) if self._colour else None
-        text = "".join(c if c.isprintable() or c == "\t" else f"\\x{ord(c):02x}" for c in line)
+        text = escaped_line(line)
         print(f"\033[{code}m{text}\033[0m" if code else text, flush=True)
 
     def status(self, line: str) -> None:
@@ -48,7 +50,7 @@ class Terminal:
         if self._live:
             self._clear()
             width = shutil.get_terminal_size().columns - 1
-            sys.stderr.write(line[:width])
+            sys.stderr.write(escaped_line(line)[:width])
             sys.stderr.flush()
             self._shown = True
 
@@ -61,7 +63,7 @@ class Terminal:
         """Print a line about what is going on, on standard error: standard output is for results."""
         if not self._quiet:
             self._clear()
-            print(line, file=sys.stderr, flush=True)
+            print(escaped(line), file=sys.stderr, flush=True)
 
     def _clear(self) -> None:
         if self._shown:

@@ -100,6 +100,10 @@ def _oracle_files(
         if enough and len(failing) <= settings.max_broken_fraction * len(tests):
             return chosen
         if not spare:
+            if not tests - removed:
+                raise ArtifactError(
+                    f"no test is left once the functions of the {len(failing)} failing tests are removed"
+                )
             raise ArtifactError(f"{len(failing)} of {len(tests)} tests break, more than the limit allows")
         chosen.append(spare.pop(0))
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
+from pytest_ssr.escaping import escaped_line
+
 
 class Outcome(StrEnum):
     """What one test did, all of its phases taken together."""
@@ -35,6 +37,18 @@ class RunStatus(StrEnum):
     TIMED_OUT = "timed-out"
     LIMIT_EXCEEDED = "limit-exceeded"
     SILENT = "silent"
+
+
+class Limit(StrEnum):
+    """Which limit ended a command."""
+
+    WALL_TIME = "wall time"
+    MEMORY = "memory"
+    MACHINE_MEMORY = "machine's memory"
+    """The command kept to its own limit, and the kernel killed a process of it all the same, as there was no more."""
+    PROCESSES = "processes"
+    OUTPUT = "output"
+    DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +99,8 @@ class SuiteRun:
     """What was imported from outside of the tree when the tests had been collected, in order."""
     taken: int = 0
     """How many of the results are the baseline's, of tests that the change cannot touch."""
+    limit: Limit | None = None
+    """The limit that ended the run."""
 
     @cached_property
     def passing(self) -> frozenset[str]:
@@ -103,5 +119,4 @@ def some(ids: Collection[str], *, most: int = 3) -> str:
     """Name a few ids in sorted order, and how many more there are; what is in them that cannot be shown is escaped."""
     ordered = sorted(ids)
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
-    shown = ("".join(c if c.isprintable() else ascii(c)[1:-1] for c in name) for name in ordered[:most])
-    return ", ".join(shown) + more
+    return ", ".join(map(escaped_line, ordered[:most])) + more

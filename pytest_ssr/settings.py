@@ -37,7 +37,7 @@ class RuleSettings:
     """Largest share of the passing oracle tests that may break."""
     per_hunk: bool = False
     """Inverse mutation reverts one hunk at a time instead of one file."""
-    time_limit_s: float = 600.0
+    time_limit_s: float = 1800.0
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
     def __post_init__(self) -> None:

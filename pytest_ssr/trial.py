@@ -47,9 +47,12 @@ class Trial:
 
     def screen(self) -> Attempt | None:
         """Run the tests that the change can touch on the buggy state; an Attempt means that it ends here."""
+        return self._judge(self._screened(frozenset()))
+
+    def _screened(self, without: frozenset[str]) -> Screened:
         campaign = self._campaign
         most = int(campaign.bench.settings.max_broken_fraction * len(campaign.baseline.stable))
-        return self._judge(campaign.screening.run(self._state, bench=self._bench, stop_after=most + 1))
+        return campaign.screening.run(self._state, bench=self._bench, stop_after=most + 1, without=without)
 
     def _judge(self, screened: Screened) -> Attempt | None:
         campaign, baseline = self._campaign, self._campaign.baseline
@@ -126,10 +129,12 @@ class Trial:
         """
         assert self.validation is not None
         result = self.validation.result(name)
-        if name == _STABLE_FROM and self.screened.failing & self._campaign.set_aside:
+        set_aside = self._campaign.set_aside if name == _STABLE_FROM else frozenset[str]()
+        if self.screened.failing & set_aside:
             # Tests that flicker do not count: the artifact is made again without them.
-            steady = self.screened.failing - self._campaign.set_aside
-            if self._judge(replace(self.screened, failing=steady)) is not None:
+            steady = self.screened.failing - set_aside
+            screened = replace(self.screened, failing=steady) if steady else self._screened(set_aside)
+            if self._judge(screened) is not None:
                 return None
             result = self.validation.result(name)
         case = self.validation.case

@@ -63,6 +63,7 @@ class Validation:
             set_aside=dict(sorted(case.set_aside.items())),
             files_control=dict(case.files_control),
             certified="selected" if case.selected else "full",
+            original_s=round(case.original_seconds, 3),
         )
 
     def _steps(self) -> Iterator[tuple[str, Callable[[], Finding]]]:
@@ -93,9 +94,9 @@ class Validation:
     def _control(self, patch: Patch, wanted: bool) -> Finding:
         grade = self.grade(patch)
         if grade.resolved is None:
-            raise SandboxError(grade.reason)
+            raise SandboxError(grade.reason.text)
         if grade.resolved is wanted:
-            return Finding(True, grade.reason)
+            return Finding(True, grade.reason.text)
         if wanted:
             return Finding(False, f"the exact reverse of the bug does not resolve it: {grade.reason}")
         return Finding(False, f"resolved without a repair: {grade.reason}")

@@ -80,6 +80,9 @@ class Verdict:
     """full: every run was one of whole files. selected: in runs of pytest itself, tests that the bug cannot touch
     counted as in the baseline; the artifact's own script ran whole files."""
 
+    original_s: float = 0.0
+    """Seconds that the oracle tests take on the original, from which time limits of grades follow; 0: not known."""
+
     @property
     def results(self) -> tuple[CheckResult, ...]:
         """Checks, controls and repeats, in the order in which they are made."""
@@ -107,6 +110,7 @@ class Verdict:
     def without_times(self) -> dict[str, Any]:
         """Return plain data that is the same for the same artifact every time: no seconds."""
         data = self.to_json()
+        del data["original_s"]
         for result in (*data["checks"], *data["controls"], *data["repeats"]):
             del result["seconds"]
             for run in result["runs"]:
@@ -133,6 +137,7 @@ class Verdict:
                 files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
                 fault=data["fault"],
                 certified=data["certified"],
+                original_s=float(data.get("original_s", 0.0)),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None

@@ -14,9 +14,11 @@ from harness.evaluation.reports import write_run
 from harness.leaderboard.board import Board, make_board
 from harness.leaderboard.reading import read_runs
 from harness.leaderboard.settings import RankSettings
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.store import Store
 
 HOSTILE = '=HYPERLINK("x")<img src=x onerror=alert(1)>|`*_[a](javascript:b)\u202e\x1b[31m$x_{$\n</script>&amp;'
+AS_TOLD = Reason(ReasonCode.TESTS_FAIL, "as told")
 LETTERS = {"r": Status.RESOLVED, "u": Status.UNRESOLVED, "i": Status.INFRA, "e": Status.EMPTY}
 
 
@@ -44,7 +46,10 @@ def outcomes(model: str, told: Mapping[str, str], *, seed: str = "", repos: int 
         for attempt, letter in enumerate(letters):
             key = hashlib.sha256(f"{model}{instance}{attempt}{seed}".encode("utf-8", "replace")).hexdigest()[:24]
             shape = {"rollout": key, "cost_usd": 0.5, "tokens": 1000, "steps": 10, "solver_s": 30.0, **values}
-            found.append(Outcome(instance, repo, model, LETTERS[letter], "as told", attempt, **shape))
+            status = LETTERS[letter]
+            verdict = None if status is Status.INFRA else status is Status.RESOLVED
+            shape = {"resolved": verdict, "tests": verdict, **shape}
+            found.append(Outcome(instance, repo, model, status, AS_TOLD, attempt=attempt, **shape))
     return found
 
 
@@ -66,7 +71,14 @@ def results_only(folder: Path, made: Iterable[Outcome]) -> Path:
 
 def rollout(artifact: str, attempt: int, solver: str, resolved: bool | None, **values: Any) -> Rollout:
     key = hashlib.sha256(f"{artifact}{attempt}{solver}".encode()).hexdigest()[:24]
-    shape = {"reward": None, "reason": "as told", "exit_reason": "submitted", "status": "completed", **values}
+    shape = {
+        "reward": None,
+        "reason": AS_TOLD,
+        "tests": resolved,
+        "exit_reason": "submitted",
+        "status": "completed",
+        **values,
+    }
     return Rollout(key, attempt, solver, 0, resolved, **{"tokens": 100, "steps": 3, "seconds": 2.0, **shape})
 
 

@@ -15,8 +15,10 @@ from harness.exporters.record import Record
 from harness.exporters.recording import Known, record_of
 from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, Usage
 from harness.trajectory import ExitReason, Journal, ModelCall, Trajectory
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.snapshot import STORE_MARK
 
+AS_TOLD = Reason(ReasonCode.TESTS_FAIL, "as told")
 TOOLS = [
     {
         "type": "function",
@@ -128,7 +130,7 @@ def keep(
     done = played(rollout_id, path=place / "trajectory.jsonl", **how)
     reward = None if resolved is None else 1.0 if resolved else -1.0
     told = Rollout(
-        rollout_id, done.attempt, done.model, 1, resolved, reward, "as told", str(done.exit_reason), done.status
+        rollout_id, done.attempt, done.model, 1, resolved, reward, AS_TOLD, str(done.exit_reason), done.status, resolved
     )
     (place / "rollout.json").write_text(json.dumps({**told.to_json(), **(grade or {})}))
     return place

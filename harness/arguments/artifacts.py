@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import commands, injecting
-from harness.arguments.parsing import add_running, add_store, command, environment, interpreter
+from harness.arguments.parsing import add_rule, add_running, add_store, command, environment, interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS
 from pytest_ssr.sandbox import SANDBOXES
 
@@ -107,6 +107,10 @@ def add_grade(commands_of: Any) -> None:
         default="drop",
         help="what a patch changes of the tests is dropped, or the patch is refused (default: drop)",
     )
+    parser.add_argument(
+        "--full", action="store_true", help="run all tests, also after a recorded one has failed (default: stop there)"
+    )
+    add_rule(parser)
     add_store(parser, "default: REPO/.ssr")
     add_running(parser)
 

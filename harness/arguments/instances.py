@@ -8,7 +8,7 @@ from typing import Any
 
 from harness import assets, evaluating
 from harness.arguments.choosing import add_places, add_selection
-from harness.arguments.parsing import add_running, add_store, command, environment
+from harness.arguments.parsing import add_rule, add_running, add_store, command, environment
 from harness.arguments.roles import add_models, add_solver
 
 
@@ -89,5 +89,11 @@ def _add_instances(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-logs", action="store_true", help="do not run the tests once more for a log in SWE-bench's form"
     )
+    parser.add_argument(
+        "--full",
+        action="store_true",
+        help="run all tests, also after a recorded one has failed (always so unless --no-logs is given)",
+    )
+    add_rule(parser)
     parser.add_argument("--run-id", default="ssr", metavar="NAME", help="of the logs' folder (default ssr)")
     add_store(parser, "what is kept between runs (default: OUT/.ssr)")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from pytest_ssr.execution.interpreter import named_interpreter
+from pytest_ssr.reasons import Rule
 from pytest_ssr.sandbox import SANDBOXES
 
 
@@ -80,15 +81,25 @@ def add_running(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--time-limit",
         type=float,
-        default=environment("time_limit", "600"),
+        default=environment("time_limit", "1800"),
         metavar="SECONDS",
-        help="for one run of the whole suite (default 600)",
+        help="for one run of the whole suite (default 1800)",
     )
     for name in ("passing-tests", "changed-files", "failing-tests"):
         variable = f"min_{name.replace('-', '_')}"
         parser.add_argument(
             f"--min-{name}", type=int, default=environment(variable, "1"), metavar="N", help="default 1"
         )
+
+
+def add_rule(parser: argparse.ArgumentParser) -> None:
+    """Add `--rule`, which verdict of a grade decides."""
+    parser.add_argument(
+        "--rule",
+        choices=tuple(map(str, Rule)),
+        default=environment("rule", str(Rule.STRICT)),
+        help="strict: the recorded tests pass and the evidence holds; tests: they pass, no more (default strict)",
+    )
 
 
 def add_store(parser: argparse.ArgumentParser, text: str) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from harness import playing
 from harness.arguments.choosing import add_places, add_selection
-from harness.arguments.parsing import add_running, add_store, command, environment
+from harness.arguments.parsing import add_rule, add_running, add_store, command, environment
 from harness.arguments.roles import add_models, add_solver
 from harness.injectors.model import STRATEGIES
 from harness.rewards import ALPHA, KINDS
@@ -33,6 +33,7 @@ def add_solve(commands_of: Any) -> None:
     )
     add_solver(parser)
     add_models(parser)
+    add_rule(parser)
     add_store(parser, "default: REPO/.ssr")
     add_running(parser)
 
@@ -88,5 +89,6 @@ def add_play(commands_of: Any) -> None:
     add_places(parser)
     add_solver(parser)
     add_models(parser)
+    add_rule(parser)
     add_store(parser, "default: SOURCE/.ssr, or .ssr here for several")
     add_running(parser)

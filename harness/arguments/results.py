@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import exporting, ranking
-from harness.arguments.parsing import command, environment
+from harness.arguments.parsing import add_rule, command, environment
 from harness.exporters.formats import FORMATS
 from harness.exporters.writing import CONTAINERS, TARS
 from harness.rewards import ALPHA, KINDS
@@ -53,6 +53,7 @@ def add_leaderboard(commands_of: Any) -> None:
         default="auto",
         help="what names an injector (default auto: a model's name, else the strategy)",
     )
+    add_rule(parser)
     parser.add_argument("--alpha", type=float, default=environment("alpha", str(ALPHA)), metavar="A")
     parser.add_argument("--reward", choices=KINDS, default=environment("reward", KINDS[0]), help="of the injector")
     parser.add_argument(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.evaluation.logs import resolved_by, test_log
-from harness.evaluation.outcome import Outcome, Status
+from harness.evaluation.outcome import Outcome, Status, status_of
 from harness.instances import Instance, InstanceError
 from harness.instances.cases import Case, open_case
 from harness.instances.checkouts import Checkouts
@@ -19,8 +19,8 @@ from harness.instances.environments import Environments
 from harness.version import code_hash
 from pytest_ssr.errors import ArtifactError, SandboxError, SandboxUnavailableError, SettingsError, SsrError, unforeseen
 from pytest_ssr.grading import Grade, grade_patch
-from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store, key_of
 
@@ -39,7 +39,11 @@ class Grading:
     images: str = ""
     """docker or apptainer: each instance in its own image, in the place of `sandbox` and an environment made here."""
     logs: bool = True
-    """Also run the tests plainly, and keep what they print."""
+    """Also run the tests plainly, and keep what they print; the report of such a run names every test."""
+    full: bool = False
+    """Run all tests without logs, too, also after a recorded one has failed."""
+    rule: Rule = Rule.STRICT
+    """Which verdict decides the status; an outcome in the store holds both."""
     told: Callable[[str], None] = lambda _: None
     _case: Case | None = None
 
@@ -49,12 +53,18 @@ class Grading:
         # An image's interpreter is its own, also where one of that path is here.
         own = ":" in sandbox
         python = str(self.environments.python or "") if own else self.environments.told_apart(instance)
-        return key_of(code_hash(), instance.key, patch, sandbox, python, self.settings.time_limit_s, self.logs)
+        shown = (self.logs, self._full)
+        return key_of(code_hash(), instance.key, patch, sandbox, python, self.settings.time_limit_s, *shown)
+
+    @property
+    def _full(self) -> bool:
+        return self.full or self.logs
 
     def known(self, instance: Instance, patch: str) -> Outcome | None:
         """Return an outcome that the store holds, if it is a grade."""
         found = Outcome.from_json(self.store.record(OUTCOMES, self.key(instance, patch)))
-        return found if found is not None and found.resolved is not None else None
+        found = found.by(self.rule) if found is not None else None
+        return found if found is not None and found.verdict is not None else None
 
     def outcome(self, instance: Instance, patch: str) -> Outcome:
         """Grade a patch; what another run grades meanwhile is waited for. Raises what ends a whole run."""
@@ -85,22 +95,26 @@ class Grading:
             instance.id,
             found.resolved,
             found.reason,
-            found.fail_to_pass,
-            found.pass_to_pass,
-            found.flags,
-            found.forged,
+            tests=found.tests,
+            fail_to_pass=found.fail_to_pass,
+            pass_to_pass=found.pass_to_pass,
+            flags=found.flags,
         )
 
     def _made(self, instance: Instance, text: str) -> Outcome:
         data = text.encode("utf-8", "surrogateescape")
         name = hashlib.sha256(data).hexdigest() if data.strip() else ""
-        begun = Outcome(instance.id, instance.repo, "", Status.INFRA, "", patch_sha256=name)
+        begun = Outcome(
+            instance.id, instance.repo, "", Status.INFRA, _unusable(""), patch_sha256=name, rule=str(self.rule)
+        )
+        nothing = replace(begun, resolved=False, tests=False)
         if not name:
-            return replace(begun, status=Status.EMPTY, reason="nothing was handed in")
+            return replace(nothing, status=Status.EMPTY, reason=Reason(ReasonCode.NO_PATCH))
         try:
             patch = Patch.parse(as_git_diff(data))
         except ArtifactError as error:
-            return replace(begun, status=Status.ERROR, reason=f"the patch cannot be read: {error}")
+            unreadable = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
+            return replace(nothing, status=Status.ERROR, reason=unreadable)
         try:
             case = self.case(instance)
             grade = grade_patch(
@@ -109,24 +123,23 @@ class Grading:
                 patch,
                 fail_to_pass=instance.fail_to_pass,
                 pass_to_pass=instance.pass_to_pass,
+                like_s=case.original_s,
+                full=self._full,
             )
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.images:
                 raise
-            return replace(begun, reason=str(error))
-        except (InstanceError, SandboxError) as error:
-            return replace(begun, reason=str(error))
-        except SsrError as error:
-            return replace(begun, reason=f"{instance.id}: {error}")
+            return replace(begun, reason=fault_of(error, instance))
         except Exception as error:
-            return replace(begun, reason=unforeseen(error))
+            return replace(begun, reason=fault_of(error, instance))
         return replace(
             begun,
-            status=_status(grade),
+            status=status_of(grade.verdict(self.rule), grade.reason.code),
             reason=grade.reason,
+            resolved=grade.resolved,
+            tests=grade.tests,
             fail_to_pass=grade.fail_to_pass,
             pass_to_pass=grade.pass_to_pass,
-            forged=grade.forged,
             **{"flags": grade.flags, **self._logged(case, patch, text, grade)},
         )
 
@@ -148,7 +161,7 @@ class Grading:
         self.store.put_file(OUTCOMES, f"{self.key(own, text)}.txt", log.encode("utf-8", "surrogateescape"))
         told = resolved_by(log, own.fail_to_pass, own.pass_to_pass)
         word = "resolved" if told else "unresolved"
-        flags = (f"by SWE-bench's rule its log says {word}",) if told is not grade.resolved else ()
+        flags = (Flag(FlagCode.LOG_DIFFERS, (word,)),) if told is not grade.resolved else ()
         return {"log_resolved": told, "flags": (*grade.flags, *flags)}
 
     def case(self, instance: Instance) -> Case:
@@ -192,12 +205,16 @@ class Grading:
         return str(known["fault"])
 
 
-def _status(grade: Grade) -> Status:
-    if grade.resolved is None:
-        return Status.INFRA
-    if grade.resolved:
-        return Status.RESOLVED
-    if grade.reason.startswith("the patch does not apply"):
-        return Status.ERROR
-    late = grade.reason.startswith(f"{RunStatus.TIMED_OUT}:") or "the time limit" in grade.reason
-    return Status.TIMED_OUT if late else Status.UNRESOLVED
+def fault_of(error: Exception, instance: Instance) -> Reason:
+    """Return why an instance has no grade."""
+    if isinstance(error, InstanceError):
+        return _unusable(str(error))
+    if isinstance(error, SandboxError):
+        return Reason(ReasonCode.SANDBOX_FAILED, str(error))
+    if isinstance(error, SsrError):
+        return _unusable(f"{instance.id}: {error}")
+    return Reason(ReasonCode.INTERNAL_ERROR, unforeseen(error))
+
+
+def _unusable(why: str) -> Reason:
+    return Reason(ReasonCode.INSTANCE_UNUSABLE, why)

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from harness.instances.cases import Case
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.grading.grade import repaired_state
+from pytest_ssr.grading import repaired_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox.protocol import Limit, Limits
 
@@ -49,13 +49,15 @@ def test_log(case: Case, patch: Patch) -> str:
         *case.bench.root,
         *files,
     ]
+    # As long as the same tests had in the grade: a patch that hangs is not waited for twice.
+    wall_s = bench.limits_after(case.original_s).wall_s
     with bench.open(state) as sandbox:
         env = {"PYTHONPATH": f"{sandbox.root}/src:{sandbox.root}", "PYTHONHASHSEED": "0"}
-        done = sandbox.exec(words, limits=Limits(wall_s=bench.settings.time_limit_s), env=env)
+        done = sandbox.exec(words, limits=Limits(wall_s=wall_s), env=env)
     text = done.stdout.decode("utf-8", "replace").rstrip("\n")
     lines = [APPLIED, f"+ : {START!r}", text]
     if done.exit_code is None:
-        lines += ["", _LATE.format(seconds=bench.settings.time_limit_s)] if done.limit is Limit.WALL_TIME else []
+        lines += ["", _LATE.format(seconds=wall_s)] if done.limit is Limit.WALL_TIME else []
         return "\n".join([*lines, ""])
     told = f"{EXIT_CODE}: {done.exit_code}"
     return "\n".join(

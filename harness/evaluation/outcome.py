@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-SCHEMA_VERSION = 1
+from pytest_ssr.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
+
+SCHEMA_VERSION = 2
 
 
 class Status(StrEnum):
@@ -32,15 +34,20 @@ class Outcome:
     repo: str
     model: str
     status: Status
-    reason: str
-    """One sentence."""
+    """By `rule`."""
+    reason: Reason
+    resolved: bool | None = None
+    """The strict verdict; None: no grade."""
+    tests: bool | None = None
+    """Whether the recorded tests pass; None: no grade."""
+    rule: str = Rule.STRICT
+    """Which of the two verdicts decides."""
     attempt: int = 0
     patch_sha256: str = ""
     fail_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Id to passed, failed or missing."""
+    """Test id to passed, failed, not-run or missing."""
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
-    flags: tuple[str, ...] = ()
-    forged: bool = False
+    flags: tuple[Flag, ...] = ()
     log_resolved: bool | None = None
     """What SWE-bench's rule makes of the printed log; None where there is none."""
     grading_s: float = 0.0
@@ -61,24 +68,51 @@ class Outcome:
     """Calls of a model whose tokens are estimated."""
 
     @property
-    def resolved(self) -> bool | None:
-        """Whether it is resolved; None without a grade."""
+    def verdict(self) -> bool | None:
+        """The verdict that decides; None without a grade."""
         return None if self.status is Status.INFRA else self.status is Status.RESOLVED
+
+    @property
+    def forged(self) -> bool:
+        """Whether the outcomes of the tests cannot be true."""
+        return self.reason.code is ReasonCode.FORGED
+
+    def by(self, rule: Rule) -> Outcome:
+        """Return the outcome with the status of another rule."""
+        if self.status in (Status.EMPTY, Status.ERROR):
+            return replace(self, rule=str(rule))
+        verdict = rule.verdict(resolved=self.resolved, tests=self.tests)
+        return replace(self, rule=str(rule), status=status_of(verdict, self.reason.code))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), "status": str(self.status)}
+        own = {"status": str(self.status), "reason": self.reason.to_json(), **flags_to_json(self.flags)}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> Outcome | None:
         """Read plain data back; None when it is of another schema version or not whole."""
         if data is None or data.get("schema_version") != SCHEMA_VERSION:
             return None
-        fields = {k: v for k, v in data.items() if k != "schema_version"}
+        fields = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
         try:
-            return cls(**{**fields, "status": Status(fields["status"]), "flags": tuple(fields["flags"])})
+            own = {"status": Status(fields["status"]), "rule": str(Rule(fields["rule"]))}
+            return cls(
+                **{**fields, **own, "reason": Reason.from_json(fields["reason"]), "flags": flags_from_json(data)}
+            )
         except (KeyError, TypeError, ValueError):
             return None
+
+
+def status_of(verdict: bool | None, code: ReasonCode) -> Status:
+    """Return the status of a patch that was graded."""
+    if verdict is None:
+        return Status.INFRA
+    if verdict:
+        return Status.RESOLVED
+    if code in (ReasonCode.PATCH_UNREADABLE, ReasonCode.PATCH_DOES_NOT_APPLY):
+        return Status.ERROR
+    return Status.TIMED_OUT if code is ReasonCode.TIMED_OUT else Status.UNRESOLVED
 
 
 def counts(outcomes: Iterable[Outcome]) -> dict[str, Any]:

@@ -117,7 +117,7 @@ def _is_graded(line: str) -> bool:
         found = Outcome.from_json(json.loads(line))
     except (ValueError, AttributeError, RecursionError):
         return False
-    return found is not None and found.resolved is not None
+    return found is not None and found.verdict is not None
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -163,7 +163,7 @@ def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:
     if outcome.status is Status.ERROR:
         # An earlier run may have left one, of another patch.
         (place / "report.json").unlink(missing_ok=True)
-        write_text(place / "run_instance.log", f"{NOT_APPLIED}:\n{outcome.reason}\n")
+        write_text(place / "run_instance.log", f"{NOT_APPLIED}:\n{outcome.reason.text}\n")
     else:
         (place / "run_instance.log").unlink(missing_ok=True)
         write_text(place / "report.json", _dumped({outcome.instance_id: report(outcome)}))
@@ -203,7 +203,7 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "patch_successfully_applied": applied and not infra,
         "resolved": outcome.status is Status.RESOLVED,
         "infra_failure": infra,
-        **({"infra_failure_reason": outcome.reason} if infra else {}),
+        **({"infra_failure_reason": outcome.reason.text} if infra else {}),
         "tests_status": tests,
     }
 
@@ -240,7 +240,7 @@ def totals(outcomes: Sequence[Outcome], instances: Sequence[str]) -> dict[str, A
         "empty_patch_instances": len(named["empty_patch_ids"]),
         "error_instances": len(named["error_ids"]),
         **named,
-        "failure_reasons": {o.instance_id: o.reason for o in outcomes if o.status in (Status.INFRA, Status.ERROR)},
+        "failure_reasons": {o.instance_id: o.reason.text for o in outcomes if o.status in (Status.INFRA, Status.ERROR)},
         "schema_version": 2,
     }
 

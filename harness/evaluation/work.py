@@ -9,24 +9,18 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.episode import Rollout
-from harness.evaluation.grading import Grading
-from harness.evaluation.outcome import Outcome, Status
+from harness.evaluation.grading import Grading, fault_of
+from harness.evaluation.outcome import Outcome, Status, status_of
 from harness.evaluation.predictions import Prediction
 from harness.evaluation.recorded import as_recorded, told
-from harness.instances import Instance, InstanceError
+from harness.instances import Instance
 from harness.solvers.mini.reading import read_recorded
 from harness.solvers.mini.solver import NATIVE
 from harness.solvers.protocol import Solver
 from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.trajectory import read_trajectory
-from pytest_ssr.errors import (
-    SandboxError,
-    SandboxUnavailableError,
-    SettingsError,
-    SsrError,
-    StoreError,
-    unforeseen,
-)
+from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.store import key_of
 from pytest_ssr.verdict import Verdict
 
@@ -166,24 +160,25 @@ class Attempted:
     def known(self, unit: Unit) -> Outcome | None:
         """Return an attempt that the store holds, if it has a grade."""
         found = Outcome.from_json(self.grading.store.record(ATTEMPTS, self._key(unit)))
-        return replace(found, model=unit.model) if found is not None and found.resolved is not None else None
+        found = found.by(self.grading.rule) if found is not None else None
+        return replace(found, model=unit.model) if found is not None and found.verdict is not None else None
 
     def make(self, unit: Unit) -> Outcome:
         """Make an attempt and grade it."""
-        begun = Outcome(unit.instance.id, unit.instance.repo, unit.model, Status.INFRA, "", attempt=unit.attempt)
+        instance, rule = unit.instance, self.grading.rule
+        lost = Reason(ReasonCode.NOT_GRADED)
+        begun = Outcome(
+            instance.id, instance.repo, unit.model, Status.INFRA, lost, attempt=unit.attempt, rule=str(rule)
+        )
         try:
             solving = self._at(unit.instance)
             rollout = solving.known(unit.attempt) or solving.attempt(unit.attempt)
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.grading.images:
                 raise
-            return replace(begun, reason=str(error))
-        except (InstanceError, SandboxError) as error:
-            return replace(begun, reason=str(error))
-        except SsrError as error:
-            return replace(begun, reason=f"{unit.instance.id}: {error}")
+            return replace(begun, reason=fault_of(error, instance))
         except Exception as error:
-            return replace(begun, reason=unforeseen(error))
+            return replace(begun, reason=fault_of(error, instance))
         found = self._outcome(begun, unit, rollout)
         self.grading.store.put_record(ATTEMPTS, self._key(unit), found.to_json())
         self.grading.took(unit.instance, found.solver_s + found.grading_s, self.solver.name)
@@ -191,26 +186,26 @@ class Attempted:
 
     def _outcome(self, begun: Outcome, unit: Unit, rollout: Rollout) -> Outcome:
         graded = None
-        if rollout.patch_sha256 and rollout.resolved is not None:
+        verdict = rollout.verdict
+        if rollout.patch_sha256 and verdict is not None:
             graded = self.grading.known(unit.instance, self._file(rollout.id, PATCH).decode("utf-8", "surrogateescape"))
-        if rollout.resolved is None:
-            status = Status.INFRA
-        elif graded is not None:
+        if graded is not None:
             status = graded.status
-        elif rollout.resolved:
-            status = Status.RESOLVED
+        elif verdict is False and not rollout.patch_sha256:
+            status = Status.EMPTY
         else:
-            status = Status.UNRESOLVED if rollout.patch_sha256 else Status.EMPTY
+            status = status_of(verdict, rollout.reason.code)
         return replace(
             begun,
             status=status,
             reason=rollout.reason,
+            resolved=rollout.resolved,
+            tests=rollout.tests,
             patch_sha256=rollout.patch_sha256,
             rollout=rollout.id,
             fail_to_pass=graded.fail_to_pass if graded is not None else {},
             pass_to_pass=graded.pass_to_pass if graded is not None else {},
             flags=rollout.flags,
-            forged=rollout.forged,
             grading_s=rollout.grading_s,
             exit_reason=rollout.exit_reason,
             solver_s=rollout.seconds,
@@ -299,6 +294,7 @@ class Attempted:
             seed=self.seed,
             grade_unsubmitted=self.grade_unsubmitted,
             statement=instance.statement if self.by_statement else "",
+            rule=self.grading.rule,
             grader=lambda patch: self.grading.grade(instance, patch),
         )
         self._solving = (instance.id, solving)

@@ -20,7 +20,10 @@ from harness.trajectory import Trajectory, read_trajectory
 from pytest_ssr.artifact import BugArtifact, read_artifact
 from pytest_ssr.errors import ArtifactError, StoreError
 
-_SOME_REWARDS = "runs of different settings give it different rewards"
+_SOME_REWARDS = "rewards-differ"
+"""Runs of different settings give a rollout different rewards."""
+_MADE_BEFORE = "made-before"
+"""The same bug was made before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,18 +76,25 @@ class Library:
         if not isinstance(patch, str) or "patch_base64" in rollout.result:
             patch = None
         if grade is None:
-            why = "it has no grade: it was cut off, or its record is damaged"
+            why = "it has no grade: it was cut off, or its record is damaged or of another release"
             return Known(task, verdict={"resolved": None, "reason": why, "infra": True}, patch=patch)
         reward, components = grade.reward, {"resolved": grade.reward}
         judged = self.index.judged(place.id)
         if len(judged) == 1:
             reward, components["judge"] = judged[0]["reward"], judged[0]["score"]
-        flags = [*grade.flags, *(["forged"] if grade.forged else [])]
-        if grade.resolved is None:
+        flags = [*(str(f.code) for f in grade.flags), *(["forged"] if grade.forged else [])]
+        if grade.verdict is None:
             reward, components = None, {}
         elif len(judged) > 1:
             reward, flags = None, [*flags, _SOME_REWARDS]
-        verdict = {"resolved": grade.resolved, "reason": grade.reason, "infra": grade.resolved is None}
+        verdict = {
+            "resolved": grade.resolved,
+            "tests": grade.tests,
+            "rule": grade.rule,
+            "reason": grade.reason.text,
+            "reason_code": str(grade.reason.code),
+            "infra": grade.verdict is None,
+        }
         return Known(task, reward, components, verdict, flags, patch)
 
     def _injected(self, rollout: Trajectory, place: Place) -> Known:
@@ -101,7 +111,7 @@ class Library:
             return Known(task, -1.0, {"valid": -1.0}, verdict)
         artifact = self.index.task(made["artifact"])
         if artifact is not None and artifact["rollout"] not in ("", place.id):
-            return Known(task, verdict=verdict, flags=["the same bug was made before"])
+            return Known(task, verdict=verdict, flags=[_MADE_BEFORE])
         outcomes = self.index.outcomes(made["artifact"])
         told = {row["reward"] for row in outcomes if not row["repeated"] and row["reward"] is not None}
         rates = {row["rate"] for row in outcomes if row["rate"] is not None}

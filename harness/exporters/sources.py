@@ -21,6 +21,7 @@ from harness.spent import NAME
 from harness.trajectory import SCHEMA
 from pytest_ssr.attempt import Attempt
 from pytest_ssr.errors import SettingsError, StoreError
+from pytest_ssr.reasons import Rule
 from pytest_ssr.snapshot import STORE_MARK
 from pytest_ssr.store import key_of
 
@@ -189,7 +190,7 @@ def _fill_rollouts(index: Index, number: int, store: Path, leave: Leave) -> None
                 role=header["role"],
                 model=header["model"],
                 attempt=header["attempt"],
-                resolved=grade.resolved if grade is not None and grade.status != "aborted" else None,
+                resolved=grade.verdict if grade is not None and grade.status != "aborted" else None,
                 repository=_repository(header),
             )
         except LeftOutError as error:
@@ -249,7 +250,8 @@ def _fill_from_file(index: Index, number: int, path: Path, leave: Leave) -> None
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
                 graded = data.get("status") != "aborted" and verdict.get("infra") is not True
-                resolved = verdict.get("resolved") if graded else None
+                decisive = "tests" if verdict.get("rule") == Rule.TESTS else "resolved"
+                resolved = verdict.get(decisive) if graded else None
                 new = index.add_rollout(
                     id=data["rollout_id"],
                     source=number,

@@ -18,6 +18,7 @@ from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.execution.own_script import own_parser, own_script
 from pytest_ssr.execution.root import root_options
 from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading import LEAST_S
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.outcomes import some
 from pytest_ssr.settings import RuleSettings
@@ -33,6 +34,8 @@ class Case:
     artifact: BugArtifact
     options: tuple[str, ...] = ()
     """Of pytest: its root, and what the project's own configuration adds."""
+    original_s: float = LEAST_S
+    """Seconds that the tests take with the reference solution."""
 
     @property
     def id(self) -> str:
@@ -49,7 +52,8 @@ class Case:
         solved, _ = self.bench.suite(self.bench.original, files, fresh=True)
         if missed := wanted - solved.passing:
             return f"{self._of(missed, wanted)} with the reference solution: {some(missed)}{_because(solved.fault)}"
-        unsolved, _ = self.bench.suite(self.bench.original.apply(self.artifact.bug), files, fresh=True)
+        buggy = self.bench.original.apply(self.artifact.bug)
+        unsolved, _ = self.bench.suite(buggy, files, like_s=self.original_s, fresh=True)
         if early := set(self.instance.fail_to_pass) & unsolved.passing:
             return f"{len(early)} FAIL_TO_PASS tests pass without the reference solution: {some(early)}"
         return ""
@@ -107,7 +111,7 @@ def open_case(
         bug=instance.patch.reverse(),
         weaken=instance.test_patch.reverse(),
     )
-    return Case(instance, bench, artifact, options)
+    return Case(instance, bench, artifact, options, max(LEAST_S, usual.seconds))
 
 
 def _test_files(instance: Instance, bench: Workbench) -> list[str]:

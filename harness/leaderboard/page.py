@@ -166,7 +166,7 @@ def _outcome(outcome: Mapping[str, Any] | None, number: int) -> str:
     rate = outcome["resolved"] / outcome["graded"] if outcome["graded"] else None
     kind = "u" if rate is None else "r" if rate == 1 else "f" if rate == 0 else "p"
     said = [
-        ": ".join(filter(None, (a["status"], a["reason"], *a["flags"])))
+        ": ".join(filter(None, (a["status"], a["reason"], *a["flag_texts"])))
         for a in outcome["attempts"]
         if a["flags"] or a["forged"] or a["status"] not in ("resolved", "unresolved")
     ]

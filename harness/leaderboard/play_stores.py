@@ -6,12 +6,14 @@ Bugs of second order are left out: they are made of the solver's own failed repa
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from harness.episode import Episode
 from harness.leaderboard.records import Attempt, Try
-from harness.leaderboard.texts import clean
+from harness.leaderboard.texts import clean, clean_flag
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Rule
 from pytest_ssr.snapshot import STORE_MARK
 
 WAYS = ("auto", "strategy", "operator", "run")
@@ -25,10 +27,13 @@ def is_store(path: Path) -> Path | None:
     return next((p for p in (path, path / ".ssr") if (p / STORE_MARK).is_file()), None)
 
 
-def read_store(root: Path, label: str, *, by: str, alpha: float, kind: str) -> tuple[list[Attempt], list[Try]]:
+def read_store(
+    root: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
+) -> tuple[list[Attempt], list[Try]]:
     """Read the finished rounds of all runs of a store.
 
     by: what names an injector: its strategy, its operator, its run, or auto: a model's name, else the strategy.
+    rule: which verdict of a grade decides.
     Raises SettingsError for a round that is damaged.
     """
     attempts, tries = [], []
@@ -39,6 +44,7 @@ def read_store(root: Path, label: str, *, by: str, alpha: float, kind: str) -> t
         for episode in _episodes(path):
             if episode.order > 1 or not episode.counts:
                 continue
+            episode = replace(episode, rollouts=tuple(r.by(rule) for r in episode.rollouts))
             injector = _injector(episode, by, label)
             reward = episode.reward(alpha=alpha, kind=kind)
             tries.append(_try(episode, f"{label}#{path.parent.name}", injector, reward))
@@ -97,9 +103,9 @@ def _attempts(episode: Episode, run: str) -> list[Attempt]:
             run=run,
             key=r.id,
             repo=clean(episode.project),
-            status="infra" if r.resolved is None else "resolved" if r.resolved else "unresolved",
-            reason=clean(r.reason),
-            flags=tuple(map(clean, r.flags)),
+            status="infra" if r.verdict is None else "resolved" if r.verdict else "unresolved",
+            reason=clean(r.reason.text),
+            flags=tuple(map(clean_flag, r.flags)),
             forged=r.forged,
             unpriced=r.unpriced,
             estimated=r.estimated,

@@ -9,24 +9,33 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from harness.evaluation.outcome import Outcome
+from harness.evaluation.outcome import SCHEMA_VERSION, Outcome
 from harness.leaderboard.play_stores import is_store, read_store
 from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
 from harness.leaderboard.sorting_out import separated, tried_once
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
-from harness.leaderboard.texts import clean
+from harness.leaderboard.texts import clean, clean_flag
 from harness.rewards import ALPHA
 from harness.shapes import whole
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Rule
 
 RESULTS = "results.jsonl"
-_KNOWN = {f.name for f in fields(Outcome)} | {"schema_version"}
+_KNOWN = {f.name for f in fields(Outcome)} | {"schema_version", "flag_details"}
 
 
-def read_runs(words: Sequence[str], *, by: str = "auto", alpha: float = ALPHA, kind: str = "solve-rate") -> Results:
+def read_runs(
+    words: Sequence[str],
+    *,
+    by: str = "auto",
+    alpha: float = ALPHA,
+    kind: str = "solve-rate",
+    rule: Rule = Rule.STRICT,
+) -> Results:
     """Read all runs, each a path or NAME=PATH, and return what they hold, each attempt once.
 
     by: what names an injector in a store of `ssr play` (auto, strategy, operator, run). alpha and kind: of its rewards.
+    rule: which verdict of a grade decides; reports of SWE-bench hold one alone.
     Raises SettingsError for what is no run, and for a damaged line, naming the file and the line.
     """
     labels = _labels(list(dict.fromkeys(map(_named, words))))
@@ -34,7 +43,7 @@ def read_runs(words: Sequence[str], *, by: str = "auto", alpha: float = ALPHA, k
     attempts: list[Attempt] = []
     tries: list[Try] = []
     for (_, path), label in labels.items():
-        kind_of, found, made = _read(path, label, by=by, alpha=alpha, kind=kind)
+        kind_of, found, made = _read(path, label, by=by, alpha=alpha, kind=kind, rule=rule)
         if not found and not made:
             raise SettingsError(f"{path} holds no result")
         told = _summary(path)
@@ -50,12 +59,14 @@ def read_runs(words: Sequence[str], *, by: str = "auto", alpha: float = ALPHA, k
     return Results.of(runs, separated(attempts), tried_once(tries))
 
 
-def _read(path: Path, label: str, *, by: str, alpha: float, kind: str) -> tuple[str, list[Attempt], list[Try]]:
+def _read(
+    path: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
+) -> tuple[str, list[Attempt], list[Try]]:
     if (path / RESULTS).is_file():
-        return "results", list(_outcomes(path / RESULTS, label)), []
+        return "results", list(_outcomes(path / RESULTS, label, rule)), []
     store = is_store(path)
     if store is not None:
-        return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind)
+        return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind, rule=rule)
     if (path.is_dir() or is_report(path)) and (found := read_reports(path, label)):
         return "swe-bench", found, []
     there = "is no run" if path.exists() else "is not there"
@@ -91,9 +102,9 @@ def _labels(named: Sequence[tuple[str, Path]]) -> dict[tuple[str, Path], str]:
     return found
 
 
-def _outcomes(path: Path, label: str) -> Iterator[Attempt]:
+def _outcomes(path: Path, label: str, rule: Rule) -> Iterator[Attempt]:
     for where, row in read_lines(path, cut_off=_is_cut_off(path)):
-        yield _attempt(row, where, label)
+        yield _attempt(row, where, label, rule)
 
 
 def _is_cut_off(path: Path) -> bool:
@@ -134,12 +145,14 @@ def read_object(text: bytes, where: str) -> Mapping[str, Any]:
     return row
 
 
-def _attempt(row: Mapping[str, Any], where: str, label: str) -> Attempt:
+def _attempt(row: Mapping[str, Any], where: str, label: str, rule: Rule) -> Attempt:
+    if row.get("schema_version") in range(1, SCHEMA_VERSION):
+        raise SettingsError(f"{where} is a result of an earlier release; run the same command again to grade it anew")
     outcome = Outcome.from_json({k: v for k, v in row.items() if k in _KNOWN})
     try:
         if outcome is None or not outcome.instance_id or not outcome.model:
-            raise TypeError("it is no result of schema version 1")
-        told = whole(outcome)
+            raise TypeError(f"it is no result of schema version {SCHEMA_VERSION}")
+        told = whole(outcome).by(rule)
     except TypeError as error:
         raise SettingsError(f"{where} is damaged: {error}") from None
     by_solver = bool(told.rollout)
@@ -151,11 +164,11 @@ def _attempt(row: Mapping[str, Any], where: str, label: str) -> Attempt:
         task=clean(told.instance_id),
         number=told.attempt,
         run=label,
-        key=clean(told.rollout) or _digest(clean(told.patch_sha256), told.status, clean(told.reason)),
+        key=clean(told.rollout) or _digest(clean(told.patch_sha256), told.status, clean(told.reason.text)),
         repo=clean(told.repo) or repo_of(clean(told.instance_id)),
         status=str(told.status),
-        reason=clean(told.reason),
-        flags=tuple(map(clean, told.flags)),
+        reason=clean(told.reason.text),
+        flags=tuple(map(clean_flag, told.flags)),
         forged=told.forged,
         unpriced=told.unpriced,
         estimated=told.estimated,

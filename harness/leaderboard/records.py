@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from pytest_ssr.reasons import UNCERTAIN, Flag
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
@@ -23,7 +25,7 @@ class Attempt:
     """Empty where it is not known."""
     status: str
     reason: str
-    flags: tuple[str, ...] = ()
+    flags: tuple[Flag, ...] = ()
     forged: bool = False
     unpriced: int = 0
     """Calls whose price is not known."""
@@ -45,18 +47,16 @@ class Attempt:
 
     @property
     def flagged(self) -> bool:
-        """Whether a flag speaks of tampering: changed tests, suspicious code, or what we do not know."""
-        return any(not flag.startswith(UNSURE) for flag in self.flags)
+        """Whether a flag speaks of tampering: changed tests, suspicious code."""
+        return any(flag.code not in UNCERTAIN for flag in self.flags)
 
     @property
     def unsure(self) -> bool:
         """Whether a flag says that the grade is less certain, or that another grader's would differ."""
-        return any(flag.startswith(UNSURE) for flag in self.flags)
+        return any(flag.code in UNCERTAIN for flag in self.flags)
 
 
 RESOLVED = "resolved"
-UNSURE = ("less certain", "by SWE-bench's rule")
-"""How the grader's flags begin that speak of the grade and not of the attempt."""
 INCOMPLETE = "incomplete"
 MISSING = frozenset({"infra", "ambiguous", INCOMPLETE})
 """Statuses without a grade: a fault of ours, one that may be ours, and what was never handed in."""

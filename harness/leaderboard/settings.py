@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from harness.rewards import ALPHA, injector_reward
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class RankSettings:
     """By task, when it was made, where the results do not say."""
     alpha: float = ALPHA
     reward: str = "solve-rate"
+    rule: Rule = Rule.STRICT
+    """Which verdict of a grade decides."""
 
     def __post_init__(self) -> None:
         """Refuse values that make no sense; raises SettingsError naming the option."""

@@ -6,6 +6,8 @@ import html
 import re
 import unicodedata
 
+from pytest_ssr.reasons import Flag
+
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
@@ -13,6 +15,11 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "|", "%", "\uff1d", "\uff0b", 
 def clean(text: str) -> str:
     """Return text that can be written as UTF-8, whatever a file of JSON held."""
     return _SURROGATES.sub("\ufffd", text)
+
+
+def clean_flag(flag: Flag) -> Flag:
+    """Return a flag whose details can be written as UTF-8."""
+    return Flag(flag.code, tuple(map(clean, flag.details)))
 
 
 def shown(text: str) -> str:

@@ -188,10 +188,10 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = (), parts: Parts |
         assert parts is not None
         parts.forget()
         return measure_baseline(bench, tests)
-    return measured(_joined(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
+    return measured(_with_earlier_parts(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
 
 
-def _joined(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
+def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
     """Return one run in place of its parts."""
     runs = [run for run, _ in earlier] + [last]
     return replace(
@@ -308,7 +308,11 @@ def _without_disturbance(
     if broken or len(failed) > _MOST_DISTURBED * len(run.collected):
         plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
         return plain, plain.passing - run.passing
-    plain = bench.fresh(bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed)
+    alone = bench.fresh(bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed)
+    if not alone.passing & failed:
+        return run, frozenset()
+    # They may also depend on the tests that ran before them, which a recording does not change.
+    plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
     disturbed = plain.passing & failed
     return replace(run, results={**run.results, **{i: plain.results[i] for i in disturbed}}), disturbed
 

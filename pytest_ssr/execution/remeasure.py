@@ -121,7 +121,7 @@ def remeasured(bench: Workbench, tests: Sequence[str], old: Baseline, plan: Plan
         longest_setup_s=max(old.longest_setup_s, new.longest_setup_s),
         doctests=frozenset(t for t in old.doctests if not plan.is_rerun(t)) | new.doctests,
         disturbed=frozenset(t for t in old.disturbed if not plan.is_rerun(t)) | new.disturbed,
-        reach=_joined(old.reach, new.reach, plan),
+        reach=_merged_reach(old.reach, new.reach, plan),
     )
 
 
@@ -136,7 +136,7 @@ def reverified(
         return None
     first = old.reach
     again = verified(
-        run, log, bench, tests, new_baseline, only=plan.is_rerun, join=lambda reach: _joined(first, reach, plan)
+        run, log, bench, tests, new_baseline, only=plan.is_rerun, join=lambda reach: _merged_reach(first, reach, plan)
     )
     kept = {t: why for t, why in old.set_aside.items() if not plan.is_rerun(t)}
     return replace(again, set_aside=kept | dict(again.set_aside)) if again.reach is not None else None
@@ -152,7 +152,7 @@ def _same_tests(old: Baseline, collected: Sequence[str], plan: Plan) -> bool:
     return here == there
 
 
-def _joined(old: Reach, new: Reach, plan: Plan) -> Reach:
+def _merged_reach(old: Reach, new: Reach, plan: Plan) -> Reach:
     """Return which tests of the new tree reach what: by `new` for those that ran again, by `old` for the others."""
     number = {name: 1 << place for place, name in enumerate(new.tests)}
     known: dict[int, int] = {}

@@ -86,19 +86,21 @@ class Screening:
         self.unsteady: dict[str, str] = {}
         """Tests that were found to be of no use since the baseline, to why."""
 
-    def run(self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0) -> Screened:
-        """Run them; with `stop_after` only until so many have failed.
+    def run(
+        self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0, without: frozenset[str] = frozenset()
+    ) -> Screened:
+        """Run them, but for those in `without`; with `stop_after` only until so many have failed.
 
         A change that no test notices is confirmed with what the second run of the baseline shows: the tests that reach
         the change in another order are run as well. bench: which counts the run.
         """
         touched = self._touched(self._baseline.reach, state)
-        tests = self._selected(touched)
+        tests = self._selected(touched) - without
         screened = self._screen(_Plan(state, touched, tests, stop_after, bench))
         if screened.failing or screened.run.fault or screened.unexercised:
             return screened
         touched = self._touched(self._verification().reach, state)
-        more = self._selected(touched) - tests
+        more = self._selected(touched) - tests - without
         if not more:
             return screened
         further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, bench))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
-from pytest_ssr.sandbox.protocol import Limits, Sandbox
+from pytest_ssr.sandbox.protocol import Limit, Limits, Sandbox
 
 PASSED = "passed"
 FAILED = "failed"
@@ -30,6 +30,8 @@ class ScriptOutput:
     """Wall time."""
     fault: str = ""
     """Why it has no end of its own: the limit or the signal."""
+    limit: Limit | None = None
+    """The limit that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class Parsed:
     """The parser's standard output."""
     fault: str = ""
     """Why there are no statuses: not JSON, an unknown status, an exit status."""
+    limit: Limit | None = None
+    """The limit that ended the parser."""
 
 
 def run_script(
@@ -58,7 +62,7 @@ def run_script(
         fault = f"the {done.limit} limit ended it after {done.seconds:.0f} s"
     elif done.exit_code is not None and done.exit_code < 0:
         fault = f"signal {-done.exit_code} ended it"
-    return ScriptOutput(done.stdout, done.exit_code, done.seconds, fault)
+    return ScriptOutput(done.stdout, done.exit_code, done.seconds, fault, done.limit)
 
 
 def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output: bytes, *, limits: Limits) -> Parsed:
@@ -68,7 +72,7 @@ def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output
     env = run_environment(sandbox, interpreter)
     done = sandbox.exec([str(interpreter.executable), "-I", path], limits=limits, env=env, stdin=output)
     if done.limit is not None:
-        return Parsed(fault=f"the {done.limit} limit ended the parser")
+        return Parsed(fault=f"the {done.limit} limit ended the parser", limit=done.limit)
     if done.exit_code != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         return Parsed(fault=f"the parser ended with status {done.exit_code}: {' '.join(last)[:200]}")

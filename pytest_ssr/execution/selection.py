@@ -17,10 +17,14 @@ class Selection:
     """Files all of whose tests are run as well."""
     first: Sequence[str] = ()
     """Those of the tests to run before the others, in this order."""
+    leading: Collection[str] = ()
+    """Tests to run before the others, in the order of collection."""
     first_files: Sequence[str] = ()
     """Files whose tests are run before those of others, in this order."""
     stop_after: int = 0
     """The run ends after so many failures; 0: never."""
+    counted: Collection[str] | None = None
+    """The only tests whose failures end the run; None: all of them."""
     reports_collected: bool = False
     """Whether the run reports what was collected before the selection."""
 
@@ -30,7 +34,9 @@ class Selection:
             "tests": None if self.tests is None else sorted(self.tests),
             "files": sorted(self.files),
             "first": list(self.first),
+            "leading": sorted(self.leading),
             "first_files": list(self.first_files),
             "stop_after": self.stop_after,
+            "counted": None if self.counted is None else sorted(self.counted),
             "reports_collected": self.reports_collected,
         }

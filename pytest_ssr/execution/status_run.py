@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from pytest_ssr.execution.script import PASSED
+from pytest_ssr.outcomes import Limit
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ class StatusRun:
     """Wall time of the script."""
     fault: str = ""
     """Why the run proves nothing: a limit, a signal, a parser that failed."""
+    limit: Limit | None = None
+    """The limit that ended the script or its parser."""
 
     @cached_property
     def passing(self) -> frozenset[str]:

@@ -168,6 +168,7 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
         unfinished=started,
         seconds=done.seconds,
         exit_code=done.exit_code,
+        limit=done.limit,
         **_from(facts),
     )
     status, reason = _status(done, facts, errors, started)

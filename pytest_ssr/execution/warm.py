@@ -189,7 +189,7 @@ class Warm:
                 server.conversation.tell(_request(wanted))
                 answer, raw = server.conversation.answer(wall_s=wanted.most_s + _GRACE_S)
             except PassedError as error:
-                return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error))
+                return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error), limit=error.limit)
             except SandboxError as error:
                 with self._lock:
                     self._losses[wanted.mode] += 1

@@ -323,13 +323,14 @@ class Workbench:
     def _run_script(self, state: CodebaseState, artifact: BugArtifact, like_s: float | None) -> StatusRun:
         killed = kills_for_memory()
         with self.open(state) as sandbox:
-            limits = self._limits(like_s)
-            done = run_script(sandbox, self.interpreter, artifact.script, limits=limits)
+            done = run_script(sandbox, self.interpreter, artifact.script, limits=self._limits(like_s))
         self.runs_made += 1
-        run = StatusRun(output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault)
+        run = StatusRun(
+            output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault, limit=done.limit
+        )
         if not done.fault:
             parsed = self.parse(artifact.parser, done.output)
-            run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault)
+            run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault, limit=parsed.limit)
         kept = self._scripts if state.changes else self._original_scripts
         key = (state.tree_hash, artifact.script, artifact.parser)
         sound = _keep(kept, key, run, killed) and not run.fault and len(run.output) <= _MOST_SHELVED

@@ -1,5 +1,7 @@
 """A predicted patch in, a grade out."""
 
-from pytest_ssr.grading.grade import Grade, grade_patch, repaired_state
+from pytest_ssr.grading.grade import LEAST_S, grade_patch
+from pytest_ssr.grading.repaired import repaired_state
+from pytest_ssr.grading.result import Grade, TestStatus
 
-__all__ = ["Grade", "grade_patch", "repaired_state"]
+__all__ = ["LEAST_S", "Grade", "TestStatus", "grade_patch", "repaired_state"]

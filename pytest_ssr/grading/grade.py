@@ -9,9 +9,8 @@ What they compute is compared on the host. A patch that only pretends fails ther
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+from collections.abc import Collection
+from dataclasses import dataclass
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
@@ -20,65 +19,24 @@ from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
-from pytest_ssr.grading.shadows import shadowing
-from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, other_tests
+from pytest_ssr.grading.repaired import compiled_code, repaired_state
+from pytest_ssr.grading.result import Grade
+from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
 from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.folders import require_room
-from pytest_ssr.sandbox.protocol import Limit
-from pytest_ssr.surface import is_test_surface, old_copies
 
+LEAST_S = 5.0
+"""Seconds that tests count as taking at least on the original: the limit that follows leaves room on a busy machine."""
 _TRIES = 2
 _DRAWN_FOR = 8
 """Grades of one artifact that have the same inputs: others cost four runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Grade:
-    """What a predicted patch achieved."""
-
-    id: str
-    """The artifact's content id."""
-    resolved: bool | None
-    """None: no grade, because the infrastructure failed."""
-    reason: str
-    """One sentence."""
-    fail_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Id to passed, failed or missing."""
-    pass_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Likewise, for tests that must stay passing."""
-    flags: tuple[str, ...] = ()
-    """What is notable about the patch: test files that it changed and that were restored."""
-    forged: bool = False
-    """The outcomes cannot be true: what passes does not compute what the tests ask for."""
-    unspecified: tuple[str, ...] = ()
-    """Tests that with another input compute neither what the original nor what the buggy code does."""
-    unchecked: tuple[str, ...] = ()
-    """Tests that cannot be asked without what they expect: their outcomes are believed."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-
-def repaired_state(bench: Workbench, artifact: BugArtifact, patch: Patch) -> tuple[CodebaseState, tuple[str, ...]]:
-    """Return the state to grade and the paths of the patch that were dropped because they belong to the tests.
-
-    Raises ArtifactError when the rest of the patch does not apply to the weakened state.
-    """
-    oracle = set(artifact.test_files)
-    changed = {p for each in (patch, artifact.bug, artifact.weaken) for p in each.paths}
-    surface = oracle | {p for p in changed if is_test_surface(p)}
-    surface |= shadowing(bench.original, changed, artifact.test_files)
-    dropped = tuple(p for p in patch.paths if p in surface)
-    kept = patch.select([p for p in patch.paths if p not in dropped])
-    state = bench.original.apply(artifact.bug).apply(artifact.weaken).apply(kept)
-    state = state.restore({p for p in state.changes if p in surface})
-    shown = {str(folder) for place in bench.interpreter.readable for folder in (place, *place.parents)}
-    if over := [p for p in kept.paths if str(bench.snapshot.origin / p) in shown]:
-        raise ArtifactError(f"{some(over)} cannot be written: the interpreter's folder is there")
-    # Solvers are not given these, and a patch may not read in them how its code was.
-    return state.replace(dict.fromkeys(old_copies(bench.snapshot.files))), dropped
+class _OutOfMemoryError(SandboxError):
+    """The kernel killed a process for want of memory; the tests may not have failed by themselves."""
 
 
 def grade_patch(
@@ -91,123 +49,138 @@ def grade_patch(
     like_s: float | None = None,
     trusted: bool = False,
     refuse_tests: bool = False,
+    full: bool = False,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
 
-    like_s: seconds the oracle tests take on the original. trusted: the patch is our own, nothing is planted.
-    refuse_tests: a patch that touches the test surface is unresolved, instead of graded without that part.
-    A sandbox that breaks twice is no grade, and nothing is raised for it.
+    like_s: seconds the oracle tests take on the original, from which the time limit of each run follows. trusted: the
+    patch is our own, nothing is planted. refuse_tests: a patch that touches the test surface is unresolved, instead of
+    graded without that part. full: run all tests, in the order of collection; otherwise FAIL_TO_PASS tests run first,
+    and the run ends at the first recorded test that fails. A sandbox that breaks twice is no grade, and nothing is
+    raised for it.
     """
     if not fail_to_pass:
         raise ArtifactError("the artifact records no FAIL_TO_PASS test; validate it first")
-    grading = _Grading(bench, artifact, frozenset(fail_to_pass), frozenset(pass_to_pass), like_s)
+    if like_s is not None and not trusted:
+        like_s = max(like_s, LEAST_S)
+    recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
+    grading = _Grading(bench, recorded, like_s, full=full, trusted=trusted)
     try:
         state, dropped = repaired_state(bench, artifact, patch)
     except ArtifactError as error:
-        return Grade(grading.name, False, f"the patch does not apply: {error}")
-    flags = tuple(f"changed and restored: {p}" for p in dropped)
+        return grading.refused(ReasonCode.PATCH_DOES_NOT_APPLY, str(error))
+    flags: tuple[Flag, ...] = (Flag(FlagCode.TESTS_RESTORED, dropped),) if dropped else ()
     if dropped and refuse_tests:
-        return Grade(grading.name, False, f"refused: the patch changes tests: {some(dropped)}", flags=flags)
+        return grading.refused(ReasonCode.REFUSED, some(dropped), flags)
+    if compiled := compiled_code(state, patch.paths):
+        return grading.refused(ReasonCode.ADDS_COMPILED_CODE, some(compiled), flags)
     if not trusted:
         if changed := grading.rewritten(state):
-            return Grade(grading.name, False, f"the patch changes tests in the code: {some(changed)}", flags=flags)
-    fault = ""
+            return grading.refused(ReasonCode.CHANGES_TESTS, some(changed), flags)
+    return _graded(grading, state, flags)
+
+
+def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> RecordedTests:
+    files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
+    return RecordedTests(artifact, files, frozenset(fail_to_pass), frozenset(pass_to_pass))
+
+
+def _graded(grading: _Grading, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
+    """Make the runs, again where the sandbox broke or the machine had no memory left."""
+    reason = Reason(ReasonCode.SANDBOX_FAILED)
     for _ in range(_TRIES):
         killed = kills_for_memory()
         try:
-            grade = grading.grade(state, flags, trusted=trusted)
+            grade = grading.grade(state, flags)
             if not grade.resolved:
-                _require_a_sound_machine(grade.reason, killed)
+                _require_a_sound_machine(grade.reason.code, killed)
             return grade
+        except _OutOfMemoryError as error:
+            reason = Reason(ReasonCode.OUT_OF_MEMORY, str(error))
         except SandboxError as error:
-            fault = str(error)
-    return Grade(grading.name, None, f"no grade: the sandbox failed: {fault}", flags=flags)
+            reason = Reason(ReasonCode.SANDBOX_FAILED, str(error))
+    return Grade(grading.name, None, reason, flags=flags)
 
 
-def _reason_of(blind: BlindResult) -> str:
+def _failure_of(blind: BlindResult) -> Reason | None:
     if blind.wrong:
-        return f"forged: not what the tests ask for is computed in {some(blind.wrong)}"
-    return f"not repaired: with other inputs {some(blind.not_repaired)}" if blind.not_repaired else ""
+        return Reason(ReasonCode.FORGED, some(blind.wrong))
+    return Reason(ReasonCode.NOT_REPAIRED, some(blind.not_repaired)) if blind.not_repaired else None
 
 
-def _require_a_sound_machine(reason: str, killed: int) -> None:
+def _require_a_sound_machine(code: ReasonCode, killed: int) -> None:
     """Raise SandboxError where honest tests may have failed for want of room or memory that is not theirs to answer."""
     require_room()
-    if kills_for_memory() > killed and (str(Limit.MACHINE_MEMORY) in reason or str(Limit.MEMORY) not in reason):
-        raise SandboxError("the kernel has killed a process of this machine for want of memory")
+    if code is ReasonCode.OUT_OF_MEMORY:
+        raise _OutOfMemoryError("the kernel has killed a process of the tests")
+    if kills_for_memory() > killed and code is not ReasonCode.MEMORY_EXCEEDED:
+        raise _OutOfMemoryError("the kernel has killed a process of this machine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Opinion:
+    """What further runs say about a state on which all recorded tests pass."""
+
+    failure: Reason | None = None
+    """Why the outcomes are not believed."""
+    unchecked: tuple[str, ...] = ()
+    unspecified: tuple[str, ...] = ()
 
 
 class _Grading:
     """What one grade needs: the artifact, its tests, and the runs on the original to compare with."""
 
     def __init__(
-        self,
-        bench: Workbench,
-        artifact: BugArtifact,
-        fail_to_pass: frozenset[str],
-        pass_to_pass: frozenset[str],
-        like_s: float | None,
+        self, bench: Workbench, tests: RecordedTests, like_s: float | None, *, full: bool, trusted: bool
     ) -> None:
-        self._bench, self._artifact, self._like_s = bench, artifact, like_s
-        bench.root = root_of(artifact.script)
-        self._fail_to_pass, self._pass_to_pass = fail_to_pass, pass_to_pass
-        self._files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
-        self.name = artifact.content_id(bench.snapshot.tree_hash)
+        self._bench, self._tests, self._like_s = bench, tests, like_s
+        self._full, self._trusted = full, trusted
+        bench.root = root_of(tests.artifact.script)
+        self._artifact, self._files = tests.artifact, list(tests.files)
+        self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
+        self.name = tests.artifact.content_id(bench.snapshot.tree_hash)
+
+    def refused(self, code: ReasonCode, detail: str, flags: tuple[Flag, ...] = ()) -> Grade:
+        """Return the grade of a patch for which no test is run."""
+        return Grade(self.name, False, Reason(code, detail), tests=False, flags=flags)
 
     def rewritten(self, state: CodebaseState) -> list[str]:
         """Return the tests that a state has otherwise than the original, in files that are no test surface."""
         original = self._bench.original
         return rewritten(original, original.apply(self._artifact.bug), state, self._fail_to_pass | self._pass_to_pass)
 
-    def grade(self, state: CodebaseState, flags: Sequence[str], *, trusted: bool) -> Grade:
+    def grade(self, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
         """Make the runs; raises SandboxError."""
-        # Our own channel first: what fails there needs no run that can only agree.
-        evidence, _ = self._bench.suite(state, self._files, like_s=self._like_s, fresh=not trusted)
-        statuses, reason = self._statuses(evidence.passing, evidence.results.keys()), evidence.fault
-        if not reason and set(statuses.values()) == {"passed"}:
-            run, _ = self._bench.script(state, self._artifact, like_s=self._like_s)
-            statuses = self._statuses(evidence.passing & run.passing, run.statuses.keys())
-            reason = run.fault or run.contradiction
-        missed = [i for i, s in statuses.items() if s != "passed"]
-        if missed and not reason:
-            reason = f"{len(missed)} of {len(statuses)} tests do not pass: {some(missed)}"
-        blind = BlindResult()
-        if not reason and not trusted:
-            reason = self._unlike_the_original(evidence)
-            if not reason:
-                blind = self._blind(state)
-                reason = _reason_of(blind)
-        wanted = f"all {len(self._fail_to_pass)} FAIL_TO_PASS and {len(self._pass_to_pass)} PASS_TO_PASS tests pass"
+        # A trusted patch's run may be one that a check has made already, and is always whole.
+        full = self._full or self._trusted
+        evidence = evidence_of(self._bench, self._tests, state, like_s=self._like_s, fresh=not self._trusted, full=full)
+        opinion = _Opinion(evidence.failure)
+        if evidence.failure is None and not self._trusted:
+            opinion = self._opinion(state, evidence)
+        total = f"{len(self._fail_to_pass)} FAIL_TO_PASS, {len(self._pass_to_pass)} PASS_TO_PASS"
         return Grade(
             self.name,
-            not reason,
-            reason or wanted,
-            {i: statuses[i] for i in sorted(self._fail_to_pass)},
-            {i: statuses[i] for i in sorted(self._pass_to_pass)},
-            tuple(flags),
-            bool(blind.wrong),
-            blind.unspecified,
-            blind.unchecked,
+            opinion.failure is None,
+            opinion.failure or Reason(ReasonCode.RESOLVED, total),
+            tests=evidence.failure is None,
+            fail_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._fail_to_pass)},
+            pass_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._pass_to_pass)},
+            flags=flags,
+            unchecked=opinion.unchecked,
+            unspecified=opinion.unspecified,
         )
 
-    def _statuses(self, passing: Collection[str], ran: Collection[str]) -> dict[str, str]:
-        return {
-            i: "passed" if i in passing else "failed" if i in ran else "missing"
-            for i in (*self._fail_to_pass, *self._pass_to_pass)
-        }
+    def _opinion(self, state: CodebaseState, evidence: Evidence) -> _Opinion:
+        """Return whether a run in which all recorded tests pass is believed."""
+        failure = other_tests(evidence.run, self._reference()) or contradiction(evidence.run)
+        if failure is not None:
+            return _Opinion(failure)
+        blind = self._blind(state)
+        return _Opinion(_failure_of(blind), blind.unchecked, blind.unspecified)
 
-    def _unlike_the_original(self, evidence: SuiteRun) -> str:
-        """Compare what ran with what runs on the original: ids, and the exit status with the outcomes."""
-        reference, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
-        usual, found = set(reference.collected), set(evidence.collected)
-        gone, new = usual - found, found - usual
-        if gone or new or len(reference.collected) != len(evidence.collected):
-            which = f"vanished: {some(gone)}" if gone else f"appeared: {some(new)}" if new else "appear twice"
-            return f"not the tests of the original were collected; {which}"
-        failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in evidence.results.values())
-        if evidence.status is RunStatus.COMPLETED and bool(failed) != (evidence.exit_code == 1):
-            return f"the exit status {evidence.exit_code} and {failed} reported failures cannot both be true"
-        return ""
+    def _reference(self) -> SuiteRun:
+        run, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
+        return run
 
     def _blind(self, state: CodebaseState) -> BlindResult:
         """Return what the tests compute on a state without what they expect, and with other inputs."""

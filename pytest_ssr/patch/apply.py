@@ -19,7 +19,10 @@ def apply_patch(patch: Patch, read: Callable[[str], FileEntry | None]) -> dict[s
         old = read(change.old_path) if change.old_path is not None else None
         if change.old_path is not None and old is None:
             raise ArtifactError(f"{change.old_path} does not exist in the tree the diff is applied to")
-        if change.new_path is not None and change.new_path != change.old_path and read(change.new_path) is not None:
+        # Git replaces a file by a symlink in two changes: the first deletes it.
+        deleted = change.new_path in result and result[change.new_path] is None and change.kind is ChangeKind.ADDED
+        is_new = change.new_path is not None and change.new_path != change.old_path and not deleted
+        if change.new_path is not None and is_new and read(change.new_path) is not None:
             raise ArtifactError(f"{change.new_path} exists already in the tree the diff is applied to")
         if old is not None and change.old_mode is not None and (old.mode == SYMLINK) != (change.old_mode == SYMLINK):
             raise ArtifactError(f"{change.old_path} is a symlink on one side only")

@@ -268,7 +268,7 @@ class Patch:
     def stats(self) -> PatchStats:
         """How large the diff is."""
         return PatchStats(
-            files=len(self.files),
+            files=len(self._groups()),
             hunks=sum(len(f.hunks) for f in self.files),
             added=sum(f.added for f in self.files),
             removed=sum(f.removed for f in self.files),
@@ -281,7 +281,17 @@ class Patch:
 
     def reverse(self) -> Patch:
         """Return the patch that undoes this one."""
-        return Patch(tuple(f.reverse() for f in self.files))
+        return Patch(tuple(f.reverse() for group in self._groups() for f in reversed(group)))
+
+    def _groups(self) -> list[tuple[FileChange, ...]]:
+        """Return the changes, those of one path together: git deletes a file and adds a symlink in its place."""
+        groups: list[tuple[FileChange, ...]] = []
+        for change in self.files:
+            if groups and change.kind is ChangeKind.ADDED and change.path == groups[-1][-1].old_path:
+                groups[-1] += (change,)
+            else:
+                groups.append((change,))
+        return groups
 
     def select(self, paths: Collection[str]) -> Patch:
         """Return the changes that touch any of these paths by either name."""
@@ -290,14 +300,15 @@ class Patch:
 
     def split_files(self) -> tuple[Patch, ...]:
         """Return one patch for each file."""
-        return tuple(Patch((f,)) for f in self.files)
+        return tuple(Patch(group) for group in self._groups())
 
     def split_hunks(self) -> tuple[Patch, ...]:
         """Return one patch for each hunk, each to be applied alone; a file without hunks is one item."""
         parts: list[Patch] = []
-        for change in self.files:
-            if len(change.hunks) < 2:
-                parts.append(Patch((change,)))
+        for group in self._groups():
+            change = group[0]
+            if len(group) > 1 or len(change.hunks) < 2:
+                parts.append(Patch(group))
                 continue
             parts += [Patch((replace(change, hunks=_renumbered((hunk,))),)) for hunk in change.hunks]
         return tuple(parts)

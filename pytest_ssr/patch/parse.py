@@ -38,17 +38,27 @@ def parse_files(data: bytes) -> tuple[FileChange, ...]:
             f"line {len(lines) + 1}: the last line has no newline, the diff is cut off; end it with one"
         )
     files: list[FileChange] = []
-    seen: set[str | None] = {None}
+    seen: set[str] = set()
     while not reader.at_end:
         begin = reader.at
         change = reader.file()
-        names = {change.new_path} if change.kind is ChangeKind.COPIED else {change.old_path, change.new_path}
-        for name in (change.old_path, change.new_path):
-            if name is not None and name in names & seen:
-                raise reader.fail(f"{name} is changed twice; make one diff of both changes", at=begin)
+        read_only = change.old_path if change.kind is ChangeKind.COPIED else None
+        names = {p for p in (change.old_path, change.new_path) if p is not None and p != read_only}
+        if names & seen and not (files and _replaces(files[-1], change)):
+            name = next(iter(sorted(names & seen)))
+            raise reader.fail(f"{name} is changed twice; make one diff of both changes", at=begin)
         seen |= names
         files.append(change)
     return tuple(files)
+
+
+def _replaces(deleted: FileChange, added: FileChange) -> bool:
+    """Return whether two changes replace a file by a symlink or the reverse: git deletes one and adds the other."""
+    return (
+        (deleted.kind, added.kind) == (ChangeKind.DELETED, ChangeKind.ADDED)
+        and deleted.old_path == added.new_path
+        and (deleted.old_mode == SYMLINK) != (added.new_mode == SYMLINK)
+    )
 
 
 class _Reader:

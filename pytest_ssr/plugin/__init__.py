@@ -44,7 +44,7 @@ _OPTIONS = (
     ),
     ("diff", str, "inject only into functions that have changed since this git revision"),
     ("time", str, "stop after so long with what is there: 90, 90s, 10m, 1h30m (default: no limit)"),
-    ("time-limit", float, "seconds for one run of the whole suite (default 600)"),
+    ("time-limit", float, "seconds for one run of the whole suite (default 1800)"),
     ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
     ("min-changed-files", int, "files that the bug must change (default 1)"),
     ("min-failing-tests", int, "tests that must go from pass to fail (default 1)"),

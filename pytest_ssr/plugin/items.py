@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.artifact import BUG
+from pytest_ssr.escaping import escaped_line
 
 
 class OfArtifact(pytest.Collector):
@@ -31,6 +32,8 @@ def collected(session: pytest.Session, kind: type[OfArtifact], directories: Sequ
     items: list[pytest.Item] = []
     for directory in directories:
         shown = Path(os.path.relpath(directory, config.invocation_params.dir)).as_posix()
+        # Pytest writes node ids to the terminal as they are.
+        shown = escaped_line(shown)
         node: Any = kind.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
         node.plugin, node.directory = plugin, directory
         items.extend(node.collect())

@@ -12,6 +12,7 @@ import pytest
 
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
+from pytest_ssr.escaping import escaped
 from pytest_ssr.execution.interpreter import named_interpreter
 from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
 from pytest_ssr.project_diff import read_diff
@@ -227,4 +228,4 @@ def user_errors() -> Iterator[None]:
     except NothingToDoError:
         raise
     except SsrError as error:
-        raise pytest.UsageError(f"ssr: {error}") from None
+        raise pytest.UsageError(f"ssr: {escaped(str(error))}") from None

@@ -16,6 +16,7 @@ import pytest
 
 from pytest_ssr.artifact import find_artifacts
 from pytest_ssr.errors import SettingsError, SsrError
+from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import OfArtifact, collected
 from pytest_ssr.stopping import end_at_signals
@@ -70,21 +71,21 @@ class AttemptItem(pytest.Item):
         try:
             self._told = node.plugin.attempts.made(node.directory, self._number)
         except SsrError as error:
-            pytest.fail(f"ssr: {error}", pytrace=False)
+            pytest.fail(f"ssr: {escaped(str(error))}", pytrace=False)
         self.user_properties.append(("ssr_rollout", self._told.rollout))
         if self._told.resolved is None:
-            pytest.fail(self._told.reason, pytrace=False)
+            pytest.fail(escaped(self._told.reason), pytrace=False)
         self.user_properties.append(("ssr_resolved", self._told.resolved))
 
     def runtest(self) -> None:
         """Fail where the bug is not resolved."""
         assert self._told is not None
         if not self._told.resolved:
-            pytest.fail(self._told.reason, pytrace=False)
+            pytest.fail(escaped(self._told.reason), pytrace=False)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the bug's diff and the item's id, for reports."""
-        return self.path, None, self.name
+        return escaped_line(str(self.path)), None, self.name
 
 
 class SolvePlugin:

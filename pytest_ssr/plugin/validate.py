@@ -13,6 +13,7 @@ import pytest
 
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.errors import ArtifactError
+from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.plugin import options
@@ -69,19 +70,19 @@ class CheckItem(pytest.Item):
 
     def _judge(self, result: CheckResult) -> None:
         if result.passed is None:
-            pytest.skip(result.reason)
+            pytest.skip(escaped(result.reason))
         if not result.passed:
             raise CheckFailed(f"{result.name}: {result.reason}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show a failed check as its sentence, anything else as pytest does."""
         if isinstance(excinfo.value, CheckFailed):
-            return str(excinfo.value)
+            return escaped(str(excinfo.value))
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
         """Return the bug's diff and the item's id, for reports."""
-        return self.path, None, self.name
+        return escaped_line(str(self.path)), None, self.name
 
 
 class ValidatePlugin:

@@ -8,23 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
+from pytest_ssr.outcomes import Limit
+
+__all__ = ["MIB", "Availability", "ExecResult", "Limit", "Limits", "Sandbox", "SandboxProvider", "WithImage"]
+
 MIB = 1024 * 1024
-
-
-class Limit(StrEnum):
-    """Which limit ended a command."""
-
-    WALL_TIME = "wall time"
-    MEMORY = "memory"
-    MACHINE_MEMORY = "machine's memory"
-    """The command kept to its own limit, and the kernel killed a process of it all the same, as there was no more."""
-    PROCESSES = "processes"
-    OUTPUT = "output"
-    DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)

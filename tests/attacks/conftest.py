@@ -169,7 +169,7 @@ class Arena:
         run, _ = self.bench.scoped().script(self.bench.original, self.artifact(script=script))
         return run.output
 
-    def grade(self, patch: Texts | Patch) -> Grade:
+    def grade(self, patch: Texts | Patch, *, full: bool = False) -> Grade:
         """Grade a solver's patch of the honest artifact."""
         chosen = patch if isinstance(patch, Patch) else self.patch(patch, on_weakened=True)
         return grade_patch(
@@ -179,6 +179,7 @@ class Arena:
             fail_to_pass=FAIL_TO_PASS,
             pass_to_pass=PASS_TO_PASS,
             like_s=0.5,
+            full=full,
         )
 
 

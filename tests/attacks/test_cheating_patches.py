@@ -15,6 +15,7 @@ from pytest_ssr.grading import grade_patch
 from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.reasons import Flag, FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
@@ -28,7 +29,7 @@ def test_an_honest_patch_is_resolved(arena, texts):
     assert arena.grade({"pkg/adding.py": texts["pkg/adding.py"]}).resolved is True
     grade = arena.grade(COMMENTED)
     assert grade.resolved is False
-    assert grade.reason.startswith("2 of 5 tests do not pass: tests/test_add.py::test_add")
+    assert grade.reason.code is ReasonCode.TESTS_FAIL
 
 
 @pytest.mark.gvisor
@@ -43,15 +44,18 @@ def test_a_patch_that_cheats_is_not_resolved(chosen, path):
         return
     grade = chosen.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
     assert grade.resolved is False, attack["tries"]
+    assert grade.reason.code == attack.get("reason", grade.reason.code), grade.reason
     for flag in attack.get("flags", ()):
-        assert any(re.fullmatch(f"{flag}.*", f) for f in grade.flags), grade.flags
+        code, _, detail = flag.partition(": ")
+        details = [d for f in grade.flags if f.code == code for d in f.details]
+        assert any(re.match(detail, d) for d in details), grade.flags
 
 
 test_a_patch_that_cheats_is_not_resolved.attacks = "patches"
 
 
 def test_an_empty_patch(copied):
-    grade = copied.grade(Patch.parse(b""))
+    grade = copied.grade(Patch.parse(b""), full=True)
     assert grade.resolved is False
     assert set(grade.fail_to_pass.values()) == {"failed"}
     assert set(grade.pass_to_pass.values()) == {"passed"}
@@ -69,9 +73,9 @@ def test_nothing_of_the_artifact_lies_where_the_code_runs(copied, texts):
 
 def test_the_tests_deleted_by_the_patch_are_there_again(copied):
     gone = copied.patch({**COMMENTED, "tests/test_add.py": None, "tests/test_texts.py": None}, on_weakened=True)
-    grade = copied.grade(gone)
+    grade = copied.grade(gone, full=True)
     assert grade.resolved is False
-    assert grade.flags == tuple(f"changed and restored: tests/test_{n}.py" for n in ("add", "texts"))
+    assert grade.flags == (Flag(FlagCode.TESTS_RESTORED, ("tests/test_add.py", "tests/test_texts.py")),)
     assert set(grade.pass_to_pass.values()) == {"passed"}
 
 
@@ -86,7 +90,7 @@ def test_a_patch_through_a_link_does_not_apply(copied, link):
     diff = f"diff --git a/{path} b/{path}\nnew file mode {mode}\nindex 0000000..1111111\n--- /dev/null\n+++ b/{path}\n@@ -0,0 +1 @@\n+{text}\n"
     grade = copied.grade(Patch.parse(diff.encode()))
     assert grade.resolved is False
-    assert grade.reason.startswith("the patch does not apply: ")
+    assert grade.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
 
 
 def test_a_grade_needs_tests_to_pass(copied):
@@ -179,7 +183,7 @@ def test_an_assertion_in_the_code_is_no_way_out(tmp_path):
     honest, grade = graded(tmp_path, tests, emptied, files={"pkg/helping.py": helper})
     assert honest.flags == ()
     assert grade.resolved is False
-    assert grade.forged
+    assert grade.reason.code is ReasonCode.FORGED
 
 
 @pytest.mark.parametrize(
@@ -201,7 +205,8 @@ def test_a_patch_that_rewrites_a_test_in_the_code_is_not_resolved(tmp_path, head
     tests = f"from pkg.adding import mul\n{head}{OWN}"
     _, grade = graded(tmp_path, tests, rewritten, files={"pkg/base.py": base})
     assert grade.resolved is False
-    assert re.match("the patch changes tests in the code: tests/test_child.py::.*test_add$", grade.reason)
+    assert grade.reason.code is ReasonCode.CHANGES_TESTS
+    assert re.match("tests/test_child.py::.*test_add$", grade.reason.detail)
 
 
 DEEP = "    def test_add(self):\n        assert " + "+".join(["3", *["0"] * 1500]) + "\n"
@@ -322,13 +327,13 @@ SUMS += "    assert Sum('a', 1) == Sum('a', 1)\n    assert Sum('b', 2) == Sum('b
 def test_a_value_that_becomes_what_it_is_compared_with_is_told(tmp_path):
     _, grade = graded(tmp_path, ROUND, {"pkg/adding.py": LEARNING})
     assert grade.resolved is False
-    assert grade.forged
+    assert grade.reason.code is ReasonCode.FORGED
 
 
 def test_one_right_value_of_a_test_excuses_no_pretended_one(tmp_path):
     _, grade = graded(tmp_path, BOTH, {"pkg/adding.py": GREATER})
     assert grade.resolved is False
-    assert grade.forged
+    assert grade.reason.code is ReasonCode.FORGED
 
 
 def test_a_comparison_that_is_made_loose_from_elsewhere_is_seen_in_many_twins(tmp_path):

@@ -6,6 +6,7 @@ import pytest
 
 from pytest_ssr.grading import grade_patch, repaired_state
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
 
@@ -40,10 +41,8 @@ def test_reverse_patch_a_diff_whose_way_back_leads_elsewhere(open_bench, texts, 
     verdict = bench.judge(bench.artifact(bug, {"tests/test_texts.py": weakened}))
     assert [r.name for r in verdict.results if r.passed] == [*CHECK_NAMES, "empty-patch"]
     assert verdict.rejection.name == "reverse-patch"
-    assert verdict.rejection.reason == (
-        "the exact reverse of the bug does not resolve it: "
-        "1 of 8 tests do not pass: tests/test_texts.py::test_mark_is_no_program"
-    )
+    failing = Reason(ReasonCode.TESTS_FAIL, "1 of 8: tests/test_texts.py::test_mark_is_no_program")
+    assert verdict.rejection.reason == f"the exact reverse of the bug does not resolve it: {failing.text}"
 
 
 WEAKENINGS = {
@@ -77,9 +76,8 @@ def test_a_control_that_resolves_without_a_repair_rejects(bench, weak, control):
     assert all(validation.result(name).passed for name in (*CHECK_NAMES, *before))
     validation.case.stable = validation.case.fail_to_pass = frozenset(["tests/test_texts.py::test_quiet"])
     assert validation.result(control).passed is False
-    assert validation.result(control).reason == (
-        "resolved without a repair: all 1 FAIL_TO_PASS and 0 PASS_TO_PASS tests pass"
-    )
+    passing = Reason(ReasonCode.RESOLVED, "1 FAIL_TO_PASS, 0 PASS_TO_PASS")
+    assert validation.result(control).reason == f"resolved without a repair: {passing.text}"
     assert not validation.verdict().valid
     assert validation.verdict().rejection.name == control
 
@@ -87,10 +85,11 @@ def test_a_control_that_resolves_without_a_repair_rejects(bench, weak, control):
 def test_the_controls_of_a_valid_artifact_say_what_they_saw(bench, weak):
     artifact = bench.artifact(ADD_BUG, weak)
     verdict = bench.judge(artifact)
-    broken = "2 of 7 tests do not pass: tests/test_add.py::test_add, tests/test_add.py::test_double"
+    failing = "2 of 7: tests/test_add.py::test_add, tests/test_add.py::test_double"
+    broken = Reason(ReasonCode.TESTS_FAIL, failing).text
     assert [(c.name, c.passed, c.reason) for c in verdict.controls] == [
         ("empty-patch", True, broken),
-        ("reverse-patch", True, "all 2 FAIL_TO_PASS and 5 PASS_TO_PASS tests pass"),
+        ("reverse-patch", True, Reason(ReasonCode.RESOLVED, "2 FAIL_TO_PASS, 5 PASS_TO_PASS").text),
         ("weakening-only", True, broken),
     ]
     ids = {"fail_to_pass": verdict.fail_to_pass, "pass_to_pass": verdict.pass_to_pass}

@@ -10,6 +10,7 @@ import pytest
 from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Flag, FlagCode
 
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 TWO_FILES = {
@@ -185,4 +186,4 @@ def test_grading_starts_from_the_snapshot_each_time(bench, texts, without):
     assert graded.pass_to_pass["tests/test_add.py::test_double_nothing"] == "failed"
     rewritten = grade({"tests/test_add.py": "def test_add():\n    pass\n"})
     assert rewritten.resolved is False
-    assert rewritten.flags == ("changed and restored: tests/test_add.py",)
+    assert rewritten.flags == (Flag(FlagCode.TESTS_RESTORED, ("tests/test_add.py",)),)

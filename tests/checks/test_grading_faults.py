@@ -10,7 +10,9 @@ from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
+from pytest_ssr.grading.evidence import RecordedTests
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
 from pytest_ssr.surface import is_test_surface
 
 TESTS = "tests/test_add.py"
@@ -54,7 +56,7 @@ def graded(bench, without):
             left = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
             patch = start.replace(left).patch_from(start)
         wanted = {"fail_to_pass": verdict.fail_to_pass, "pass_to_pass": verdict.pass_to_pass, **ids}
-        return grade_patch(bench.workbench.scoped(), artifact, patch, **wanted, like_s=0.5)
+        return grade_patch(bench.workbench.scoped(), artifact, patch, **{"full": True, "like_s": 0.5, **wanted})
 
     return grade
 
@@ -62,7 +64,7 @@ def graded(bench, without):
 def test_a_comment_is_no_repair(graded):
     found = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"] + "# repaired\n"})
     assert found.resolved is False
-    assert found.reason == f"2 of 7 tests do not pass: {TESTS}::test_add, {TESTS}::test_double"
+    assert found.reason == Reason(ReasonCode.TESTS_FAIL, f"2 of 7: {TESTS}::test_add, {TESTS}::test_double")
     assert set(found.fail_to_pass.values()) == {"failed"}
     assert set(found.pass_to_pass.values()) == {"passed"}
 
@@ -85,15 +87,15 @@ def test_a_second_attempt_starts_clean(graded, texts):
 @pytest.mark.parametrize(
     ("comment", "status", "reason"),
     [
-        ("# finds nothing", "missing", "7 of 7 tests do not pass"),
-        ("# no JSON", "missing", "the parser's output is not one JSON object"),
+        ("# finds nothing", "missing", ReasonCode.TESTS_FAIL),
+        ("# no JSON", "missing", ReasonCode.SCRIPT_FAILED),
     ],
 )
 def test_a_parser_that_finds_nothing_resolves_nothing(graded, texts, comment, status, reason):
     """`all` of no results is true: each id must be there."""
     found = graded({"pkg/adding.py": f"{texts['pkg/adding.py']}{comment}\n"})
     assert found.resolved is False
-    assert found.reason.startswith(reason)
+    assert found.reason.code is reason
     assert {*found.fail_to_pass.values(), *found.pass_to_pass.values()} == {status}
 
 
@@ -119,7 +121,7 @@ def test_a_repair_that_breaks_another_test_does_not_resolve(graded, texts):
     found = graded({"pkg/adding.py": texts["pkg/adding.py"].replace("return add(a, a)", "return 4")})
     assert found.resolved is False
     assert set(found.fail_to_pass.values()) == {"passed"}
-    assert found.reason == f"1 of 7 tests do not pass: {TESTS}::test_double_nothing"
+    assert found.reason == Reason(ReasonCode.TESTS_FAIL, f"1 of 7: {TESTS}::test_double_nothing")
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,7 @@ def test_tests_and_what_steers_them_are_restored(graded, changes):
     assert all(is_test_surface(p) for p in changes)
     found = graded(changes)
     assert found.resolved is False
-    assert found.flags == tuple(f"changed and restored: {p}" for p in changes)
+    assert found.flags == (Flag(FlagCode.TESTS_RESTORED, tuple(changes)),)
     assert set(found.fail_to_pass.values()) == {"failed"}
     assert set(found.pass_to_pass.values()) == {"passed"}
 
@@ -148,13 +150,13 @@ def test_tests_and_what_steers_them_are_restored(graded, changes):
 def test_a_repair_counts_though_it_touches_tests(graded, texts):
     found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None, "conftest.py": "import nowhere\n"})
     assert found.resolved is True, found.reason
-    assert found.flags == ("changed and restored: conftest.py", f"changed and restored: {TESTS}")
+    assert found.flags == (Flag(FlagCode.TESTS_RESTORED, ("conftest.py", TESTS)),)
 
 
 def test_a_patch_that_touches_tests_can_be_refused(graded, texts):
     found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None}, refuse_tests=True)
     assert found.resolved is False
-    assert found.reason == f"refused: the patch changes tests: {TESTS}"
+    assert found.reason == Reason(ReasonCode.REFUSED, TESTS)
 
 
 def test_inputs_are_drawn_anew_after_a_few_grades(bench, monkeypatch):
@@ -173,7 +175,8 @@ def test_inputs_are_drawn_anew_after_a_few_grades(bench, monkeypatch):
     artifact = bench.artifact(ADD_BUG, {})
 
     def asked():
-        grading = grade_module._Grading(bench.workbench.scoped(), artifact, frozenset(BOTH), frozenset(), 0.5)
+        tests = RecordedTests(artifact, [TESTS], frozenset(BOTH), frozenset())
+        grading = grade_module._Grading(bench.workbench.scoped(), tests, 0.5, full=False, trusted=False)
         return grading._blind(bench.workbench.original)
 
     found = [asked() for _ in range(17)]
@@ -199,7 +202,7 @@ def test_a_sandbox_that_breaks_is_tried_once_more_and_then_no_grade(graded, text
     breaking(2)
     found = graded(repaired)
     assert found.resolved is None
-    assert found.reason == "no grade: the sandbox failed: the engine is gone"
+    assert found.reason == Reason(ReasonCode.SANDBOX_FAILED, "the engine is gone")
 
 
 def test_a_patch_that_does_not_apply_is_a_grade_and_changes_nothing(graded, bench, texts):
@@ -207,7 +210,8 @@ def test_a_patch_that_does_not_apply_is_a_grade_and_changes_nothing(graded, benc
     other = {"pkg/adding.py": texts["pkg/adding.py"].replace("a + b", "b + a"), "pkg/unused.py": "X = 2\n"}
     found = graded(bench.patch(other))
     assert found.resolved is False
-    assert found.reason.startswith("the patch does not apply: hunk 1 of pkg/adding.py does not apply: line 2 is")
+    assert found.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
+    assert found.reason.detail.startswith("hunk 1 of pkg/adding.py does not apply: line 2 is")
     assert (found.fail_to_pass, found.pass_to_pass) == ({}, {})
 
 
@@ -234,8 +238,8 @@ def test_a_file_that_cannot_be_made_is_the_patchs_fault(graded, bench, texts, pa
     name = path.encode()
     found = graded(Patch.parse(repair.data + b"diff --git a/%b b/%b\n" % (name, name) + NEW % name))
     assert found.resolved is False, found.reason
-    assert found.reason.startswith("the patch does not apply: ")
-    assert why in found.reason
+    assert found.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
+    assert why in found.reason.detail
 
 
 @pytest.mark.parametrize("path", ["b" * 255 + "/" + "a" * 252 + ".py", "/".join(["a"] * 499) + "/x.py"])
@@ -252,7 +256,7 @@ def test_a_file_may_stand_where_the_patch_takes_a_folder_away(graded, bench, tex
     repaired = {"pkg/adding.py": texts["pkg/adding.py"], "tests": "X = 1\n", **dict.fromkeys(tests)}
     found = graded(repaired)
     assert found.resolved is False
-    assert found.reason == "the patch does not apply: tests cannot be written: it is a folder"
+    assert found.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, "tests cannot be written: it is a folder")
 
 
 def test_a_file_in_the_place_of_the_interpreter_is_the_patchs_fault(graded, bench, texts, monkeypatch):
@@ -262,7 +266,8 @@ def test_a_file_in_the_place_of_the_interpreter_is_the_patchs_fault(graded, benc
     bench.workbench.interpreter = replace(bench.workbench.interpreter, readable=shown)
     found = graded({"pkg/adding.py": texts["pkg/adding.py"], ".venv": "X = 1\n"})
     assert found.resolved is False
-    assert found.reason == "the patch does not apply: .venv cannot be written: the interpreter's folder is there"
+    why = ".venv cannot be written: the interpreter's folder is there"
+    assert found.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, why)
 
 
 def test_an_artifact_without_recorded_failures_grades_nothing(graded, texts):

@@ -15,7 +15,9 @@ import pytest
 from plain import plain_python
 
 from harness.cli import main
+from pytest_ssr.grading import Grade
 from pytest_ssr.patch import Patch
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import SANDBOXES
 
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
@@ -109,6 +111,28 @@ def test_grades(made: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     cheat = ssr("grade", said["valid"][0], "--repo", project, "--patch", tmp_path / "cheat.diff", *SANDBOX)
     assert cheat.returncode == 1
     assert "flag: changed and restored: tests/test_calc.py" in cheat.stdout
+
+
+def test_a_grade_is_bounded_by_the_original_and_its_exit_code_follows_the_rule(
+    made: tuple[Path, dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    project, said = made
+    given = []
+
+    def grade(*_: object, **words: Any) -> Grade:
+        given.append(words)
+        return Grade("x", False, Reason(ReasonCode.NOT_REPAIRED), tests=True)
+
+    monkeypatch.setattr("harness.commands.grade_patch", grade)
+    (tmp_path / "p.diff").write_bytes(b"")
+    words = ["grade", said["valid"][0], "--repo", str(project), "--patch", str(tmp_path / "p.diff"), "--json", *SANDBOX]
+    assert [main([*words, *more]) for more in ([], ["--rule", "tests", "--full"])] == [1, 0]
+    assert [w["full"] for w in given] == [False, True]
+    assert 0 < given[0]["like_s"] < 60
+    assert json.loads(capsys.readouterr().out.partition("}\n{")[0] + "}")["reason"]["code"] == "not-repaired"
 
 
 def test_what_others_wrote_is_not_run_without_isolation(

@@ -14,13 +14,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from plain import plain_python
 from rows import BASE, FIXED, git, written
 
+from harness.evaluation import grading as grading_module
 from harness.evaluation.grading import Grading
 from harness.instances.checkouts import Checkouts
 from harness.instances.environments import Environments
 from harness.instances.reading import read_instances
 from pytest_ssr.errors import ProjectError
+from pytest_ssr.grading import LEAST_S, Grade
+from pytest_ssr.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
@@ -146,7 +150,7 @@ def test_each_way_to_fail_has_its_name(dataset, tmp_path: Path):
         "broken-1": "infra",
         "broken-2": "infra",
     }, done.stdout
-    assert "does not pass here" in found["broken-2"]["reason"] or "do not pass here" in found["broken-2"]["reason"]
+    assert found["broken-2"]["reason"]["code"] == "instance-unusable"
     assert found["wrong"]["fail_to_pass"]["tests/test_shop.py::test_add"] == "failed"
     summary = json.loads((out / "summary.json").read_text())
     assert (summary["total"], summary["graded"], summary["resolved"], summary["infra"]) == (9, 7, 1, 2)
@@ -159,6 +163,30 @@ def test_each_way_to_fail_has_its_name(dataset, tmp_path: Path):
     late = (report.parents[1] / f"{SHOP}-slow" / "test_output.txt").read_text()
     assert late.endswith("Timeout error: 8 seconds exceeded.\n")
     assert ">>>>> End Test Output" not in late
+
+
+def test_a_grade_is_bounded_by_the_reference_and_whole_where_its_log_is_kept(dataset, tmp_path: Path, monkeypatch):
+    """The limits of the grade and of the log follow from what the tests take with the reference solution."""
+    given = []
+
+    def grade(*_, **words):
+        given.append(words)
+        return Grade("x", False, Reason(ReasonCode.NOT_REPAIRED, "it rounds"), tests=True)
+
+    monkeypatch.setattr(grading_module, "grade_patch", grade)
+    monkeypatch.setattr(grading_module, "test_log", lambda *_: "")
+    store = Store(tmp_path / "store")
+    checkouts = Checkouts(store, Path(dataset.common[1]))
+    environments = Environments(store, plain_python())
+    instance = read_instances(str(dataset.path))[0]
+    found = []
+    for rule, logs in ((Rule.STRICT, True), (Rule.STRICT, False), (Rule.TESTS, False)):
+        grading = Grading(store, checkouts, environments, RuleSettings(), "process", logs=logs, rule=rule)
+        found.append(grading.outcome(instance, diff(dataset, FIXED)))
+        grading.close()
+    assert [(w["full"], w["like_s"]) for w in given] == [(True, LEAST_S), (False, LEAST_S)]
+    assert [o.status for o in found] == ["unresolved", "unresolved", "resolved"]
+    assert {(o.resolved, o.tests) for o in found} == {(False, True)}
 
 
 def test_a_changed_patch_is_graded_anew_and_an_old_one_is_not(dataset, tmp_path: Path):

@@ -26,6 +26,6 @@ def test_each_instance_is_graded_in_its_own_image(dataset, tmp_path: Path, capsy
     provider.close()
     found = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
     assert [r["status"] for r in found] == ["resolved", "resolved", "infra"], found
-    assert "localhost:1/none:1" in found[2]["reason"]
+    assert "localhost:1/none:1" in found[2]["reason"]["text"]
     assert main(["eval", str(path), *words, "--python", "/usr/bin/python3", *dataset.common[:2]]) == 2
     assert "--images has its own" in capsys.readouterr().err

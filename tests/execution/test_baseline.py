@@ -133,7 +133,12 @@ DOUBLE, OTHER = "test_double.py::test_double", "test_double.py::test_other"
         ("calc.py", "def add(a, b):\n    c = b + a\n    return c\n", {ADD, PROCESS}),
         ("docs/read.md", "Read by one test.\n", {DOCUMENT, PROCESS}),
         ("docs/printed.md", "Printed again.\n", {PROCESS}),
-        ("test_double.py", "def test_new():\n    assert True\n", {"test_double.py::test_new", PROCESS}),
+        (
+            "test_double.py",
+            "import twice\n\n\ndef test_new():\n    assert twice\n",
+            {"test_double.py::test_new", PROCESS},
+        ),
+        ("test_double.py", "def test_new():\n    assert True\n", None),
         ("calc.py", "LIMIT = 3\n\n\ndef add(a, b):\n    return a + b\n", None),
         ("more.md", "A file that was not there.\n", None),
         ("conftest.py", "import os\n", None),

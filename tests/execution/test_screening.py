@@ -184,3 +184,68 @@ def test_a_change_that_hangs_ends_by_the_time_of_its_test_and_not_of_the_suite(c
     # All of them may take 2 s + 5 * 6 s; the quick one, which comes first, 2.5 s.
     assert screened.run.seconds < 15
     assert not [i for i in screened.run.results if "test_slow" in i]
+
+
+TABLE = """\
+_TABLE = None
+
+
+def build():
+    return {"a": 1, "b": 2}
+
+
+def table():
+    global _TABLE
+    if _TABLE is None:
+        _TABLE = build()
+    return _TABLE
+
+
+def other():
+    return 1
+"""
+TABLE_TESTS = """\
+from table import build, other, table
+
+LATER = []
+
+
+def test_first():
+    assert table()["a"] == 1
+
+
+def test_depends_on_the_order():
+    assert not LATER
+    assert build()["b"] == 2
+
+
+def test_kept():
+    assert table()["b"] == 2
+
+
+def test_other():
+    LATER.append(1)
+    assert other() == 1
+
+
+def test_another():
+    assert other() == 1
+"""
+
+
+def test_a_change_that_a_flickering_test_noticed_first_is_seen_by_the_tests_of_the_other_order(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "table.py").write_text(TABLE)
+    (project / "test_table.py").write_text(TABLE_TESTS)
+    store = Store(tmp_path / "store")
+    campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
+    changes = {"table.py": TABLE.replace('"b": 2', '"b": 3').encode()}
+    try:
+        attempt = Trial(campaign, 0, Candidate("mutation", "by hand", changes, "table.py", 5, "build")).finish()
+        assert campaign.set_aside == {"test_table.py::test_depends_on_the_order"}
+    finally:
+        campaign.close()
+    assert attempt is not None
+    assert attempt.status is AttemptStatus.VALID
+    assert attempt.fail_to_pass == 1

@@ -19,7 +19,7 @@ import fsspec
 import pyarrow.parquet as pq
 import pytest
 import zstandard
-from rollout_parts import add_task, keep, store
+from rollout_parts import AS_TOLD, add_task, keep, store
 
 from harness.cli import main
 from harness.exporters import licences, splits, writing
@@ -81,7 +81,14 @@ def test_a_failure_of_the_machine_has_no_reward_and_no_part_in_the_solve_rate(ke
     assert [found[n]["reward"] for n in "abcd"] == [1.0, -1.0, None, 1.0]
     assert [found[n]["status"] for n in "abcd"] == ["completed", "completed", "aborted", "completed"]
     assert (found["a"]["task"]["solve_rate"], found["a"]["task"]["graded"]) == (0.5, 2)
-    assert found["c"]["verdict"] == {"resolved": None, "reason": "as told", "infra": True}
+    assert found["c"]["verdict"] == {
+        "resolved": None,
+        "tests": None,
+        "rule": "strict",
+        "reason": AS_TOLD.text,
+        "reason_code": "tests-fail",
+        "infra": True,
+    }
     assert found["a"]["task"]["strategy"] == "mutation"
     assert found["a"]["patch"] == "diff --git a/x b/x\n"
 
@@ -104,7 +111,7 @@ def test_what_is_left_out_is_told_with_its_reason(
         ("it has no reward", 1),
         ("its reward is not above 0, and it would be imitated (--min-reward)", 1),
     }
-    assert data["left_out"][0]["examples"] == ["c" * 24 + ": as told"]
+    assert data["left_out"][0]["examples"] == ["c" * 24 + f": {AS_TOLD.text}"]
     card = (tmp_path / "sft/README.md").read_text()
     assert "| it has no reward: the machine or a server was at fault, which is no failure of its own | 1 |" in card
     assert "as told" not in card
@@ -131,7 +138,7 @@ def test_what_is_left_out_is_told_with_its_reason(
 )
 def test_filters(kept: Path, tmp_path: Path, words: list[str], wanted: str) -> None:
     path = kept / "rollouts" / ("b" * 24) / "rollout.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"flags": ["changed and restored: t.py"]}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"flags": ["tests-restored"]}))
     code = export(kept, "--format", "rollouts", "--out", tmp_path / "all.jsonl", *words)
     assert code == (0 if wanted else 1)
     found = lines(tmp_path / "all.jsonl") if wanted else []
@@ -257,7 +264,7 @@ def test_damaged_rollouts_are_told_and_the_rest_is_exported(
     spoilt.write_text(spoilt.read_text().replace("output of a", "\\ud800"))
     (kept / "artifacts/t2/artifact.json").write_text('{"repository": ["x"]}')
     (kept / "episodes/run").mkdir(parents=True)
-    (kept / "episodes/run/round-001-001.json").write_text('{"episodes": [1, {"schema_version": 2}]}')
+    (kept / "episodes/run/round-001-001.json").write_text('{"episodes": [1, {"schema_version": 3}]}')
     data = told(capsys, kept, "--format", "rollouts", "--out", tmp_path / "all.jsonl")
     assert [r["rollout_id"][0] for r in lines(tmp_path / "all.jsonl")] == ["a", "c"]
     (damaged,) = (e for e in data["left_out"] if e["reason"] == "the record is damaged")
@@ -324,7 +331,7 @@ def test_the_reward_of_a_judge_is_the_episodes(kept: Path, tmp_path: Path) -> No
 
 def _episodes(folder: Path, several: list[dict[str, Any]], run: str = "run") -> None:
     whole = {
-        "schema_version": 2,
+        "schema_version": 3,
         "project": "calc (/home/somebody/calc)",
         "artifact_id": "",
         "round": 1,
@@ -379,7 +386,7 @@ def test_an_injector_is_rewarded_by_its_episode_and_a_rejected_bug_by_minus_one(
     found = {r["rollout_id"]: r for r in lines(tmp_path / "all.jsonl")}
     assert {n: found[n]["reward"] for n in found} == {rejected: -1.0, valid: 0.1, again: None, unplayed: None}
     assert found[rejected]["verdict"] == {"valid": False, "reason": "bug-scope: nothing", "infra": False}
-    assert found[again]["flags"] == ["the same bug was made before"]
+    assert found[again]["flags"] == ["made-before"]
     assert {r["task"]["repository"] for r in found.values()} == {"calc"}
     # Another run of other settings gives another reward: which is meant is not known.
     _episodes(
@@ -387,7 +394,7 @@ def test_an_injector_is_rewarded_by_its_episode_and_a_rejected_bug_by_minus_one(
     )
     export(kept, "--format", "rollouts", "--role", "injector", "--out", tmp_path / "all.jsonl")
     (found_now,) = (r for r in lines(tmp_path / "all.jsonl") if r["rollout_id"] == valid)
-    assert (found_now["reward"], found_now["flags"]) == (None, ["runs of different settings give it different rewards"])
+    assert (found_now["reward"], found_now["flags"]) == (None, ["rewards-differ"])
 
 
 def test_projects_of_rejected_bugs_are_known_by_the_episodes(tmp_path: Path) -> None:

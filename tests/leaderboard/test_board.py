@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from harness.leaderboard.page import page
 from harness.leaderboard.records import Attempt, Results
 from harness.leaderboard.settings import RankSettings
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
 
 
 def by_name(rows: list[dict[str, Any]], key: str = "solver") -> dict[str, dict[str, Any]]:
@@ -57,8 +59,10 @@ def test_amounts_are_of_graded_attempts_and_money_of_all(tmp_path: Path) -> None
 
 
 def test_flags_and_forgeries_are_counted_and_told(tmp_path: Path) -> None:
-    made = outcomes("m", {"a__b-1": "r"}, flags=("changed: conftest.py",)) + outcomes("m", {"a__b-2": "u"}, forged=True)
-    unsure = ("less certain: not asked under another name: t", "by SWE-bench's rule its log says unresolved")
+    restored = Flag(FlagCode.TESTS_RESTORED, ("conftest.py",))
+    made = outcomes("m", {"a__b-1": "r"}, flags=(restored,))
+    made += [replace(o, reason=Reason(ReasonCode.FORGED)) for o in outcomes("m", {"a__b-2": "u"})]
+    unsure = (Flag(FlagCode.UNCHECKED, ("t",)), Flag(FlagCode.LOG_DIFFERS, ("unresolved",)))
     made += outcomes("m", {"a__b-3": "r"}, flags=unsure) + outcomes("n", {"a__b-3": "r"}, flags=unsure)
     found = board(results_only(tmp_path / "r", made))
     row = by_name(found.solvers)["m"]
@@ -67,7 +71,7 @@ def test_flags_and_forgeries_are_counted_and_told(tmp_path: Path) -> None:
     texts = [outcome_text(t["outcomes"]["m"]) for t in found.tasks]
     assert texts == ["1/1 !", "0/1 !", "1/1 ?"]
     assert "attempts with forged results: m" in found.notes
-    assert found.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == ["changed: conftest.py"]
+    assert found.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == [FlagCode.TESTS_RESTORED]
 
 
 def test_tasks_that_are_older_than_a_model_are_flagged(tmp_path: Path) -> None:

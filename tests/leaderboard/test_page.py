@@ -11,6 +11,7 @@ import pytest
 from board_parts import HOSTILE, board, episode, outcomes, results_only, store
 
 from harness.leaderboard.page import page
+from pytest_ssr.reasons import Flag, FlagCode
 
 pytestmark = pytest.mark.browser
 DESKTOP, PHONE = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
@@ -24,7 +25,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = [
         *outcomes("alpha", dict(zip(tasks, "rrrrrrrruuui", strict=True)), repos=3, cost_usd=0.5),
         *outcomes("beta", dict(zip(tasks, "rrrruuuuuuuu", strict=True)), repos=3, cost_usd=0.05),
-        *outcomes(HOSTILE, dict(zip(tasks, "rruuuuuuuuur", strict=True)), repos=3, flags=("x",)),
+        *outcomes(
+            HOSTILE,
+            dict(zip(tasks, "rruuuuuuuuur", strict=True)),
+            repos=3,
+            flags=(Flag(FlagCode.SUSPICIOUS_CODE, ("x",)),),
+        ),
     ]
     bugs = [episode(n, solvers={"alpha": "rrru", "beta": "uuru"}) for n in range(5)]
     found = board(results_only(folder / "r", made), store(folder / "s", bugs))

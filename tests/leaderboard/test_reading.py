@@ -58,13 +58,13 @@ def test_fields_that_we_do_not_know_are_passed_over(tmp_path: Path) -> None:
         ("[" * 100_000, "it is not JSON"),
         ("\ufeff\udcff", "it is not JSON"),
         ("[]", "it is no object"),
-        ("{}", "it is no result of schema version 1"),
+        ("{}", "it is no result of schema version 2"),
         ('{"cost_usd": "x"}', "cost_usd of a Outcome is no float"),
         ('{"cost_usd": NaN}', "cost_usd of a Outcome is no float"),
         ('{"steps": true}', "steps of a Outcome is no int"),
-        ('{"status": "good"}', "it is no result of schema version 1"),
-        ('{"flags": [1]}', r"flags of a Outcome is no tuple\[str, ...\]"),
-        ('{"model": ""}', "it is no result of schema version 1"),
+        ('{"status": "good"}', "it is no result of schema version 2"),
+        ('{"flags": [1]}', "it is no result of schema version 2"),
+        ('{"model": ""}', "it is no result of schema version 2"),
     ],
 )
 def test_a_damaged_line_is_named(tmp_path: Path, line: str, why: str) -> None:
@@ -74,6 +74,13 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: str, why: str) -> None:
     path = tmp_path / "results.jsonl"
     path.write_bytes(f"{json.dumps(good)}\n{line}\n".encode("utf-8", "surrogateescape"))
     with pytest.raises(SettingsError, match=rf"results.jsonl: line 2 is damaged: {why}"):
+        read(tmp_path)
+
+
+def test_a_result_of_an_earlier_release_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    good = outcomes("m", {"a__b-1": "r"})[0].to_json()
+    (tmp_path / "results.jsonl").write_text(json.dumps({**good, "schema_version": 1}))
+    with pytest.raises(SettingsError, match="line 1 is a result of an earlier release; run the same command again"):
         read(tmp_path)
 
 

@@ -122,9 +122,11 @@ def _resolved(outcome: Row) -> bool | None:
 def why_of(outcome: Row, theirs: bool) -> str:
     """Return what our own record says of another verdict than ours; empty where it says nothing."""
     if outcome["status"] == "infra":
-        return f"no grade: {outcome['reason']}"
-    word = f"by SWE-bench's rule its log says {'resolved' if theirs else 'unresolved'}"
-    return next((f"{flag}; {outcome['reason']}" for flag in outcome["flags"] if flag == word), "")
+        return str(outcome["reason"]["text"])
+    word = "resolved" if theirs else "unresolved"
+    if outcome["flag_details"].get("log-differs") != [word]:
+        return ""
+    return f"by SWE-bench's rule its log says {word}; {outcome['reason']['text']}"
 
 
 def compare(folder: Path, peer: Swebench, work: Path, lines: Lines, *, timeout_s: int) -> None:

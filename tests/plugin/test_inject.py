@@ -178,6 +178,11 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
     assert done.returncode == 0, done.stdout
     assert "7 passed" in done.stdout
     assert "good/bug_inject.diff::inverse-mutation PASSED" in done.stdout
+    hostile = shutil.copytree(good, project / "x\x1b[31mred")
+    shown = run(project, "--ssr-validate", hostile.name, "-v", "-k", "test-files")
+    shutil.rmtree(hostile)
+    assert "red/bug_inject.diff::test-files PASSED" in shown.stdout
+    assert "\x1b" not in shown.stdout + shown.stderr
     script = good / "test_script.sh"
     script.write_text("#!/bin/sh\nexit 0\n")
     bad = run(project, "--ssr-validate", "good")

@@ -23,6 +23,7 @@ from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, SsrErr
 from pytest_ssr.execution.baseline import Baseline, Verification
 from pytest_ssr.execution.reach import Reach
 from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store, resolve_artifact
@@ -210,7 +211,8 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
         buggy.apply(BUG)
 
 
-ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, "", "submitted", "completed", flags=("f",))
+FLAG = Flag(FlagCode.SUSPICIOUS_CODE, ("x.py:1: a table",))
+ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, Reason(ReasonCode.RESOLVED), "submitted", "completed", flags=(FLAG,))
 EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", rollouts=(ROLLOUT,))
 ATTEMPT = Attempt(0, AttemptStatus.VALID, "s", "o", "p", 1, "", "", "")
 REACH = Reach(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {})

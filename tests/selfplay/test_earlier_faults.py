@@ -22,6 +22,7 @@ from harness.solving import Solving
 from harness.spent import NAME
 from harness.trajectory import ExitReason, Journal, read_trajectory
 from pytest_ssr.grading import Grade
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
@@ -58,7 +59,9 @@ def test_an_injector_s_reward_comes_of_the_attempts_at_its_bug(
                 return super().solve(task, seed=seed, journal=journal)
             return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
 
-    monkeypatch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", True, "repaired"))
+    monkeypatch.setattr(
+        "harness.solving.grade_patch", lambda *_, **__: Grade("", True, Reason(ReasonCode.RESOLVED), tests=True)
+    )
     (episode,) = selfplay(project, Store(tmp_path / "s"), Sometimes(name="sometimes"), attempts=4).play()
     assert [r.reward for r in episode.rollouts] == [1.0, -1.0, -1.0, -1.0]
     assert episode.reward() == pytest.approx(1 - 1.8 / 4)

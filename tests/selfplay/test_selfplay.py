@@ -45,6 +45,7 @@ from pytest_ssr.grading import Grade
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.history import HistoryInjector
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
@@ -177,7 +178,7 @@ def test_a_verdict_of_an_earlier_version_is_made_again_and_says_whose_the_artifa
 
 def test_a_model_that_is_gone_ends_the_run_which_goes_on_later(project: Path, bugs: Store) -> None:
     solver = Told(lambda _: ExitReason.MODEL, "gone")
-    with pytest.raises(ModelError, match=r"no attempt at .* has a grade: no grade: model: as told"):
+    with pytest.raises(ModelError, match=r"no attempt at .* has a grade: the attempt was aborted: model: as told"):
         selfplay(project, bugs, solver).play()
     solver.does = lambda _: ExitReason.STEP_LIMIT
     (episode,) = selfplay(project, bugs, solver).play()
@@ -195,7 +196,8 @@ def test_an_error_that_nobody_foresaw_in_one_attempt_does_not_end_the_run(projec
 
     (episode,) = selfplay(project, bugs, Falling(name="falling")).play()
     assert [r.resolved for r in episode.rollouts] == [None, False]
-    assert "no grade: infra: OverflowError: a number (test_selfplay.py, line " in episode.rollouts[0].reason
+    assert episode.rollouts[0].reason.code is ReasonCode.ATTEMPT_ABORTED
+    assert "infra: OverflowError: a number (test_selfplay.py, line " in episode.rollouts[0].reason.detail
 
 
 def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
@@ -208,7 +210,9 @@ def test_a_failed_repair_is_a_bug_of_second_order_that_rewards_nobody(
         def solve(self, task: Any, *, seed: int, journal: Journal) -> Solution:
             return Solution(wrong.patch_from(buggy), journal.end(ExitReason.SUBMITTED))
 
-    monkeypatch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", False, "not repaired"))
+    monkeypatch.setattr(
+        "harness.solving.grade_patch", lambda *_, **__: Grade("", False, Reason(ReasonCode.NOT_REPAIRED), tests=True)
+    )
     first, second = selfplay(project, bugs, Wrong(name="wrong"), higher_order=1).play()
     assert (first.order, first.reward()) == (1, -0.8)
     assert (second.order, second.parent, second.strategy) == (2, first.artifact_id, "higher-order")
@@ -267,10 +271,15 @@ def test_only_the_grade_is_made_again_where_only_that_is_missing(
         patch.setattr("harness.solving.grade_patch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             solving()
-        patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
+        patch.setattr(
+            "harness.solving.grade_patch",
+            lambda *_, **__: Grade("", None, Reason(ReasonCode.SANDBOX_FAILED, "the disk is full")),
+        )
         assert solving().resolved is None
         patch.setattr("harness.solving.grade_patch", unforeseen)
-        assert solving().reason.startswith("no grade: RecursionError: too deep (test_selfplay.py, line ")
+        reason = solving().reason
+        assert reason.code is ReasonCode.INTERNAL_ERROR
+        assert reason.detail.startswith("RecursionError: too deep (test_selfplay.py, line ")
     assert solving().resolved is True
     assert len(solver.asked) == 1
 
@@ -365,7 +374,7 @@ def test_what_was_handed_in_and_is_lost_is_no_failed_attempt(proven: Proven, tmp
     solver = Told(lambda _: ExitReason.SUBMITTED)
     rollout = Solving(proven.bench, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[0]
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
-    assert rollout.reason == "no grade: what was handed in is gone"
+    assert rollout.reason == Reason(ReasonCode.ATTEMPT_ABORTED, "what was handed in is gone")
 
 
 def test_a_patch_without_a_grade_that_is_gone_is_made_again(
@@ -377,7 +386,10 @@ def test_a_patch_without_a_grade_that_is_gone_is_made_again(
         return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
 
     with monkeypatch.context() as patch:
-        patch.setattr("harness.solving.grade_patch", lambda *_, **__: Grade("", None, "the disk is full"))
+        patch.setattr(
+            "harness.solving.grade_patch",
+            lambda *_, **__: Grade("", None, Reason(ReasonCode.SANDBOX_FAILED, "the disk is full")),
+        )
         assert solving() is None
         next(store.root.rglob("patch.diff")).unlink()
         assert (solving(), len(solver.asked)) == (None, 2)
@@ -413,7 +425,7 @@ def test_records_that_are_not_whole_are_made_anew(project: Path, proven: Proven,
     for damage in (
         "{}",
         '{"episodes": 5}',
-        '{"episodes": [5, {"schema_version": 2}]}',
+        '{"episodes": [5, {"schema_version": 3}]}',
         ("lines", None),
         ("tokens", "5"),
         ("seconds", None),
@@ -435,7 +447,7 @@ def test_records_that_are_not_whole_are_made_anew(project: Path, proven: Proven,
     record.write_text(_damaged(record, "lines", None))
     assert played() == first
     for pattern, text in (
-        ("rollouts/*/rollout.json", '{"schema_version": 2}'),
+        ("rollouts/*/rollout.json", '{"schema_version": 3}'),
         ("attempts/*/*.json", '{"schema_version": 2}'),
         ("baselines/*.json", '{"schema_version": 3}'),
         ("verdicts/*/*.json", '{"schema_version": 1}'),

@@ -19,6 +19,7 @@ from harness.solvers.mini.solver import NATIVE
 from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.trajectory import Trajectory, read_trajectory
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.store import Store
 
 pytestmark = pytest.mark.bubblewrap
@@ -131,7 +132,7 @@ def test_a_tree_that_cannot_be_handed_in_is_told_to_the_agent(proven: Proven, tm
         (rollout,) = solving(proven, served, store).attempts(1)
     assert "this cannot be handed in: calc.py is a symlink" in served.asked[2]["messages"][-1]["content"]
     assert (rollout.exit_reason, rollout.resolved) == ("submitted", False)
-    assert rollout.reason == "no patch: the attempt ended by submitted"
+    assert rollout.reason == Reason(ReasonCode.NO_PATCH, "the attempt ended by submitted")
 
 
 def test_a_model_that_fails_gives_no_grade(proven: Proven, tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_model_that_fails_gives_no_grade(proven: Proven, tmp_path: Path) -> No
     with serving(error(401, f"Incorrect API key provided: {KEY}")) as served:
         (rollout,) = solving(proven, served, store).attempts(1)
     assert (rollout.exit_reason, rollout.resolved) == ("model", None)
-    assert "AuthenticationError" in rollout.reason
+    assert "AuthenticationError" in rollout.reason.detail
     assert KEY not in "".join(p.read_text() for p in (store.root / ROLLOUTS / rollout.id).iterdir())
 
 

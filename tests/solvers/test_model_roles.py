@@ -133,7 +133,7 @@ def test_a_comment_is_no_repair_because_the_tests_are_restored(proven: Proven, t
         (rollout,) = solving(proven, served, Store(tmp_path / "s")).attempts(1)
     assert rollout.resolved is False
     assert rollout.reward == -1
-    assert any(FILE in flag for flag in rollout.flags)
+    assert any(FILE in flag.details for flag in rollout.flags)
 
 
 def test_tools_are_sent_and_observations_follow_their_calls(proven: Proven, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_an_attempt_that_hands_in_nothing_is_unresolved_and_one_without_a_server
         gone = solving(proven, served, Store(tmp_path / "t"))
     (rollout,) = gone.attempts(1)
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
-    assert "cannot be reached" in rollout.reason
+    assert "cannot be reached" in rollout.reason.detail
     assert gone.known(0) is None, "it is made again"
 
 

@@ -14,6 +14,10 @@ class Selection:
         self.places = {name: place for place, name in enumerate(wanted.get("first") or ())}
         self.file_places = {path: place for place, path in enumerate(wanted.get("first_files") or ())}
         self.stop_after = wanted.get("stop_after") or 0
+        self.leading = frozenset(wanted.get("leading") or ())
+        counted = wanted.get("counted")
+        self.counted = None if counted is None else frozenset(counted)
+        self.session, self.failed = None, set()
         self.reports_collected = bool(wanted.get("reports_collected"))
         self.collected = None
 
@@ -30,13 +34,25 @@ class Selection:
         if self.file_places:
             last = len(self.file_places)
             items.sort(key=lambda item: self.file_places.get(item.nodeid.split("::", 1)[0], last))
+        if self.leading:
+            items.sort(key=lambda item: item.nodeid not in self.leading)
         if self.places:
             last = len(self.places)
             items.sort(key=lambda item: self.places.get(item.nodeid, last))
 
     def pytest_collection_finish(self, session):
         """Count failures from here: a file that cannot be collected is not a failed test."""
-        session.config.option.maxfail = session.testsfailed + self.stop_after if self.stop_after else 0
+        of_all = self.stop_after and self.counted is None
+        session.config.option.maxfail = session.testsfailed + self.stop_after if of_all else 0
+        self.session = session
+
+    def pytest_runtest_logreport(self, report):
+        """End the run after so many failures of the tests that count."""
+        if self.counted is None or not self.stop_after or not report.failed or report.nodeid not in self.counted:
+            return
+        self.failed.add(report.nodeid)
+        if len(self.failed) >= self.stop_after:
+            self.session.shouldfail = f"{len(self.failed)} of the tests that count failed"
 
 
 def selection(wanted):

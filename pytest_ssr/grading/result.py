@@ -1,0 +1,68 @@
+"""What a grade says, as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from pytest_ssr.reasons import Flag, Reason, ReasonCode, Rule, flags_to_json
+
+
+class TestStatus(StrEnum):
+    """What became of one recorded test."""
+
+    __test__ = False
+    PASSED = "passed"
+    FAILED = "failed"
+    NOT_RUN = "not-run"
+    """It was collected, and the run ended before it."""
+    MISSING = "missing"
+    """It was not collected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grade:
+    """What a predicted patch achieved."""
+
+    id: str
+    """The artifact's content id."""
+    resolved: bool | None
+    """The strict verdict: the recorded tests pass, and the evidence for that holds. None: no grade."""
+    reason: Reason
+    tests: bool | None = None
+    """Whether the recorded tests pass on the restored test files, as in the paper and in SWE-bench; None: no grade."""
+    fail_to_pass: Mapping[str, str] = field(default_factory=dict)
+    """Test id to `TestStatus`; empty where no test ran."""
+    pass_to_pass: Mapping[str, str] = field(default_factory=dict)
+    """The same for tests that must stay passing."""
+    flags: tuple[Flag, ...] = ()
+    """What is notable about the patch and the certainty of the grade."""
+    unchecked: tuple[str, ...] = ()
+    """Tests of which no value was compared with the original's, sorted."""
+    unspecified: tuple[str, ...] = ()
+    """Tests with another input for which a value differs from the original's, sorted."""
+
+    @property
+    def forged(self) -> bool:
+        """Whether the outcomes cannot be true: the patch reaches into the test run."""
+        return self.reason.code is ReasonCode.FORGED
+
+    def verdict(self, rule: Rule) -> bool | None:
+        """Return the verdict that a rule goes by."""
+        return rule.verdict(resolved=self.resolved, tests=self.tests)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "id": self.id,
+            "resolved": self.resolved,
+            "tests": self.tests,
+            "reason": self.reason.to_json(),
+            "fail_to_pass": dict(self.fail_to_pass),
+            "pass_to_pass": dict(self.pass_to_pass),
+            "unchecked": list(self.unchecked),
+            "unspecified": list(self.unspecified),
+            **flags_to_json(self.flags),
+        }

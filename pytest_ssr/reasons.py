@@ -1,0 +1,211 @@
+"""Why a grade is what it is, as data: codes that programs compare, with a text for people that nothing reads back."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Self
+
+
+class Rule(StrEnum):
+    """Which of the two verdicts of a grade decides rewards, leaderboards and exit codes."""
+
+    STRICT = "strict"
+    """`resolved`: the recorded tests pass, and the evidence for that holds."""
+    TESTS = "tests"
+    """`tests`: the recorded tests pass on the restored test files, as in the paper and in SWE-bench."""
+
+    def verdict(self, *, resolved: bool | None, tests: bool | None) -> bool | None:
+        """Return the verdict that decides; None without a grade."""
+        return resolved if self is Rule.STRICT else tests
+
+
+class ReasonCode(StrEnum):
+    """Why a grade or an attempt ended as it did."""
+
+    RESOLVED = "resolved"
+    # The patch was not run.
+    NO_PATCH = "no-patch"
+    PATCH_UNREADABLE = "patch-unreadable"
+    PATCH_DOES_NOT_APPLY = "patch-does-not-apply"
+    ADDS_COMPILED_CODE = "adds-compiled-code"
+    CHANGES_TESTS = "changes-tests"
+    REFUSED = "refused"
+    # The tests do not pass.
+    TESTS_FAIL = "tests-fail"
+    TIMED_OUT = "timed-out"
+    MEMORY_EXCEEDED = "memory-exceeded"
+    LIMIT_EXCEEDED = "limit-exceeded"
+    RUN_FAILED = "run-failed"
+    SCRIPT_FAILED = "script-failed"
+    # The tests pass, and the evidence does not hold.
+    SCRIPT_CONTRADICTS = "script-contradicts"
+    TESTS_DIFFER = "collected-tests-differ"
+    EXIT_STATUS_CONTRADICTS = "exit-status-contradicts"
+    FORGED = "forged"
+    NOT_REPAIRED = "not-repaired"
+    TWINS_FAIL = "twins-fail"
+    TESTS_FAIL_APART = "tests-fail-apart"
+    # There is no grade.
+    SANDBOX_FAILED = "sandbox-failed"
+    OUT_OF_MEMORY = "out-of-memory"
+    INSTANCE_UNUSABLE = "instance-unusable"
+    ATTEMPT_ABORTED = "attempt-aborted"
+    NOT_GRADED = "not-graded"
+    WORKER_LOST = "worker-lost"
+    INTERNAL_ERROR = "internal-error"
+
+
+_TEXTS: Mapping[ReasonCode, str] = {
+    ReasonCode.RESOLVED: "all recorded tests pass",
+    ReasonCode.NO_PATCH: "no patch",
+    ReasonCode.PATCH_UNREADABLE: "the patch cannot be read",
+    ReasonCode.PATCH_DOES_NOT_APPLY: "the patch does not apply",
+    ReasonCode.ADDS_COMPILED_CODE: "the patch adds code that cannot be read as source",
+    ReasonCode.CHANGES_TESTS: "the patch changes tests in the code",
+    ReasonCode.REFUSED: "refused, because the patch changes tests",
+    ReasonCode.TESTS_FAIL: "tests do not pass",
+    ReasonCode.TIMED_OUT: "the time limit ended a run",
+    ReasonCode.MEMORY_EXCEEDED: "the memory limit ended a run",
+    ReasonCode.LIMIT_EXCEEDED: "a limit ended a run",
+    ReasonCode.RUN_FAILED: "the run of the tests proves nothing",
+    ReasonCode.SCRIPT_FAILED: "the artifact's script or parser failed",
+    ReasonCode.SCRIPT_CONTRADICTS: "exit status and results of the artifact's script contradict each other",
+    ReasonCode.TESTS_DIFFER: "not the tests of the original were collected",
+    ReasonCode.EXIT_STATUS_CONTRADICTS: "exit status and results of the tests contradict each other",
+    ReasonCode.FORGED: "forged",
+    ReasonCode.NOT_REPAIRED: "not repaired",
+    ReasonCode.TWINS_FAIL: "tests do not hold with further tests among them",
+    ReasonCode.TESTS_FAIL_APART: "tests do not pass when they run apart and in another order",
+    ReasonCode.SANDBOX_FAILED: "the sandbox failed",
+    ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
+    ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
+    ReasonCode.ATTEMPT_ABORTED: "the attempt was aborted",
+    ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
+    ReasonCode.WORKER_LOST: "the worker was lost",
+    ReasonCode.INTERNAL_ERROR: "an unforeseen error",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Reason:
+    """Why a grade is what it is."""
+
+    code: ReasonCode
+    detail: str = ""
+    """What is particular to this case: tests, paths, an error. For people; it decides nothing."""
+
+    @property
+    def text(self) -> str:
+        """The reason as one sentence."""
+        return f"{_TEXTS[self.code]}: {self.detail}" if self.detail else _TEXTS[self.code]
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+    def to_json(self) -> dict[str, str]:
+        """Return plain data for JSON."""
+        return {"code": str(self.code), "text": self.text}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Read plain data back; raises TypeError for anything else and for an unknown code."""
+        try:
+            code, text = ReasonCode(data["code"]), data["text"]
+        except (KeyError, ValueError, TypeError):
+            raise TypeError("a reason has no known code and text") from None
+        if not isinstance(text, str):
+            raise TypeError("the text of a reason is not a text")
+        return cls(code, text.removeprefix(_TEXTS[code]).removeprefix(": "))
+
+
+class FlagCode(StrEnum):
+    """What is notable about a grade and does not decide it."""
+
+    TESTS_RESTORED = "tests-restored"
+    """The patch changed files of the test surface; they were graded as in the original."""
+    SUSPICIOUS_CODE = "suspicious-code"
+    TOO_QUICK = "too-quick"
+    UNCHECKED = "unchecked"
+    """The values of some tests were not compared."""
+    UNSPECIFIED = "unspecified"
+    """For another input, a value differs from the original's."""
+    PASSES_APART = "passes-apart"
+    """Some tests pass only apart from their twins."""
+    NOT_RUN_APART = "not-run-apart"
+    """Some tests do not pass in another order on the original, and were not asked in it."""
+    LOG_DIFFERS = "log-differs"
+    """SWE-bench's rule, applied to the printed log, gives another verdict."""
+
+
+UNCERTAIN = frozenset(
+    (
+        FlagCode.UNCHECKED,
+        FlagCode.UNSPECIFIED,
+        FlagCode.PASSES_APART,
+        FlagCode.NOT_RUN_APART,
+        FlagCode.LOG_DIFFERS,
+    )
+)
+"""Flags about the certainty of the grade; the others are about the patch."""
+
+_MOST_SHOWN = 5
+_FLAG_TEXTS: Mapping[FlagCode, str] = {
+    FlagCode.TESTS_RESTORED: "changed and restored",
+    FlagCode.SUSPICIOUS_CODE: "suspicious",
+    FlagCode.TOO_QUICK: "the tests ended much sooner than on the original",
+    FlagCode.UNCHECKED: "less certain, because no value was compared in",
+    FlagCode.UNSPECIFIED: "less certain, because with another input a value differs from the original's in",
+    FlagCode.PASSES_APART: "less certain, because it passes only apart from its twins",
+    FlagCode.NOT_RUN_APART: "less certain, because on the original it does not pass in another order",
+    FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Flag:
+    """Something notable about a grade."""
+
+    code: FlagCode
+    details: tuple[str, ...] = ()
+    """Paths, test ids or lines of code, for people."""
+
+    @property
+    def text(self) -> str:
+        """The flag as one line, with the first details."""
+        more = f" and {len(self.details) - _MOST_SHOWN} more" if len(self.details) > _MOST_SHOWN else ""
+        shown = ", ".join(self.details[:_MOST_SHOWN]) + more
+        return ": ".join(filter(None, (_FLAG_TEXTS[self.code], shown)))
+
+    def __str__(self) -> str:
+        """Return the text."""
+        return self.text
+
+
+def flags_to_json(flags: Iterable[Flag]) -> dict[str, Any]:
+    """Return flags as the two fields that every record has: `flags`, their codes, and `flag_details` by code."""
+    found = list(flags)
+    return {
+        "flags": [str(f.code) for f in found],
+        "flag_details": {str(f.code): list(f.details) for f in found if f.details},
+    }
+
+
+def flags_from_json(data: Mapping[str, Any]) -> tuple[Flag, ...]:
+    """Read the two fields back; raises KeyError where one is missing, TypeError for other data."""
+    codes, details = data["flags"], data["flag_details"]
+    if not isinstance(codes, list) or not isinstance(details, dict):
+        raise TypeError("flags are not a list of codes with details by code")
+    if not all(isinstance(d, list) and all(isinstance(text, str) for text in d) for d in details.values()):
+        raise TypeError("the details of a flag are not a list of texts")
+    try:
+        return tuple(Flag(FlagCode(code), tuple(details.get(code, ()))) for code in codes)
+    except ValueError as error:
+        raise TypeError(f"an unknown flag: {error}") from None
+
+
+def has_flag(flags: Collection[Flag], code: FlagCode) -> bool:
+    """Return whether a flag with this code is among some."""
+    return any(f.code is code for f in flags)

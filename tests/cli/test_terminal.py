@@ -1,0 +1,68 @@
+"""Text that others wrote never steers a terminal: each way out of the program escapes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness import terminal as terminal_module
+from harness.cli import main
+from harness.terminal import Terminal
+from pytest_ssr.escaping import escaped, escaped_line
+from pytest_ssr.patch import Patch
+
+HOSTILE = "a\x1b[31mred\x07\x9b1mb\u202e"
+
+
+def is_harmless(text: str) -> bool:
+    return all(c.isprintable() or c in "\n\t\r" for c in text.replace("\r\x1b[K", ""))
+
+
+@pytest.mark.parametrize("text", [HOSTILE, "\udcff", "\r\x08"])
+def test_what_a_terminal_would_obey_is_shown(text: str) -> None:
+    assert escaped_line(text).isprintable()
+    assert is_harmless(escaped(f"{text}\n\t"))
+    assert escaped("plain é\n") == "plain é\n"
+
+
+def test_every_line_of_ours_is_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal_module.sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    terminal.status(HOSTILE)
+    terminal.note(HOSTILE)
+    terminal.say(HOSTILE)
+    said = capsys.readouterr()
+    assert "red" in said.out
+    assert said.err.count("red") == 2
+    assert is_harmless(said.out + said.err)
+
+
+def test_the_quoted_path_of_a_patch_is_escaped_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = b'diff --git "a/x\\033[31m" "b/x\\033[31m"\nold mode 100644\nnew mode 100755\n' * 2
+    with pytest.raises(Exception, match="changed twice"):
+        Patch.parse(twice)
+    (tmp_path / "p.diff").write_bytes(twice)
+    (tmp_path / "artifact").mkdir()
+    for name, text in {
+        "test_script.sh": "true\n",
+        "test_files.txt": "test_x.py\n",
+        "test_parser.py": "print({})\n",
+        "bug_inject.diff": "",
+        "test_weaken.diff": "",
+    }.items():
+        (tmp_path / "artifact" / name).write_text(text)
+    code = main(["grade", str(tmp_path / "artifact"), "--repo", str(tmp_path), "--patch", str(tmp_path / "p.diff")])
+    said = capsys.readouterr()
+    assert code == 2
+    assert "changed twice" in said.err
+    assert is_harmless(said.out + said.err)
+
+
+def test_the_name_of_an_artifacts_folder_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / HOSTILE
+    assert main(["grade", str(missing), "--repo", str(tmp_path), "--patch", "x"]) == 2
+    said = capsys.readouterr()
+    assert "red" in said.err
+    assert is_harmless(said.out + said.err)
