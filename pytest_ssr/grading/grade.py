@@ -91,7 +91,7 @@ def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass
 
 
 def _graded(grading: _Grading, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
-    """Make the runs, again where the sandbox broke or the machine had no memory left."""
+    """Make the runs, again if the sandbox broke or the machine had no memory left."""
     reason = Reason(ReasonCode.SANDBOX_FAILED)
     for _ in range(_TRIES):
         killed = kills_for_memory()
@@ -199,7 +199,7 @@ class _Grading:
         return ()
 
     def _doubt(self, state: CodebaseState, *, suspicious: bool) -> _Opinion:
-        """Ask with twins of the tests, with values for other inputs and, where there is doubt, in parts."""
+        """Ask with twins of the tests, with values for other inputs and, if there is doubt, in parts."""
         chance = random.SystemRandom()
         tests = self._fail_to_pass | self._pass_to_pass
         sets = (self._files, self._fail_to_pass, self._pass_to_pass)
