@@ -25,9 +25,9 @@ class Rollout:
     resolved: bool | None
     """The strict verdict. None: no grade, because of a fault of ours."""
     reward: float | None
-    """Of the verdict by `rule`, and of the judge's scores where there is a judge."""
+    """Of the verdict by `rule`, and of the judge's scores if there is a judge."""
     reason: Reason
-    """That of the grade, or why there is none."""
+    """The reason of the grade, or why there is no grade."""
     exit_reason: str
     status: str
     tests: bool | None = None

@@ -194,7 +194,7 @@ def flags_to_json(flags: Iterable[Flag]) -> dict[str, Any]:
 
 
 def flags_from_json(data: Mapping[str, Any]) -> tuple[Flag, ...]:
-    """Read the two fields back; raises KeyError where one is missing, TypeError for other data."""
+    """Read the two fields back; raises KeyError if one is missing, TypeError for other data."""
     codes, details = data["flags"], data["flag_details"]
     if not isinstance(codes, list) or not isinstance(details, dict):
         raise TypeError("flags are not a list of codes with details by code")

@@ -147,7 +147,7 @@ def read_object(text: bytes, where: str) -> Mapping[str, Any]:
 
 def _attempt(row: Mapping[str, Any], where: str, label: str, rule: Rule) -> Attempt:
     if row.get("schema_version") in range(1, SCHEMA_VERSION):
-        raise SettingsError(f"{where} is a result of an earlier release; run the same command again to grade it anew")
+        raise SettingsError(f"{where} is a result of an earlier release; run the same command again to grade it again")
     outcome = Outcome.from_json({k: v for k, v in row.items() if k in _KNOWN})
     try:
         if outcome is None or not outcome.instance_id or not outcome.model:

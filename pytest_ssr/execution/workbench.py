@@ -167,8 +167,12 @@ class Workbench:
         hash_seed: int = 0,
         order_seed: int | None = None,
         like_s: float | None = None,
+        collect_only: bool = False,
     ) -> SuiteRun:
-        """Make a run in a fresh process; the arguments are those of `suite`. selection: the tests to run."""
+        """Make a run in a fresh process; the arguments are those of `suite`.
+
+        selection: the tests to run. collect_only: collect the tests and run none.
+        """
         with self.open(state) as sandbox:
             run = run_suite(
                 sandbox,
@@ -181,6 +185,7 @@ class Workbench:
                 watched=sorted(state.changes),
                 selection=selection,
                 progress=self.progress,
+                collect_only=collect_only,
             )
         self.runs_made += 1
         self._require_start(run)
@@ -188,17 +193,7 @@ class Workbench:
 
     def modules(self, state: CodebaseState, files: Sequence[str] = ()) -> frozenset[str] | None:
         """Return what is imported from outside of a tree in order to collect its tests; None if that ends early."""
-        with self.open(state) as sandbox:
-            run = run_suite(
-                sandbox,
-                self.interpreter,
-                targets=files,
-                options=self.root,
-                limits=self._limits(None),
-                watched=sorted(state.changes),
-                collect_only=True,
-            )
-        self.runs_made += 1
+        run = self.fresh(state, files, collect_only=True)
         return None if run.fault else frozenset(run.modules)
 
     def _require_start(self, run: SuiteRun) -> None:

@@ -78,7 +78,7 @@ def evidence_of(
 
 
 def fault_of(run: SuiteRun) -> Reason | None:
-    """Return why a run proves nothing about its tests; None where pytest ended by itself."""
+    """Return why a run proves nothing about its tests; None if pytest ended by itself."""
     if not run.fault:
         return None
     code = ReasonCode.RUN_FAILED if run.limit is None else _BY_LIMIT.get(run.limit, ReasonCode.LIMIT_EXCEEDED)
@@ -86,7 +86,7 @@ def fault_of(run: SuiteRun) -> Reason | None:
 
 
 def contradiction(run: SuiteRun) -> Reason | None:
-    """Return why the exit status of a run and its results cannot both be true; None where they can."""
+    """Return why the exit status of a run and its results cannot both be true; None if they can."""
     failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in run.results.values())
     if run.status is not RunStatus.COMPLETED or bool(failed) == (run.exit_code == 1):
         return None
@@ -94,7 +94,7 @@ def contradiction(run: SuiteRun) -> Reason | None:
 
 
 def other_tests(run: SuiteRun, reference: SuiteRun) -> Reason | None:
-    """Return how the tests that a run collected differ from those of the original; None where they are the same."""
+    """Return how the tests that a run collected differ from those of the original; None if they are the same."""
     usual, found = set(reference.collected), set(run.collected)
     if usual == found and len(reference.collected) == len(run.collected):
         return None

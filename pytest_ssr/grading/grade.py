@@ -86,7 +86,7 @@ def _recorded(artifact: BugArtifact, fail_to_pass: Collection[str], pass_to_pass
 
 
 def _graded(grading: _Grading, state: CodebaseState, flags: tuple[Flag, ...]) -> Grade:
-    """Make the runs, again where the sandbox broke or the machine had no memory left."""
+    """Make the runs, again if the sandbox broke or the machine had no memory left."""
     reason = Reason(ReasonCode.SANDBOX_FAILED)
     for _ in range(_TRIES):
         killed = kills_for_memory()

@@ -34,7 +34,7 @@ class Grade:
     tests: bool | None = None
     """Whether the recorded tests pass on the restored test files, as in the paper and in SWE-bench; None: no grade."""
     fail_to_pass: Mapping[str, str] = field(default_factory=dict)
-    """Test id to `TestStatus`; empty where no test ran."""
+    """Test id to `TestStatus`; empty if no test ran."""
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
     """The same for tests that must stay passing."""
     flags: tuple[Flag, ...] = ()

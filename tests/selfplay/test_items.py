@@ -70,7 +70,7 @@ def test_what_is_not_resolved_fails_and_what_has_no_grade_is_an_error(proven: Pr
     words = ["--ssr-solver", scripted(tmp_path / "comments.json", COMMENTS), "--ssr-attempts", "1"]
     done = solve(proven, tmp_path / "s", *words)
     assert done.returncode == 1
-    assert "tests do not pass: tests/test_calc.py::test_add" in done.stdout, done.stdout
+    assert "1 of 7: tests/test_calc.py::test_add; 6 were not run" in done.stdout, done.stdout
     assert "0 of 1 attempts resolved" in done.stdout
     replay = ["--ssr-solver", f"replay:{tmp_path / 's' / 'rollouts'}", "--ssr-attempts", "2"]
     done = solve(proven, tmp_path / "t", *replay)
