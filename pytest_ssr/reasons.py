@@ -45,8 +45,6 @@ class ReasonCode(StrEnum):
     EXIT_STATUS_CONTRADICTS = "exit-status-contradicts"
     FORGED = "forged"
     NOT_REPAIRED = "not-repaired"
-    TWINS_FAIL = "twins-fail"
-    TESTS_FAIL_APART = "tests-fail-apart"
     # There is no grade.
     SANDBOX_FAILED = "sandbox-failed"
     OUT_OF_MEMORY = "out-of-memory"
@@ -76,8 +74,6 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.EXIT_STATUS_CONTRADICTS: "exit status and results of the tests contradict each other",
     ReasonCode.FORGED: "forged",
     ReasonCode.NOT_REPAIRED: "not repaired",
-    ReasonCode.TWINS_FAIL: "tests do not hold with further tests among them",
-    ReasonCode.TESTS_FAIL_APART: "tests do not pass when they run apart and in another order",
     ReasonCode.SANDBOX_FAILED: "the sandbox failed",
     ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
     ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
@@ -126,40 +122,19 @@ class FlagCode(StrEnum):
 
     TESTS_RESTORED = "tests-restored"
     """The patch changed files of the test surface; they were graded as in the original."""
-    SUSPICIOUS_CODE = "suspicious-code"
-    TOO_QUICK = "too-quick"
     UNCHECKED = "unchecked"
     """The values of some tests were not compared."""
-    UNSPECIFIED = "unspecified"
-    """For another input, a value differs from the original's."""
-    PASSES_APART = "passes-apart"
-    """Some tests pass only apart from their twins."""
-    NOT_RUN_APART = "not-run-apart"
-    """Some tests do not pass in another order on the original, and were not asked in it."""
     LOG_DIFFERS = "log-differs"
     """SWE-bench's rule, applied to the printed log, gives another verdict."""
 
 
-UNCERTAIN = frozenset(
-    (
-        FlagCode.UNCHECKED,
-        FlagCode.UNSPECIFIED,
-        FlagCode.PASSES_APART,
-        FlagCode.NOT_RUN_APART,
-        FlagCode.LOG_DIFFERS,
-    )
-)
+UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS))
 """Flags about the certainty of the grade; the others are about the patch."""
 
 _MOST_SHOWN = 5
 _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.TESTS_RESTORED: "changed and restored",
-    FlagCode.SUSPICIOUS_CODE: "suspicious",
-    FlagCode.TOO_QUICK: "the tests ended much sooner than on the original",
     FlagCode.UNCHECKED: "less certain, because no value was compared in",
-    FlagCode.UNSPECIFIED: "less certain, because with another input a value differs from the original's in",
-    FlagCode.PASSES_APART: "less certain, because it passes only apart from its twins",
-    FlagCode.NOT_RUN_APART: "less certain, because on the original it does not pass in another order",
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
 }
 

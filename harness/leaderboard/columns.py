@@ -125,9 +125,13 @@ def solver_columns(board: Board) -> list[Column]:
         found.append(_single("cost_per_resolved_usd", "USD/resolved", says, short_amount))
     found += [
         _count("only", "only", "Tasks that no other solver has resolved."),
-        _count("flagged", "flagged", "Attempts that changed tests, or are suspicious in another way."),
+        _count("flagged", "flagged", "Attempts that changed tests."),
         _count("forged", "forged", "Attempts whose tests' results were not believed."),
-        _count("unsure", "unsure", "Grades that the grader calls less certain, or SWE-bench's rule gives otherwise."),
+        _count(
+            "unsure",
+            "unsure",
+            "Grades with tests that could not be asked blind, or that SWE-bench's rule gives otherwise.",
+        ),
     ]
     if board.injectors:
         found += _estimate("ability", "ability", "In logits; 0: the mean of the reference pool.", signed)

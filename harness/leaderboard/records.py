@@ -47,7 +47,7 @@ class Attempt:
 
     @property
     def flagged(self) -> bool:
-        """Whether a flag speaks of tampering: changed tests, suspicious code."""
+        """Whether the patch changed tests."""
         return any(flag.code not in UNCERTAIN for flag in self.flags)
 
     @property

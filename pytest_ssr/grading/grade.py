@@ -165,7 +165,7 @@ class _Grading:
             tests=evidence.failure is None,
             fail_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._fail_to_pass)},
             pass_to_pass={i: str(evidence.statuses[i]) for i in sorted(self._pass_to_pass)},
-            flags=flags,
+            flags=(*flags, Flag(FlagCode.UNCHECKED, opinion.unchecked)) if opinion.unchecked else flags,
             unchecked=opinion.unchecked,
             unspecified=opinion.unspecified,
         )

@@ -45,6 +45,12 @@ class Grade:
     """Tests with another input for which a value differs from the original's, sorted."""
 
     @property
+    def checked(self) -> float:
+        """The share of the FAIL_TO_PASS tests of which values were compared, from 0 to 1."""
+        missed = sum(test in self.fail_to_pass for test in self.unchecked)
+        return 1.0 - missed / len(self.fail_to_pass) if self.fail_to_pass else 0.0
+
+    @property
     def forged(self) -> bool:
         """Whether the outcomes cannot be true: the patch reaches into the test run."""
         return self.reason.code is ReasonCode.FORGED
@@ -63,6 +69,7 @@ class Grade:
             "fail_to_pass": dict(self.fail_to_pass),
             "pass_to_pass": dict(self.pass_to_pass),
             "unchecked": list(self.unchecked),
+            "checked": round(self.checked, 3),
             "unspecified": list(self.unspecified),
             **flags_to_json(self.flags),
         }

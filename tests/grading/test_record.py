@@ -116,12 +116,14 @@ def test_tests_that_pass_and_evidence_that_does_not_hold_are_two_verdicts(
     bench: Workbench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     why = Reason(ReasonCode.NOT_REPAIRED, "another input")
-    opinion = grade_module._Opinion(why, (), (FAILING[0],), (FAILING[1],))
-    monkeypatch.setattr(grade_module._Grading, "_doubt", lambda *_, **__: opinion)
+    opinion = grade_module._Opinion(why, (FAILING[0],), (FAILING[1],))
+    monkeypatch.setattr(grade_module._Grading, "_opinion", lambda *_, **__: opinion)
     grade = graded(bench, CODE + "# repaired\n")
     assert (grade.resolved, grade.tests, grade.reason) == (False, True, why)
     assert (grade.verdict(Rule.STRICT), grade.verdict(Rule.TESTS)) == (False, True)
     assert (grade.unchecked, grade.unspecified) == ((FAILING[0],), (FAILING[1],))
+    assert grade.flags == (Flag(FlagCode.UNCHECKED, (FAILING[0],)),)
+    assert grade.checked == 1 - 1 / len(grade.fail_to_pass)
 
 
 def test_a_script_that_hits_its_time_limit_is_timed_out(bench: Workbench) -> None:
@@ -208,7 +210,8 @@ def test_code_that_cannot_be_read_is_refused_and_data_is_not(
 def test_a_grade_as_json(bench: Workbench) -> None:
     data = json.loads(json.dumps(graded(bench, WRONG).to_json()))
     assert set(data) == {
-        *("id", "resolved", "tests", "reason", "fail_to_pass", "pass_to_pass", "unchecked", "unspecified"),
+        *("id", "resolved", "tests", "reason", "fail_to_pass", "pass_to_pass", "unchecked", "checked"),
+        *("unspecified",),
         *("flags", "flag_details"),
     }
     assert set(data["reason"]) == {"code", "text"}

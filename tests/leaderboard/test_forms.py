@@ -29,7 +29,7 @@ FORMULA = "$_{$"
 def hostile(tmp_path: Path) -> Board:
     """Names that mean something in a page, a table, a spreadsheet, a terminal and a plot."""
     told = {HOSTILE: "r", "a__b-1": "i", "@sum": "r", "a__b-2": "u"}
-    made = outcomes(HOSTILE, told, flags=(Flag(FlagCode.SUSPICIOUS_CODE, (HOSTILE,)),))
+    made = outcomes(HOSTILE, told, flags=(Flag(FlagCode.TESTS_RESTORED, (HOSTILE,)),))
     made += outcomes("-1+1", {HOSTILE: "u", "@sum": "r", "a__b-2": "u"}) + outcomes(FORMULA, told)
     bugs = [episode(n, strategy=HOSTILE, project=HOSTILE, solvers={FORMULA: "ru", HOSTILE: "u"}) for n in range(2)]
     return board(results_only(tmp_path / "r", made), store(tmp_path / "s", bugs))

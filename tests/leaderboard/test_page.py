@@ -29,7 +29,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
             HOSTILE,
             dict(zip(tasks, "rruuuuuuuuur", strict=True)),
             repos=3,
-            flags=(Flag(FlagCode.SUSPICIOUS_CODE, ("x",)),),
+            flags=(Flag(FlagCode.TESTS_RESTORED, ("x",)),),
         ),
     ]
     bugs = [episode(n, solvers={"alpha": "rrru", "beta": "uuru"}) for n in range(5)]

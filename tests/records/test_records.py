@@ -211,7 +211,7 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
         buggy.apply(BUG)
 
 
-FLAG = Flag(FlagCode.SUSPICIOUS_CODE, ("x.py:1: a table",))
+FLAG = Flag(FlagCode.TESTS_RESTORED, ("x.py:1: a table",))
 ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, Reason(ReasonCode.RESOLVED), "submitted", "completed", flags=(FLAG,))
 EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", rollouts=(ROLLOUT,))
 ATTEMPT = Attempt(0, AttemptStatus.VALID, "s", "o", "p", 1, "", "", "")
