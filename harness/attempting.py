@@ -5,6 +5,7 @@ The entry point `pytest_ssr.attempts`; what it keeps is that of `ssr solve`, and
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from harness.rewards import interval
 from harness.roles import Roles, writes
 from harness.solving import Solving, proven
 from pytest_ssr.artifact import read_artifact
+from pytest_ssr.baselines import project_baseline
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.store import Store
@@ -81,7 +83,8 @@ class Attempting:
         except ArtifactError as error:
             self._invalid[directory] = error
             raise
-        solving = Solving(bench, artifact, verdict, self._solver, self._store, seed=self._seed)
+        known = functools.partial(project_baseline, self._bench, self._store)
+        solving = Solving(bench, artifact, verdict, self._solver, self._store, seed=self._seed, baseline=known)
         self._solving = (directory, solving)
         return solving
 

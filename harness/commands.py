@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +15,7 @@ from harness.options import chosen_rule, running
 from harness.promises import tried
 from harness.terminal import Terminal
 from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.baselines import project_baseline
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
 from pytest_ssr.execution.interpreter import Interpreter, find_interpreter
 from pytest_ssr.execution.workbench import Workbench
@@ -165,6 +167,7 @@ def grade(arguments: argparse.Namespace) -> int:
             like_s=verdict.original_s or None,
             refuse_tests=arguments.test_changes == "refuse",
             full=arguments.full,
+            baseline=functools.partial(project_baseline, bench, store) if store is not None else None,
         )
     decisive = result.verdict(rule)
     if arguments.json:

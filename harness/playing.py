@@ -33,6 +33,7 @@ from harness.sources import is_dataset, projects_of, require_sources
 from harness.terminal import Terminal
 from pytest_ssr.artifact import read_artifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.baselines import project_baseline
 from pytest_ssr.opening import load_injectors, open_workbench
 from pytest_ssr.report import shown
 from pytest_ssr.snapshot import require_directory
@@ -75,6 +76,7 @@ def solve(arguments: argparse.Namespace) -> int:
             rule=chosen_rule(arguments),
             statement=statement,
             judge=judge,
+            baseline=lambda: project_baseline(bench, store),
         ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.say(*_attempt_line(r)))
     return _tell_solved(arguments, terminal, solver, store, verdict, rollouts)
 

@@ -25,7 +25,7 @@ from harness.version import code_hash
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.errors import ArtifactError, SsrError, unforeseen
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.grading import Grade, KnownBaseline, grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.sandbox.folders import discard, new_folder
@@ -59,6 +59,8 @@ class Solving:
     """Which verdict of a grade gives the reward."""
     full: bool = False
     """Run all tests of each grade, also after one has failed."""
+    baseline: KnownBaseline | None = None
+    """Gives the baseline of the project, by which tests of other files than the artifact's are run as well."""
     grader: Callable[[Patch], Grade] | None = None
     """Grades what is handed in, in the place of our own rule for artifacts."""
     _task: SolverTask | None = None
@@ -295,6 +297,7 @@ class Solving:
             pass_to_pass=self.verdict.pass_to_pass,
             like_s=self.verdict.original_s or None,
             full=self.full,
+            baseline=self.baseline,
         )
 
     def _grade(self, patch: Patch) -> Grade:

@@ -110,6 +110,25 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
     That is warm processes, and the second run, which is not started yet. The bench gets a shelf: scripts on the
     original are then run once for all runs and workers.
     """
+    name, baseline = _stored(bench, store, tests)
+    bench.shelf = Scripts(store, name)
+    warm = warm_processes(bench, baseline, tests)
+    return baseline, warm, Verifying(bench, store, name, baseline, tests)
+
+
+def project_baseline(bench: Workbench, store: Store) -> Baseline:
+    """Return the baseline of all tests of a tree, measured unless the store holds one; the bench stays as it is."""
+    key = ("baseline", store.root)
+    if key not in bench.memo:
+        other = bench.scoped()
+        other.warm = other.selection = None
+        bench.memo[key] = _stored(other, store, ())[1]
+    baseline: Baseline = bench.memo[key]
+    return baseline
+
+
+def _stored(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[str, Baseline]:
+    """Return the baseline of a tree and its name in the store, measured unless the store holds it."""
     bench.root = root_options(bench.snapshot, tests)
     family = key_of(
         code_hash(),
@@ -120,7 +139,6 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
         tests,
     )
     name = key_of(family, bench.snapshot.tree_hash)
-    bench.shelf = Scripts(store, name)
     baseline = _known(store, name)
     if baseline is None:
         baseline = _after_edit(bench, store, family, name, tests)
@@ -130,8 +148,7 @@ def baseline_of(bench: Workbench, store: Store, tests: Sequence[str]) -> tuple[B
         store.put_record("baselines", name, baseline.to_json())
         store.remove_record("baselines", f"parts-{name}")
     store.put_record("baselines", f"last-{family}", {"name": name, "tree_hash": bench.snapshot.tree_hash})
-    warm = warm_processes(bench, baseline, tests)
-    return baseline, warm, Verifying(bench, store, name, baseline, tests)
+    return name, baseline
 
 
 def _after_edit(bench: Workbench, store: Store, family: str, name: str, tests: Sequence[str]) -> Baseline | None:

@@ -45,6 +45,7 @@ class ReasonCode(StrEnum):
     EXIT_STATUS_CONTRADICTS = "exit-status-contradicts"
     FORGED = "forged"
     NOT_REPAIRED = "not-repaired"
+    REGRESSION = "regression"
     # There is no grade.
     SANDBOX_FAILED = "sandbox-failed"
     OUT_OF_MEMORY = "out-of-memory"
@@ -74,6 +75,7 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.EXIT_STATUS_CONTRADICTS: "exit status and results of the tests contradict each other",
     ReasonCode.FORGED: "forged",
     ReasonCode.NOT_REPAIRED: "not repaired",
+    ReasonCode.REGRESSION: "tests of other files, which reach what the patch changed, fail",
     ReasonCode.SANDBOX_FAILED: "the sandbox failed",
     ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
     ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",

@@ -181,6 +181,11 @@ class Reach:
                     bits |= self.spots[path][spot]
         return self.names(bits)
 
+    def inside(self, paths: Collection[str]) -> frozenset[str]:
+        """Return the tests that reach any statement of these files while they run."""
+        bits = functools.reduce(int.__or__, (b for path in paths for b in self.spots.get(path, {}).values()), 0)
+        return self.names(bits)
+
     def _functions(self, state: CodebaseState, path: str, new: bytes | None) -> tuple[ChangedFunction, ...] | None:
         known = self.spots.get(path)
         old = state.snapshot.entry(path) if path in state.snapshot.files else None

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.errors import ArtifactError, SandboxError
+from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.root import root_of
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.bases import rewritten
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, other_tests
+from pytest_ssr.grading.regressions import KnownBaseline, regressions
 from pytest_ssr.grading.repaired import compiled_code, repaired_state
 from pytest_ssr.grading.result import Grade
 from pytest_ssr.outcomes import SuiteRun, some
@@ -50,21 +51,23 @@ def grade_patch(
     trusted: bool = False,
     refuse_tests: bool = False,
     full: bool = False,
+    baseline: KnownBaseline | None = None,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
 
     like_s: seconds the oracle tests take on the original, from which the time limit of each run follows. trusted: the
-    patch is our own, nothing is planted. refuse_tests: a patch that touches the test surface is unresolved, instead of
-    graded without that part. full: run all tests, in the order of collection; otherwise FAIL_TO_PASS tests run first,
-    and the run ends at the first recorded test that fails. A sandbox that breaks twice is no grade, and nothing is
-    raised for it.
+    patch is our own, and is believed. refuse_tests: a patch that touches the test surface is unresolved, instead
+    of graded without that part. full: run all tests, in the order of collection; otherwise FAIL_TO_PASS tests run
+    first, and the run ends at the first recorded test that fails. baseline: gives the project's baseline, by which
+    tests of other files are run that reach what the patch changed; None: the recorded tests alone decide. A sandbox
+    that breaks twice is no grade, and nothing is raised for it.
     """
     if not fail_to_pass:
         raise ArtifactError("the artifact records no FAIL_TO_PASS test; validate it first")
     if like_s is not None and not trusted:
         like_s = max(like_s, LEAST_S)
     recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
-    grading = _Grading(bench, recorded, like_s, full=full, trusted=trusted)
+    grading = _Grading(bench, recorded, like_s, full=full, trusted=trusted, baseline=baseline)
     try:
         state, dropped = repaired_state(bench, artifact, patch)
     except ArtifactError as error:
@@ -131,10 +134,17 @@ class _Grading:
     """What one grade needs: the artifact, its tests, and the runs on the original to compare with."""
 
     def __init__(
-        self, bench: Workbench, tests: RecordedTests, like_s: float | None, *, full: bool, trusted: bool
+        self,
+        bench: Workbench,
+        tests: RecordedTests,
+        like_s: float | None,
+        *,
+        full: bool,
+        trusted: bool,
+        baseline: KnownBaseline | None,
     ) -> None:
         self._bench, self._tests, self._like_s = bench, tests, like_s
-        self._full, self._trusted = full, trusted
+        self._full, self._trusted, self._baseline = full, trusted, baseline
         bench.root = root_of(tests.artifact.script)
         self._artifact, self._files = tests.artifact, list(tests.files)
         self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
@@ -176,7 +186,19 @@ class _Grading:
         if failure is not None:
             return _Opinion(failure)
         blind = self._blind(state)
-        return _Opinion(_failure_of(blind), blind.unchecked, blind.unspecified)
+        failure = _failure_of(blind) or self._regression(state)
+        return _Opinion(failure, blind.unchecked, blind.unspecified)
+
+    def _regression(self, state: CodebaseState) -> Reason | None:
+        if self._baseline is None or not state.changes:
+            return None
+        try:
+            baseline = self._baseline()
+        except ProjectError:
+            # The suite as a whole cannot be run; the recorded tests can.
+            return None
+        failing = regressions(self._bench, baseline, self._files, state)
+        return Reason(ReasonCode.REGRESSION, some(failing)) if failing else None
 
     def _reference(self) -> SuiteRun:
         run, _ = self._bench.suite(self._bench.original, self._files, like_s=self._like_s, fresh=True)
