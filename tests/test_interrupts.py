@@ -20,6 +20,8 @@ import pytest
 from _pytest.mark import ParameterSet
 from plain import plain_python
 
+pytestmark = pytest.mark.long
+
 AT_MOST_S = 4.0
 """From the signal to the end of the process: two seconds are promised, a busy machine may take longer.
 

@@ -21,6 +21,8 @@ from pytest_ssr.stopping import (
     workers,
 )
 
+pytestmark = pytest.mark.long
+
 AT_MOST_S = 10
 """Seconds in which a thread notices: less than the minute that the work would take."""
 

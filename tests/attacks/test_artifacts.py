@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import tomllib
 
+import pytest
+
+pytestmark = pytest.mark.long
+
 
 def test_a_hostile_artifact_is_rejected(chosen, path):
     attack = tomllib.loads(path.read_text())

@@ -20,6 +20,8 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
 
+pytestmark = pytest.mark.long
+
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
 COMMENTED = {"pkg/adding.py": BROKEN + "# tried\n"}
 

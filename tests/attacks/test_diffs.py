@@ -10,6 +10,8 @@ from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 
+pytestmark = pytest.mark.long
+
 OUTSIDE = (
     "../x.py",
     "pkg/../../x.py",

@@ -16,7 +16,7 @@ from plain import plain_python
 
 from pytest_ssr.sandbox.docker_container import LABEL
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.long]
 COUNT = 3
 CODE = """\
 def grow{n}(values, by={n}):

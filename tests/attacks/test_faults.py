@@ -21,6 +21,8 @@ from pytest_ssr.reasons import ReasonCode
 from pytest_ssr.sandbox import cgroup, folders
 from pytest_ssr.sandbox.docker_container import LABEL
 
+pytestmark = pytest.mark.long
+
 
 @contextlib.contextmanager
 def again_and_again(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 # Bounded on its own, too, so that a broken limit costs seconds and not the machine.
 FORKS = """python - <<'E'
 import os, time

@@ -8,6 +8,8 @@ import pytest
 
 from pytest_ssr.execution.own_script import own_parser, own_script
 
+pytestmark = pytest.mark.long
+
 HONEST = own_parser().decode()
 PRINT = "json.dump(statuses, sys.stdout, indent=0, sort_keys=True)\nprint()\n"
 RUN = own_script(("tests/test_add.py", "tests/test_texts.py"), options=()).decode()

@@ -17,6 +17,8 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
+pytestmark = pytest.mark.long
+
 CORE = """\
 import functools
 import inspect
