@@ -119,6 +119,8 @@ def test_only_what_is_computed_is_written(
         "def check(n, want):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, 8777)\n",
         "def check(n, want=None):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, want=8777)\n",
         "class TestIt(unittest.TestCase):\n    want = 8777\n\n    def test_it(self):\n        self.assertEqual(price(4), self.want)\n",
+        "class TestIt(unittest.TestCase):\n    def setUp(self):\n        self.n, self.x = 4, 1\n        self.want = [8777]\n\n"
+        "    def test_it(self):\n        self.setUp()\n        self.assertIn(price(self.n), self.want)\n",
         "class TestIt(unittest.TestCase):\n    def test_it(self):\n        '''8777'''\n        self.assertIn(price(4), [8777])  # 8777\n",
     ],
 )
@@ -171,6 +173,15 @@ def test_an_input_stays_also_where_it_is_expected(text: str) -> None:
 def test_what_the_code_may_have_changed_is_computed(text: str, sides: int) -> None:
     found = blind(f"\n\ndef test_it():\n    {text}\n")
     assert sum(found.sites[0].recorded) == sides
+
+
+@pytest.mark.parametrize(
+    ("before", "sides"),
+    [("self.a = [1]\n        price(self.a)", 1), ("self.a = (1,)\n        price(self.a)", 2), ("self.a.b = 1", 1)],
+)
+def test_an_attribute_that_the_code_may_have_changed_is_computed(before: str, sides: int) -> None:
+    text = f"class TestIt:\n    def test_it(self):\n        {before}\n        assert self.a == 2\n"
+    assert sum(blind(f"\n\n{text}").sites[0].recorded) == sides
 
 
 def test_the_full_file_writes_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:

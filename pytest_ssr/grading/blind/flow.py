@@ -342,6 +342,7 @@ def _parts(node: ast.AST) -> Iterator[ast.AST]:
 def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[Source, Function | None]]]:
     """Return what gives the attributes of each test class their values, by the id of the class and the name."""
     found: dict[tuple[int, str], list[tuple[Source, Function | None]]] = {}
+    touched: set[tuple[int, str]] = set()
     holders = {id(f.holder): f.holder for f in functions if f.holder is not None}
     for number, holder in holders.items():
         for node in holder.body:
@@ -349,7 +350,44 @@ def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[S
                 if isinstance(target, ast.Name) and isinstance(node, ast.Assign):
                     found.setdefault((number, target.id), []).append((node.value, None))
     for function in functions:
-        for inner in ast.walk(function.node) if function.holder is not None else ():
+        nodes = list(ast.walk(function.node)) if function.holder is not None else []
+        plain = {id(n.targets[0]): n.value for n in nodes if isinstance(n, ast.Assign) and len(n.targets) == 1}
+        calls = (n for n in nodes if isinstance(n, ast.Call) and not called(n).startswith("assert"))
+        given = {id(a) for n in calls for a in (n.func, *n.args, *n.keywords)}
+        used = {own_attribute(i) for n in nodes if id(n) in given for i in ast.walk(n)}
+        for inner in nodes:
             if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and root_of(inner) == "self":
-                found.setdefault((id(function.holder), inner.attr), []).append((Level.COMPUTED, None))
-    return found
+                value = plain.get(id(inner)) if own_attribute(inner) else None
+                found.setdefault((id(function.holder), _first_attribute(inner)), []).append(
+                    (value, function) if value is not None else (Level.COMPUTED, None)
+                )
+        for name in used - {""}:
+            # A call may change it, unless nothing can.
+            key = (id(function.holder), name)
+            found.setdefault(key, [])
+            touched.add(key)
+    for key in touched & found.keys():
+        if not all(not isinstance(s, Level) and _is_immutable(s) for s, _ in found[key]):
+            found[key].append((Level.COMPUTED, None))
+    return {key: sources for key, sources in found.items() if sources}
+
+
+def own_attribute(node: ast.AST) -> str:
+    """Return the name of an attribute of `self`; empty for any other node."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return node.attr
+    return ""
+
+
+def _first_attribute(node: ast.AST) -> str:
+    """Return `b` of `self.b.c[d]`."""
+    while not (name := own_attribute(node)):
+        assert isinstance(node, ast.Attribute | ast.Subscript | ast.Call)
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return name
+
+
+def _is_immutable(node: ast.expr) -> bool:
+    if isinstance(node, ast.Tuple):
+        return all(map(_is_immutable, node.elts))
+    return isinstance(node, ast.Constant)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.grading.blind.flow import Flow, Function, Level, argument, returned
+from pytest_ssr.grading.blind.flow import Flow, Function, Level, argument, own_attribute, returned
 from pytest_ssr.grading.blind.tables import Definition, Table, columns_of, marks_of
 
 _ROUNDS = 6
@@ -68,6 +68,8 @@ def _constants(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Co
     lost = before.attributes - now.attributes - now.texts - set(kept)
     for holder in {id(f.holder): f.holder for f in flow.functions if f.holder is not None}.values():
         changed |= _drop(holder, lost - set(now.names), flow, None)
+    for function in flow.functions:
+        changed |= _drop(function.node, {f"self.{name}" for name in lost}, flow, function)
     return changed
 
 
@@ -99,7 +101,7 @@ def _is_dropped(node: ast.stmt, names: Collection[str], flow: Flow, function: Fu
             for number, part in enumerate(target.elts):
                 if isinstance(part, ast.Name) and part.id in names and flow.level(parts[number], function) < 2:
                     parts[number] = ast.Constant(None)
-    if not all(isinstance(t, ast.Name) and t.id in names for t in targets):
+    if not all((f"self.{own}" if (own := own_attribute(t)) else getattr(t, "id", None)) in names for t in targets):
         return False
     return flow.level(node.value, function) is not Level.COMPUTED
 
