@@ -272,7 +272,7 @@ class _Encoder:
             return float(value)
 
     def thing(self, value, kind, depth):
-        """Write an object by its type and its attributes; the private ones where it has no others."""
+        """Write an object by its type and its attributes; which of them are steady, the original shows."""
         state = {}
         for base in kind.__mro__:
             for name in _names(vars(base).get("__slots__", ())):
@@ -282,12 +282,9 @@ class _Encoder:
             state.update(object.__getattribute__(value, "__dict__"))
         except AttributeError:
             pass
-        fields = getattr(kind, "__dataclass_fields__", {})
-        state = {n: v for n, v in state.items() if n not in fields or fields[n].compare}
-        public = {n: v for n, v in state.items() if isinstance(n, str) and not n.startswith("_")}
-        if not public and not state:
+        if not state:
             return ["?", kind.__name__]
-        return ["o", kind.__name__, *self.pairs((public or state).items(), depth)]
+        return ["o", kind.__name__, *self.pairs([(n, v) for n, v in state.items() if isinstance(n, str)], depth)]
 
 
 def _bounds(value):
