@@ -20,7 +20,6 @@ from pytest_ssr.grading.blind.compare import Records, Test, as_asked, read_recor
 from pytest_ssr.grading.blind.files import BlindFiles, paired
 
 _CENTURY_S = 100 * 365 * 24 * 3600
-_MOST_SPARE = 1000
 _ROUNDS = 2
 
 
@@ -109,8 +108,8 @@ def _asked_plainly(
     wanted = [PlainCase(case, reference.places[case]) for case in cases]
     seeds = chance.sample(range(3, 1000), 2)
     both = [
-        Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, spare=chance.randrange(_MOST_SPARE)),
-        Surroundings(seeds[1], with_pytest=False, ahead_s=0, spare=chance.randrange(_MOST_SPARE)),
+        Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, seed=seeds[0]),
+        Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]),
     ]
 
     def records(state: CodebaseState, surroundings: Surroundings) -> Records:

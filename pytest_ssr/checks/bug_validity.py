@@ -12,6 +12,7 @@ import random
 from pytest_ssr.checks.blind_failures import blind_failures
 from pytest_ssr.checks.case import Case, Finding
 from pytest_ssr.checks.rewording import reworded
+from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import FileEntry
 
@@ -38,7 +39,10 @@ def check(case: Case) -> Finding:
         if evidence.fault:
             return f"pytest itself on the buggy state: {evidence.fault}"
         disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
-        return f"script and pytest disagree on the buggy state about {some(disputed)}" if disputed else ""
+        if disputed:
+            return f"script and pytest disagree on the buggy state about {some(disputed)}"
+        hidden = _left_out(case, run, evidence)
+        return f"on the buggy state the parser leaves out failing tests: {some(hidden)}" if hidden else ""
 
     _, reason = case.judged(case.buggy, "buggy", objection)
     if reason:
@@ -48,6 +52,15 @@ def check(case: Case) -> Finding:
         return Finding(False, refused)
     case.fail_to_pass = failing
     return Finding(True, f"{len(failing)} of {len(case.stable)} passing tests break: {some(failing)}")
+
+
+def _left_out(case: Case, run: StatusRun, evidence: SuiteRun) -> frozenset[str]:
+    """Return tests that the bug breaks and the script runs, as its output names them, but the parser never reports."""
+    assert case.original_script is not None
+    broken = case.suite(case.original, "original").passing - evidence.passing
+    unreported = broken - run.statuses.keys() - case.original_script.statuses.keys()
+    named = {word.strip(b"\"',:") for word in run.output.split()} if unreported else set()
+    return frozenset(name for name in unreported if name.encode("utf-8", "surrogatepass") in named)
 
 
 def _pretended(case: Case, failing: frozenset[str]) -> str:

@@ -37,8 +37,8 @@ class Surroundings:
     """Whether pytest is imported before the tests."""
     ahead_s: int
     """Seconds that the clocks are ahead."""
-    spare: int
-    """Objects to allocate first, so that others are at other addresses."""
+    seed: int
+    """Of how many objects are made between the tests, so that others are at other addresses."""
 
 
 def run_plain(
@@ -70,6 +70,6 @@ def run_plain(
         "cases": [[case.node_id, dict(case.places)] for case in cases],
         "pytest": surroundings.with_pytest,
         "ahead_s": surroundings.ahead_s,
-        "spare": surroundings.spare,
+        "seed": surroundings.seed,
     }
     sandbox.exec([str(interpreter.executable), program], limits=limits, env=env, stdin=json.dumps(job).encode())

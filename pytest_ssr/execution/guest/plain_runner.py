@@ -1,7 +1,8 @@
 """Runs blind tests without pytest in charge: no capture, no plugins, no filters of warnings.
 
 In: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, {parameter: row}], ids of pytest),
-`pytest` (import it first), `ahead_s` (seconds that the clocks are ahead) and `spare` (objects to allocate first).
+`pytest` (import it first), `ahead_s` (seconds that the clocks are ahead) and `seed` (of how many objects are made
+between the tests, so that others are at other addresses).
 Out: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Tests that need fixtures
 other than `tmp_path` are left out.
 """
@@ -11,6 +12,7 @@ import inspect
 import json
 import os
 import pathlib
+import random
 import sys
 import tempfile
 import time
@@ -21,6 +23,7 @@ import ssr_blind_recorder as recorder
 # As `python -m` has it; the first one was the folder of this file.
 sys.path[0] = os.getcwd()
 _AGAIN = "again"
+_MOST_SPARE = 1000
 _OPTIONAL = ("setup_module", "setUpModule")
 
 
@@ -187,7 +190,7 @@ def _own(holder):
 def main():
     """Run the cases twice."""
     job = json.loads(sys.stdin.read())
-    kept = [object() for _ in range(job["spare"])]
+    chance, kept = random.Random(job["seed"]), []
     if job["ahead_s"]:
         _set_ahead(job["ahead_s"])
     if job["pytest"]:
@@ -196,6 +199,7 @@ def main():
     runner = _Runner()
     for ending in ("", _AGAIN):
         for node_id, places in job["cases"]:
+            kept.append([object() for _ in range(chance.randrange(_MOST_SPARE))])
             recorder.pytest_runtest_logstart(node_id + ending, None)
             try:
                 runner.run(node_id, places)
@@ -203,7 +207,6 @@ def main():
                 # It has not reached its end; nothing of it is written from here on.
                 pass
             recorder.pytest_runtest_logfinish(node_id + ending, None)
-    del kept
     # Threads of the tests may run on.
     os._exit(0)
 
