@@ -24,7 +24,7 @@ import ssr_blind_recorder as recorder
 sys.path[0] = os.getcwd()
 _AGAIN = "again"
 _MOST_SPARE = 1000
-_OPTIONAL = ("setup_module", "setUpModule")
+_MODULE_SETUPS = ("setup_module", "setUpModule")
 
 
 class _UnfitError(Exception):
@@ -42,13 +42,9 @@ def _set_ahead(seconds):
     for name in ("gmtime", "localtime", "ctime"):
         made = getattr(time, name)
         setattr(time, name, lambda secs=None, made=made: made(time.time() if secs is None else secs))
-    for name, arguments in (("asctime", ()), ("strftime", ("%c",))):
-        made = getattr(time, name)
-        setattr(time, name, _by_now(made, len(arguments)))
-
-
-def _by_now(made, before):
-    return lambda *given: made(*given) if len(given) > before else made(*given, time.localtime())
+    asctime, strftime = time.asctime, time.strftime
+    time.asctime = lambda t=None: asctime(time.localtime() if t is None else t)
+    time.strftime = lambda form, t=None: strftime(form, time.localtime() if t is None else t)
 
 
 class _Modules:
@@ -69,7 +65,7 @@ class _Modules:
                 if os.path.exists(os.path.join(folder, "conftest.py")):
                     self.imported(os.path.join(folder, "conftest.py"))
             self.known[path] = self.imported(os.path.abspath(path))
-            for name in _OPTIONAL:
+            for name in _MODULE_SETUPS:
                 _call(getattr(self.known[path], name, None), self.known[path])
         if self.known[path] is None:
             raise _UnfitError
@@ -125,18 +121,17 @@ class _Runner:
         function = getattr(instance, name)
         marks = _marks(function) + [m for h in reversed(holders) for m in _marks(h)]
         values = self.values(function, marks, places)
-        if holder is module:
-            befores, afters = [("setup_function", function)], [("teardown_function", function)]
-        else:
-            befores, afters = [("setup_class", holder), ("setup_method", function)], [("teardown_method", function)]
-            afters.append(("teardown_class", holder))
+        setups, teardowns = [("setup_function", function)], [("teardown_function", function)]
+        if holder is not module:
+            setups = [("setup_class", holder), ("setup_method", function)]
+            teardowns = [("teardown_method", function), ("teardown_class", holder)]
         try:
-            for before, argument in befores:
-                _call(getattr(instance, before, None), argument)
+            for setup, argument in setups:
+                _call(getattr(instance, setup, None), argument)
             function(**values)
         finally:
-            for after, argument in afters:
-                _call(getattr(instance, after, None), argument)
+            for teardown, argument in teardowns:
+                _call(getattr(instance, teardown, None), argument)
 
     def values(self, function, marks, places):
         """Return the arguments of a test."""
