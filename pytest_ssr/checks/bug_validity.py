@@ -1,17 +1,18 @@
 """Check 5, `bug-validity`: tests that passed now fail, error or vanish; not too few of them, and not too many.
 
-An artifact of others could break no code but the reports of some tests: twins of the tests under other names must do
-as the tests do. Its script could look at the code's text: on the original in other words, it must pass where pytest
-does.
+An artifact of others could break no code but the reports of some tests: asked blind, and where they allow it without
+pytest, most of the failing tests must not compute what they ask for. Its script could look at the code's text: on the
+original in other words, it must pass where pytest does.
 """
 
 from __future__ import annotations
 
 import random
 
+from pytest_ssr.checks.blind_failures import blind_failures
 from pytest_ssr.checks.case import Case, Finding
 from pytest_ssr.checks.rewording import reworded
-from pytest_ssr.grading.canaries import Canaries
+from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.outcomes import SuiteRun, some
 from pytest_ssr.patch import FileEntry
 
@@ -38,7 +39,10 @@ def check(case: Case) -> Finding:
         if evidence.fault:
             return f"pytest itself on the buggy state: {evidence.fault}"
         disputed = (failing & evidence.passing) | (case.stable - failing - evidence.passing)
-        return f"script and pytest disagree on the buggy state about {some(disputed)}" if disputed else ""
+        if disputed:
+            return f"script and pytest disagree on the buggy state about {some(disputed)}"
+        hidden = _left_out(case, run, evidence)
+        return f"on the buggy state the parser leaves out failing tests: {some(hidden)}" if hidden else ""
 
     _, reason = case.judged(case.buggy, "buggy", objection)
     if reason:
@@ -50,15 +54,25 @@ def check(case: Case) -> Finding:
     return Finding(True, f"{len(failing)} of {len(case.stable)} passing tests break: {some(failing)}")
 
 
+def _left_out(case: Case, run: StatusRun, evidence: SuiteRun) -> frozenset[str]:
+    """Return tests that the bug breaks and the script runs, as its output names them, but the parser never reports."""
+    assert case.original_script is not None
+    broken = case.suite(case.original, "original").passing - evidence.passing
+    unreported = broken - run.statuses.keys() - case.original_script.statuses.keys()
+    named = {word.strip(b"\"',:") for word in run.output.split()} if unreported else set()
+    return frozenset(name for name in unreported if name.encode("utf-8", "surrogatepass") in named)
+
+
 def _pretended(case: Case, failing: frozenset[str]) -> str:
     """Return why the failures are not believed; those of our own operators are."""
     if case.bench.selection is not None:
         return ""
-    chance = random.SystemRandom()
-    others = case.stable - failing
-    files = case.oracle_files(case.original)
-    canaries = Canaries(case.bench, files, failing, others, chance, like_s=case.original_seconds or None)
-    return canaries.pretended(case.buggy, failing, others)
+    files = [p for p in case.oracle_files(case.original) if p.endswith(".py")]
+    found = blind_failures(case.bench, case.buggy, files, failing, random.SystemRandom())
+    if not found.pretended:
+        return ""
+    passing = f"{len(found.as_asked)} of {len(found.asked)} failing tests pass"
+    return f"on the buggy state {passing} without pytest and without what they expect: {some(found.as_asked)}"
 
 
 def _hangs_on_words(case: Case) -> str:

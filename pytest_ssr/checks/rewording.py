@@ -9,7 +9,7 @@ import string
 import tokenize
 from itertools import count
 
-from pytest_ssr.grading.suspicion import parsed
+from pytest_ssr.grading.parsing import parsed
 
 
 def reworded(data: bytes) -> bytes | None:

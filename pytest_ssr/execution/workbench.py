@@ -10,10 +10,8 @@ import contextlib
 import hashlib
 import secrets
 import tempfile
-import threading
 import zlib
-from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -23,6 +21,8 @@ from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.interpreter import Interpreter
+from pytest_ssr.execution.locks import Locks
+from pytest_ssr.execution.plain import PlainCase, Surroundings, run_plain
 from pytest_ssr.execution.probe_log import ProbeLog
 from pytest_ssr.execution.script import Parsed, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
@@ -35,7 +35,6 @@ from pytest_ssr.sandbox.cgroup import kills_for_memory
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.stopping import POLL_S, require_going_on
 
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
@@ -97,7 +96,7 @@ class Workbench:
         self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
         self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
         self._parsed: dict[tuple[bytes, bytes], Parsed] = {}
-        self._making = _Locks()
+        self._making = Locks()
 
     def scoped(self) -> Workbench:
         """Return a bench for one artifact: it shares the runs on the original and counts its own."""
@@ -293,13 +292,21 @@ class Workbench:
                 guests=("blind_recorder",),
             )
             self.runs_made += 1
-            try:
-                return sandbox.read(place, max_bytes=MOST_VALUES).decode("utf-8", "replace").splitlines(), run
-            except FileNotFoundError:
-                # The tests can do with it what they like, and have written nothing then.
-                return [], run
-            except SandboxError:
-                return None, run
+            return _written(sandbox, place), run
+
+    def plain_values(
+        self, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings, *, like_s: float
+    ) -> list[str]:
+        """Run blind tests on a state without pytest in charge, each twice; return the lines that our recorder writes.
+
+        like_s: as for `suite`.
+        """
+        with self.open(state) as sandbox:
+            place = f"{sandbox.scratch}/{secrets.token_hex(8)}"
+            sandbox.write(place, b"")
+            run_plain(sandbox, self.interpreter, cases, surroundings, place, limits=self._limits(like_s))
+            self.runs_made += 1
+            return _written(sandbox, place) or []
 
     def script(
         self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None
@@ -362,32 +369,15 @@ class Workbench:
         return self.limits_after(like_s)
 
 
-class _Locks:
-    """One lock for each run under way, so that of two threads that want the same run one makes it."""
-
-    def __init__(self) -> None:
-        self._guard = threading.Lock()
-        self._locks: dict[Hashable, threading.Lock] = {}
-        self._users: Counter[Hashable] = Counter()
-
-    @contextlib.contextmanager
-    def hold(self, key: Hashable) -> Iterator[None]:
-        """Hold the lock of a key; a thread that comes second waits, and ends its wait at an interrupt."""
-        with self._guard:
-            lock = self._locks.setdefault(key, threading.Lock())
-            self._users[key] += 1
-        try:
-            while not lock.acquire(timeout=POLL_S):
-                require_going_on()
-            try:
-                yield
-            finally:
-                lock.release()
-        finally:
-            with self._guard:
-                self._users[key] -= 1
-                if not self._users[key]:
-                    del self._users[key], self._locks[key]
+def _written(sandbox: Sandbox, place: str) -> list[str] | None:
+    """Return the lines of a file that tests could write to; None stands for more than the recorder can have written."""
+    try:
+        return sandbox.read(place, max_bytes=MOST_VALUES).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        # The tests can do with it what they like, and have written nothing then.
+        return []
+    except SandboxError:
+        return None
 
 
 def _keep(kept: dict[_K, _V], key: _K, run: _V, killed: int) -> bool:

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.grading.suspicion import parsed
+from pytest_ssr.grading.parsing import parsed
 from pytest_ssr.surface import is_test_surface
 from pytest_ssr.weakening.definitions import definitions_of, find_class
 from pytest_ssr.weakening.text import Definition
@@ -18,17 +18,7 @@ _DEEPEST = 20
 _WITHOUT_TESTS = frozenset(("object", "ABC", "Generic", "Protocol", "TestCase", "IsolatedAsyncioTestCase"))
 
 
-def tests_of(state: CodebaseState) -> Callable[[str], bytes | None]:
-    """Return what gives the content of a Python file of the test surface, None for any other path."""
-
-    def content(path: str) -> bytes | None:
-        entry = state.entry(path) if path.endswith(".py") and is_test_surface(path) else None
-        return entry.data if entry is not None else None
-
-    return content
-
-
-def written_in(
+def _written_in(
     tree_of: Callable[[str], ast.Module | None], path: str, chain: Sequence[str]
 ) -> tuple[str, list[Definition]]:
     """Return the file in which a test is written and its definitions there; none where that is not found.
@@ -57,24 +47,6 @@ def written_in(
         if chain[-1] in _assigned(holder):
             break
     return path, []
-
-
-def own_functions(tree_of: Callable[[str], ast.Module | None], path: str) -> frozenset[str]:
-    """Return the names of the functions that a file of tests defines, or takes from other tests.
-
-    tree_of: as for `written_in`.
-    """
-    tree = tree_of(path)
-    found = set()
-    for node in ast.walk(tree) if tree is not None else ():
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            found.add(node.name)
-        elif isinstance(node, ast.ImportFrom):
-            module = tuple(node.module.split(".")) if node.module else ()
-            for alias in node.names:
-                if any(_in_module(tree_of, path, node.level, module, (alias.name,))):
-                    found.add(alias.asname or alias.name)
-    return frozenset(found)
 
 
 def rewritten(original: CodebaseState, buggy: CodebaseState, state: CodebaseState, tests: Collection[str]) -> list[str]:
@@ -138,8 +110,8 @@ def _trees(state: CodebaseState) -> Callable[[str], ast.Module | None]:
 def _anywhere(
     tree_of: Callable[[str], ast.Module | None], path: str, chain: Sequence[str]
 ) -> tuple[str, list[Definition]]:
-    """Do as `written_in`, and find test functions that are imported as well."""
-    home, found = written_in(tree_of, path, chain) if chain else (path, [])
+    """Do as `_written_in`, and find test functions that are imported as well."""
+    home, found = _written_in(tree_of, path, chain) if chain else (path, [])
     return (home, found) if found or len(chain) != 1 else _function(tree_of, path, chain[0], set())
 
 

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Collection, Iterable, Iterator
 
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.grading.suspicion import parsed
+from pytest_ssr.grading.parsing import parsed
 from pytest_ssr.surface import shadows
 
 

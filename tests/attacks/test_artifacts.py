@@ -11,7 +11,7 @@ pytestmark = pytest.mark.long
 
 def test_a_hostile_artifact_is_rejected(chosen, path):
     attack = tomllib.loads(path.read_text())
-    parts = {name: attack[name] for name in ("bug", "parser") if name in attack}
+    parts = {name: attack[name] for name in ("bug", "parser", "weaken") if name in attack}
     rejection = chosen.judge(**parts).rejection
     assert rejection is not None, attack["tries"]
     assert rejection.name == attack["check"], rejection

@@ -246,7 +246,7 @@ def test_original_repeats_a_test_keyed_on_the_source(open_bench, texts, without)
     ],
 )
 def test_buggy_repeats_a_bug_that_comes_and_goes(bench, weak, condition, words, monkeypatch):
-    """The twins of the tests at bug-validity would find some of these before."""
+    """The blind runs of bug-validity would find some of these before."""
     monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
     bug = {
         "pkg/adding.py": "import os\n\n\ndef add(a, b):\n"

@@ -69,7 +69,12 @@ class _TooSlowError(BaseException):
 
 def pytest_collection_finish(session):
     """Share the room for values among the tests."""
-    _share[0] = max(600, _MOST_BYTES // max(1, len(session.items)))
+    share_among(len(session.items))
+
+
+def share_among(tests):
+    """Share the room for values among so many tests."""
+    _share[0] = max(600, _MOST_BYTES // max(1, tests))
 
 
 def pytest_runtest_logstart(nodeid, location):

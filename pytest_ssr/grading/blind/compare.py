@@ -66,6 +66,22 @@ def is_nothing(line: Line) -> bool:
     return any(v is None or (isinstance(v, float) and math.isnan(v)) for v in line.values)
 
 
+def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
+    """Return what a test wrote on the original, and wrote once more where what it expects was there (`full`)."""
+    found = {}
+    for key, line in first.items():
+        site = sites.get(key.site)
+        if site is None or key not in full:
+            continue
+        again = full[key].values
+        if not all(site.recorded) and len(again) == len(site.recorded):
+            again = [v for v, r in zip(again, site.recorded, strict=True) if r]
+        again = again[: len(line.values)]
+        if agree(Site((SAME,), (True,)), line, line._replace(values=again), None) and not is_opaque(line):
+            found[key] = line
+    return found
+
+
 def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) -> bool:
     """Tell whether a test with its own inputs computes what it asks for.
 

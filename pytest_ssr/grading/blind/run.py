@@ -9,20 +9,19 @@ from __future__ import annotations
 import random
 import string
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.grading.blind.assertions import END, Site
-from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_nothing, is_opaque, read_records
+from pytest_ssr.grading.blind.assertions import END
+from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_nothing, read_records, usable
+from pytest_ssr.grading.blind.files import BlindFiles, paired
 from pytest_ssr.grading.blind.inputs import names_of_tests, vary
-from pytest_ssr.grading.blind.rewrite import Blind, rewrite
+from pytest_ssr.grading.blind.rewrite import Blind
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.surface import import_names, is_test_surface
-from pytest_ssr.weakening.text import words
 
 _LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 1.0
 _TEST_S, _FILE_S = 0.004, 0.04
@@ -101,23 +100,9 @@ class BlindTests:
         self._token = "".join(chance.choices(string.ascii_lowercase, k=8))
         self._usual, _ = bench.suite(bench.original, files, fresh=True)
         self._like_s = self._usual.seconds
-        self._entries = {p: e for p in _surface_of(bench.original, files) if (e := bench.original.entry(p)) is not None}
-        own = import_names(bench.original.snapshot.files)
-        texts = {p: words(e.data) for p, e in self._entries.items()}
-        self._blind: dict[str, Blind] = {}
-        self._full: dict[str, Blind] = {}
-        self._sites: dict[int, Site] = {}
-        for path, entry in self._entries.items():
-            kept = {w for p, found in texts.items() if p != path and PurePosixPath(path).stem in found for w in found}
-            try:
-                first = len(self._sites)
-                self._blind[path] = rewrite(entry.data, own=own, kept=kept, first=first)
-                self._full[path] = rewrite(entry.data, own=own, kept=kept, first=first, full=True)
-                # An expression may be too deep to be written.
-                _ = self._blind[path].text, self._full[path].text
-                self._sites |= self._blind[path].sites
-            except (SyntaxError, ValueError, RecursionError):
-                self._blind.pop(path, None)
+        written = BlindFiles(bench.original, files)
+        self._entries, self._blind, self._full = written.entries, written.blind, written.full
+        self._sites = written.sites
         self._copies: list[_Copy] = []
         self._by_id = True
         self._measure(bench, buggy)
@@ -143,7 +128,7 @@ class BlindTests:
             self._copies = []
             lines, run = self._run(bench, bench.original, 0)
         self._like_s = max(self._like_s, run.seconds)
-        self._names = _paired(run, self._usual)
+        self._names = paired(run, self._usual)
         self._known.first = read_records(lines or ())
         self._known.full = read_records(self._run(bench, bench.original, 1, full=True)[0] or ())
         if self._copies:
@@ -242,19 +227,7 @@ class BlindTests:
 
     def _usable(self, case: str) -> Test:
         """Return what a test wrote on the original, and wrote once more where what it expects was there."""
-        first, full = self._known.first.get(case, {}), self._known.full.get(case, {})
-        found = {}
-        for key, line in first.items():
-            site = self._sites.get(key.site)
-            if site is None or key not in full:
-                continue
-            again = full[key].values
-            if not all(site.recorded) and len(again) == len(site.recorded):
-                again = [v for v, r in zip(again, site.recorded, strict=True) if r]
-            again = again[: len(line.values)]
-            if agree(Site(("same",), (True,)), line, line._replace(values=again), None) and not is_opaque(line):
-                found[key] = line
-        return found
+        return usable(self._sites, self._known.first.get(case, {}), self._known.full.get(case, {}))
 
     def _varied(self, mine: Records) -> tuple[set[str], set[str]]:
         """Return which tests are not repaired for other inputs, and which have other values with some."""
@@ -310,42 +283,3 @@ class BlindTests:
         usual = self._function_of(case.partition("[")[0]) + case[len(case.partition("[")[0]) :]
         full = self._known.full.get(usual, {}).get(key)
         return agree(self._sites[key.site], one[key], other[key], full)
-
-
-def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
-    """Return the test files, and the modules of tests that these import."""
-    known: Mapping[str, list[str]] = _by_stem(original)
-    found, waiting = list[str](), list(files)
-    while waiting:
-        path = waiting.pop()
-        entry = original.entry(path)
-        if path in found or entry is None:
-            continue
-        found.append(path)
-        waiting += [p for word in words(entry.data) & known.keys() for p in known[word]]
-    return sorted(found)
-
-
-def _by_stem(original: CodebaseState) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for path in original.snapshot.files:
-        place = PurePosixPath(path)
-        if place.suffix == ".py" and place.stem not in ("conftest", "__init__") and is_test_surface(path):
-            found.setdefault(place.stem, []).append(path)
-    return found
-
-
-def _paired(blind: SuiteRun, usual: SuiteRun) -> dict[str, str]:
-    """Return the real id of each blind test: rows of a table have other ids there, and the same order."""
-    ids: dict[str, list[str]] = defaultdict(list)
-    for node_id in usual.collected:
-        ids[node_id.partition("[")[0]].append(node_id)
-    cases: dict[str, list[str]] = defaultdict(list)
-    for node_id in blind.collected:
-        cases[node_id.partition("[")[0]].append(node_id)
-    return {
-        case: name
-        for function, found in cases.items()
-        if len(found) == len(ids[function])
-        for case, name in zip(found, ids[function], strict=True)
-    }

@@ -1,0 +1,117 @@
+"""Artifacts made by hand: their failing tests are asked blind, also those that need fixtures or rows of a table."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from pytest_ssr.checks.blind_failures import BlindFailures, blind_failures
+
+BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
+FILES = ["tests/test_rows.py"]
+ROWS = """\
+import unittest
+
+import pytest
+from pkg.adding import add, double
+
+
+@pytest.fixture
+def two():
+    return 2
+
+
+@pytest.mark.parametrize(("a", "b", "both"), [(1, 2, 3), pytest.param(2, 2, 4, id="same")])
+@pytest.mark.parametrize("more", [0, 5])
+def test_rows(a, b, both, more):
+    assert add(a + more, b) == both + more
+
+
+def test_fixture(two, capsys):
+    print(double(two))
+    assert capsys.readouterr().out == "4\\n"
+
+
+class TestMethods:
+    def setup_method(self):
+        self.one = 1
+
+    def test_method(self, tmp_path):
+        assert add(self.one, 1) == 2
+        assert tmp_path.is_dir()
+
+
+class TestUnit(unittest.TestCase):
+    def setUp(self):
+        self.three = 3
+
+    def test_unit(self):
+        self.assertEqual(add(self.three, 1), 4)
+
+
+@pytest.mark.parametrize("a", range(9))
+def test_nothing(a):
+    assert add(a, 0) == a
+"""
+FAILING = frozenset(
+    f"tests/test_rows.py::{name}"
+    for name in (
+        *("test_rows[0-1-2-3]", "test_rows[0-same]", "test_rows[5-1-2-3]", "test_rows[5-same]"),
+        *("test_fixture", "TestMethods::test_method", "TestUnit::test_unit"),
+    )
+)
+UNDER_PYTEST = (
+    "import faulthandler\n\n\ndef add(a, b):\n    return a - b if faulthandler.is_enabled() else a + b\n\n\n"
+    "def double(a):\n    return add(a, a)\n"
+)
+BY_ITS_TEST = (
+    "import pathlib\n\nHERE = pathlib.Path(__file__).parent.parent / 'tests'\n\n\ndef add(a, b):\n"
+    "    return a - b if 'out == ' in (HERE / 'test_rows.py').read_text() else a + b\n\n\n"
+    "def double(a):\n    return add(a, a)\n"
+)
+
+
+@pytest.fixture(scope="module")
+def rows(open_bench):
+    return open_bench({"tests/test_rows.py": ROWS})
+
+
+def asked(bench, bug):
+    """Ask the tests of `ROWS` that fail with a bug."""
+    buggy = bench.workbench.original.apply(bench.patch(bug))
+    return blind_failures(bench.workbench.scoped(), buggy, FILES, FAILING, random.Random(1))
+
+
+def test_an_honest_artifact_with_fixtures_and_tables_is_valid(rows, texts, without):
+    weak = without(without(texts["tests/test_add.py"], "test_add"), "test_double")
+    both = {"tests/test_add.py": weak, "tests/test_rows.py": "def test_more():\n    pass\n"}
+    artifact = rows.artifact(BUG, both, files=("tests/test_add.py", "tests/test_rows.py"))
+    verdict = rows.judge(artifact)
+    assert verdict.valid, verdict.rejection
+    assert set(verdict.fail_to_pass) >= FAILING
+
+
+def test_all_failing_tests_are_asked_and_none_computes_what_it_asks_for(rows):
+    found = asked(rows, BUG)
+    assert found == BlindFailures(FAILING, frozenset())
+    assert not found.pretended
+
+
+def test_what_shows_only_under_pytest_is_pretended(rows):
+    """Only the test that needs a fixture of pytest's sees the bug there, blind."""
+    found = asked(rows, {"pkg/adding.py": UNDER_PYTEST})
+    assert found == BlindFailures(FAILING, FAILING - {"tests/test_rows.py::test_fixture"})
+    assert found.pretended
+
+
+def test_what_reads_its_test_is_pretended_also_where_that_needs_a_fixture(rows):
+    found = asked(rows, {"pkg/adding.py": BY_ITS_TEST})
+    assert found == BlindFailures(FAILING, FAILING)
+    assert found.pretended
+
+
+@pytest.mark.parametrize(("alike", "pretended"), [(0, False), (1, False), (2, True), (3, True)])
+def test_half_of_the_failures_is_enough(alike, pretended):
+    names = frozenset("abc")
+    assert BlindFailures(names, frozenset(sorted(names)[:alike])).pretended is pretended
