@@ -16,7 +16,17 @@ from pathlib import PurePosixPath
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.blind.assertions import END, Site
-from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_nothing, is_opaque, read_records
+from pytest_ssr.grading.blind.compare import (
+    Key,
+    Records,
+    Test,
+    agree,
+    as_asked,
+    is_nothing,
+    is_opaque,
+    left_open,
+    read_records,
+)
 from pytest_ssr.grading.blind.inputs import names_of_tests, vary
 from pytest_ssr.grading.blind.rewrite import Blind, rewrite
 from pytest_ssr.outcomes import SuiteRun
@@ -54,6 +64,8 @@ class _Tally:
     right: int = 0
     lost: int = 0
     other: int = 0
+    left_open: int = 0
+    """Cases that do not count: the original gives no answer there, or nearly the same."""
 
     @property
     def all(self) -> int:
@@ -235,7 +247,10 @@ class BlindTests:
             if name not in self._tests or not theirs:
                 continue
             unchecked.discard(name)
-            if not as_asked(self._sites, mine.get(case, {}), theirs, self._known.full.get(case, {})):
+            # What the original wrote once only, for want of room or as it varies, is compared with nothing.
+            left_out = self._known.first[case].keys() - theirs.keys()
+            own = {k: line for k, line in mine.get(case, {}).items() if k not in left_out}
+            if not as_asked(self._sites, own, theirs, self._known.full.get(case, {})):
                 wrong.add(name)
         not_repaired, unspecified = self._varied(mine)
         return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
@@ -275,7 +290,7 @@ class BlindTests:
         for tallies in (telling, all_cases):
             lost |= {f for f, t in tallies.items() if t.all >= _MANY and t.right < _LEAST_SHARE * t.all}
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
-        other = {f for f, t in all_cases.items() if t.right < t.all} - lost
+        other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
         found = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
         return found[0], found[1]
 
@@ -291,9 +306,20 @@ class BlindTests:
         like_the_bug = shows and all(
             (k in own) is (k in buggy) and (k not in own or self._agree(copy, case, k, own, buggy)) for k in differs
         )
+        if not like_the_bug and self._is_left_open(differs, theirs, own):
+            return "left_open", bool(shows)
         refuses = any(k.site in self._sites and self._sites[k.site].ops == (END,) and k not in own for k in theirs)
         refuses |= any(k in own and k in theirs and is_nothing(own[k]) and not is_nothing(theirs[k]) for k in differs)
         return "lost" if like_the_bug or refuses else "other", bool(shows)
+
+    def _is_left_open(self, differs: Collection[Key], theirs: Test, own: Test) -> bool:
+        """Return whether the first difference of a case says nothing about the repair."""
+        first = next((k for k in theirs if k in differs), None)
+        if first is None:
+            # The original ends with an error there, and the other code goes on.
+            return not any(k.site in self._sites and self._sites[k.site].ops == (END,) for k in theirs)
+        site = self._sites.get(first.site)
+        return site is not None and left_open(site, theirs[first], own.get(first))
 
     def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records) -> set[Key]:
         other = others.get(case, {})
