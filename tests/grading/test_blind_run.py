@@ -489,3 +489,10 @@ def test_what_the_full_tests_have_no_room_for_is_compared_with_nothing(tmp_path:
     asked = blind(shop, code.replace("+ n", "+ n // 2"))
     assert asked.result(shop, shop.original) == BlindResult()
     assert asked.result(shop, state(shop, code.replace("+ n", "+ n // 2"))).wrong
+
+
+def test_other_inputs_with_which_the_original_is_slow_are_left_out(tmp_path: Path) -> None:
+    code = "import time\n\n\ndef double(n):\n    if n != 21:\n        time.sleep(0.3)\n    return n * 2\n"
+    shop = opened(tmp_path, code, "def test_double():\n    assert double(21) == 42\n")
+    asked = blind(shop, code.replace("n * 2", "n + 2"))
+    assert asked.result(shop, state(shop, code.replace("n * 2", "n * 2 if n == 21 else None"))) == BlindResult()

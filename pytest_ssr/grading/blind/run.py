@@ -37,6 +37,8 @@ from pytest_ssr.weakening.text import words
 _LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 1.0
 _TEST_S, _FILE_S = 0.004, 0.04
 """What a test and a file of tests take besides."""
+_SLOW_S = 0.25
+"""What a test with other inputs may take on the original, unless it takes half of that with its own."""
 _EACH = 5
 """Copies of a PASS_TO_PASS test."""
 _TRIES, _USAGE = 3, 4
@@ -146,6 +148,8 @@ class BlindTests:
                 self._by_id = False
                 lines, run = self._run(bench, bench.original, 0)
             if not run.fault and lines is not None:
+                if self._leave_out(self._slow(run)):
+                    lines, run = self._run(bench, bench.original, 0)
                 break
             if not run.unfinished:
                 self._copies = []
@@ -160,6 +164,25 @@ class BlindTests:
         self._known.full = read_records(self._run(bench, bench.original, 1, full=True)[0] or ())
         if self._copies:
             self._known.buggy = read_records(self._run(bench, buggy, 0, only_copies=True)[0] or ())
+
+    def _slow(self, run: SuiteRun) -> Collection[str]:
+        """Return the tests of copies that take long: a slower repair would get no answer there in time."""
+        usual: dict[str, float] = defaultdict(float)
+        for node_id, result in self._usual.results.items():
+            function = node_id.partition("[")[0]
+            usual[function] = max(usual[function], result.duration_s)
+        return {
+            node_id.partition("[")[0]
+            for node_id, result in run.results.items()
+            if self._token in node_id and result.duration_s > max(_SLOW_S, 2 * usual[self._function_of(node_id)])
+        }
+
+    def _leave_out(self, targets: Collection[str]) -> bool:
+        """Leave tests of copies out; returns whether there were any."""
+        if targets and self._by_id:
+            kept = [replace(c, targets=tuple(t for t in c.targets if t not in targets)) for c in self._copies]
+            self._copies = [c for c in kept if c.targets]
+        return bool(targets) and self._by_id
 
     def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
         """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
