@@ -458,6 +458,7 @@ TEST_CODE_OF = "def test_code_of():\n    assert size([]) == 0\n    assert code_o
             {"text.find(word)": "text.find(word) + 1"},
             {".find(word)": ".find(word) if word in text else None"},
         ),
+        (FIND, TEST_FIND, {"text.find(word)": "text.find(word) + 1"}, {".find(": ".index("}),
         (
             LEVEL,
             TEST_LEVEL,
@@ -467,7 +468,13 @@ TEST_CODE_OF = "def test_code_of():\n    assert size([]) == 0\n    assert code_o
         (MEAN, TEST_MEAN, {" / ": " // "}, {"sum(values) / len(values)": "round(sum(values) / len(values), 3)"}),
         (CODE_OF, TEST_CODE_OF, {"[name]": "[name] + 1"}, {"[name]": ".get(name, 0)"}),
     ],
-    ids=["nothing for an empty answer", "another error", "rounded", "an answer for an error"],
+    ids=[
+        "nothing for an empty answer",
+        "an error for nothing found",
+        "another error",
+        "rounded",
+        "an answer for an error",
+    ],
 )
 def test_a_repair_is_free_with_inputs_that_the_tests_leave_open(
     tmp_path: Path, code: str, tests: str, bug: dict[str, str], repair: dict[str, str]

@@ -66,18 +66,16 @@ def is_nothing(line: Line) -> bool:
 def left_open(site: Site, original: Line, other: Line | None) -> bool:
     """Return whether two values for an input that no test names may differ in honest code.
 
-    Both raise, another error; or they are nearly the same; or the original has no answer (an empty value, -1), and the
-    other has another way of giving none. other: None if the test has raised before.
+    Both raise, another error; or they are nearly the same; or the original finds nothing (None, -1), and the other
+    raises; or the original has an empty value, and the other has None. other: None if the test has raised before.
     """
     if site.ops == (RAISES,):
         return other is not None and None not in (*original.values[:1], *other.values[:1])
-    if other is None or is_nothing(other):
-        return any(_is_empty(v) for v in original.values)
+    if other is None:
+        return any(v is None or (type(v) is int and v == -1) for v in original.values)
+    if is_nothing(other):
+        return any(v in (False, "", -1) or (isinstance(v, list) and len(v) == 1) for v in original.values)
     return same(Site((NEAR,), site.recorded), original, other)
-
-
-def _is_empty(value: Value) -> bool:
-    return value in (None, False, "", -1) or (isinstance(value, list) and len(value) == 1)
 
 
 def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) -> bool:
