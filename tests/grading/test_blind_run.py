@@ -437,3 +437,69 @@ def test_a_test_that_cannot_be_written_anew_is_unchecked(tmp_path: Path) -> None
     failing = ["test_shop.py::test_mul", "test_deep.py::test_deep"]
     tests = BlindTests(shop, buggy, files, failing, (), random.Random(1))
     assert tests.result(shop, shop.original) == BlindResult(unchecked=("test_deep.py::test_deep",))
+
+
+FIND = "def find(text, word):\n    return text.find(word)\n"
+TEST_FIND = "def test_find():\n    assert find('one two', 'two') == 4\n"
+LEVEL = "def level(text):\n    if not text.isdigit():\n        raise ValueError(text)\n    return int(text)\n"
+TEST_LEVEL = "def test_level():\n    with pytest.raises(ValueError):\n        level('x')\n"
+MEAN = "def mean(values):\n    return sum(values) / len(values)\n"
+TEST_MEAN = "def test_mean():\n    assert mean([1.5, 3.5, 2.5]) == 2.5\n"
+CODE_OF = "def size(names):\n    return len(names)\n\n\ndef code_of(name):\n    return {'red': 3, 'blue': 4}[name]\n"
+TEST_CODE_OF = "def test_code_of():\n    assert size([]) == 0\n    assert code_of('red') == 3\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "tests", "bug", "repair"),
+    [
+        (
+            FIND,
+            TEST_FIND,
+            {"text.find(word)": "text.find(word) + 1"},
+            {".find(word)": ".find(word) if word in text else None"},
+        ),
+        (FIND, TEST_FIND, {"text.find(word)": "text.find(word) + 1"}, {".find(": ".index("}),
+        (
+            LEVEL,
+            TEST_LEVEL,
+            {"raise ValueError(text)": "return 0"},
+            {"ValueError(text)": "(ValueError if 'x' in text else KeyError)(text)"},
+        ),
+        (MEAN, TEST_MEAN, {" / ": " // "}, {"sum(values) / len(values)": "round(sum(values) / len(values), 3)"}),
+        (CODE_OF, TEST_CODE_OF, {"[name]": "[name] + 1"}, {"[name]": ".get(name, 0)"}),
+    ],
+    ids=[
+        "nothing for an empty answer",
+        "an error for nothing found",
+        "another error",
+        "rounded",
+        "an answer for an error",
+    ],
+)
+def test_a_repair_is_free_with_inputs_that_the_tests_leave_open(
+    tmp_path: Path, code: str, tests: str, bug: dict[str, str], repair: dict[str, str]
+) -> None:
+    shop = opened(tmp_path, code, tests)
+    buggy = replaced(code, bug)
+    asked = blind(shop, buggy)
+    result = asked.result(shop, state(shop, replaced(code, repair)))
+    assert (result.wrong, result.not_repaired) == ((), ())
+    assert result.unspecified
+    assert asked.result(shop, state(shop, buggy)).wrong
+
+
+def test_what_the_full_tests_have_no_room_for_is_compared_with_nothing(tmp_path: Path) -> None:
+    code = "def word(n):\n    return chr(ord('a') + n) * 1900\n"
+    cases = [(n, chr(ord("a") + n) * 1900) for n in range(30)]
+    tests = f"CASES = {cases}\n\n\ndef test_word():\n    for n, want in CASES:\n        assert word(n) == want\n"
+    shop = opened(tmp_path, code, tests)
+    asked = blind(shop, code.replace("+ n", "+ n // 2"))
+    assert asked.result(shop, shop.original) == BlindResult()
+    assert asked.result(shop, state(shop, code.replace("+ n", "+ n // 2"))).wrong
+
+
+def test_other_inputs_with_which_the_original_is_slow_are_left_out(tmp_path: Path) -> None:
+    code = "import time\n\n\ndef double(n):\n    if n != 21:\n        time.sleep(0.3)\n    return n * 2\n"
+    shop = opened(tmp_path, code, "def test_double():\n    assert double(21) == 42\n")
+    asked = blind(shop, code.replace("n * 2", "n + 2"))
+    assert asked.result(shop, state(shop, code.replace("n * 2", "n * 2 if n == 21 else None"))) == BlindResult()

@@ -16,7 +16,17 @@ from pathlib import PurePosixPath
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.grading.blind.assertions import END
-from pytest_ssr.grading.blind.compare import Key, Records, Test, agree, as_asked, is_nothing, read_records, usable
+from pytest_ssr.grading.blind.compare import (
+    Key,
+    Records,
+    Test,
+    agree,
+    as_asked,
+    is_nothing,
+    left_open,
+    read_records,
+    usable,
+)
 from pytest_ssr.grading.blind.files import BlindFiles, paired
 from pytest_ssr.grading.blind.inputs import names_of_tests, vary
 from pytest_ssr.grading.blind.rewrite import Blind
@@ -26,6 +36,8 @@ from pytest_ssr.patch import FileEntry
 _LEAST_COPIES, _MOST_COPIES, _ROOM_S = 2, 12, 1.0
 _TEST_S, _FILE_S = 0.004, 0.04
 """What a test and a file of tests take besides."""
+_SLOW_S = 0.25
+"""What a test with other inputs may take on the original, unless it takes half of that with its own."""
 _EACH = 5
 """Copies of a PASS_TO_PASS test."""
 _TRIES, _USAGE = 3, 4
@@ -53,6 +65,8 @@ class _Tally:
     right: int = 0
     lost: int = 0
     other: int = 0
+    left_open: int = 0
+    """Cases that do not count: the original gives no answer there, or nearly the same."""
 
     @property
     def all(self) -> int:
@@ -119,6 +133,8 @@ class BlindTests:
                 self._by_id = False
                 lines, run = self._run(bench, bench.original, 0)
             if not run.fault and lines is not None:
+                if self._leave_out(self._slow(run)):
+                    lines, run = self._run(bench, bench.original, 0)
                 break
             if not run.unfinished:
                 self._copies = []
@@ -133,6 +149,25 @@ class BlindTests:
         self._known.full = read_records(self._run(bench, bench.original, 1, full=True)[0] or ())
         if self._copies:
             self._known.buggy = read_records(self._run(bench, buggy, 0, only_copies=True)[0] or ())
+
+    def _slow(self, run: SuiteRun) -> Collection[str]:
+        """Return the tests of copies that take long: a slower repair would get no answer there in time."""
+        usual: dict[str, float] = defaultdict(float)
+        for node_id, result in self._usual.results.items():
+            function = node_id.partition("[")[0]
+            usual[function] = max(usual[function], result.duration_s)
+        return {
+            node_id.partition("[")[0]
+            for node_id, result in run.results.items()
+            if self._token in node_id and result.duration_s > max(_SLOW_S, 2 * usual[self._function_of(node_id)])
+        }
+
+    def _leave_out(self, targets: Collection[str]) -> bool:
+        """Leave tests of copies out; returns whether there were any."""
+        if targets and self._by_id:
+            kept = [replace(c, targets=tuple(t for t in c.targets if t not in targets)) for c in self._copies]
+            self._copies = [c for c in kept if c.targets]
+        return bool(targets) and self._by_id
 
     def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
         """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
@@ -220,7 +255,10 @@ class BlindTests:
             if name not in self._tests or not theirs:
                 continue
             unchecked.discard(name)
-            if not as_asked(self._sites, mine.get(case, {}), theirs, self._known.full.get(case, {})):
+            # What the original wrote once only, for want of room or as it varies, is compared with nothing.
+            left_out = self._known.first[case].keys() - theirs.keys()
+            own = {k: line for k, line in mine.get(case, {}).items() if k not in left_out}
+            if not as_asked(self._sites, own, theirs, self._known.full.get(case, {})):
                 wrong.add(name)
         not_repaired, unspecified = self._varied(mine)
         return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
@@ -248,7 +286,7 @@ class BlindTests:
         for tallies in (telling, all_cases):
             lost |= {f for f, t in tallies.items() if t.all >= _MANY and t.right < _LEAST_SHARE * t.all}
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
-        other = {f for f, t in all_cases.items() if t.right < t.all} - lost
+        other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
         found = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
         return found[0], found[1]
 
@@ -264,9 +302,20 @@ class BlindTests:
         like_the_bug = shows and all(
             (k in own) is (k in buggy) and (k not in own or self._agree(copy, case, k, own, buggy)) for k in differs
         )
+        if not like_the_bug and self._is_left_open(differs, theirs, own):
+            return "left_open", bool(shows)
         refuses = any(k.site in self._sites and self._sites[k.site].ops == (END,) and k not in own for k in theirs)
         refuses |= any(k in own and k in theirs and is_nothing(own[k]) and not is_nothing(theirs[k]) for k in differs)
         return "lost" if like_the_bug or refuses else "other", bool(shows)
+
+    def _is_left_open(self, differs: Collection[Key], theirs: Test, own: Test) -> bool:
+        """Return whether the first difference of a case says nothing about the repair."""
+        first = next((k for k in theirs if k in differs), None)
+        if first is None:
+            # The original ends with an error there, and the other code goes on.
+            return not any(k.site in self._sites and self._sites[k.site].ops == (END,) for k in theirs)
+        site = self._sites.get(first.site)
+        return site is not None and left_open(site, theirs[first], own.get(first))
 
     def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records) -> set[Key]:
         other = others.get(case, {})

@@ -1,0 +1,366 @@
+"""Whether honest repairs are resolved however they are written, and what their grades cost.
+
+Run: `python benchmarks/honest_repairs.py --out benchmarks/results/NAME.md [--count 6] [project ...]`.
+For each project so many artifacts are made by its own operators. Each is repaired in five styles: the exact reverse of
+the bug; another algorithm, written by hand for the function (`honest_repairs/PROJECT.toml`); in another file; with a
+cache; refactored (`honest_styles.py`). A comment alone, which repairs nothing, has to be unresolved. The first grade of
+an artifact makes the references and is reported apart. Each other grade is followed by a plain run of the same tests on
+the original; the cost is the ratio of their CPU times, as the kernel counts them for a control group. RECORDS, a file
+of JSON lines beside the result, keeps each grade; grades that it holds are not made again.
+`--repeat 20` grades so many of the same patches three times, with inputs drawn anew, the third time beside a busy loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import textwrap
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from evaluation_speed import TOPS, remove, used_s
+from honest_styles import STYLES, Place, Written, parsed
+from projects import fetch
+
+from pytest_ssr.artifact import BugArtifact, read_artifact
+from pytest_ssr.errors import StoreError
+from pytest_ssr.execution.change import ChangedFunction, changed_functions
+from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.grading import Grade, grade_patch
+from pytest_ssr.opening import open_workbench
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.store import Store
+from pytest_ssr.verdict import Verdict
+
+PROJECTS = ("toolz", "itsdangerous", "boltons", "w3lib", "sqlparse", "click", "more-itertools")
+BY_HAND = Path(__file__).parent / "honest_repairs"
+FIRST, REVERSE, ALGORITHM, COMMENT = "first grade", "exact reverse", "another algorithm", "a comment alone"
+HONEST = (REVERSE, ALGORITHM, *STYLES)
+Record = dict[str, Any]
+
+
+class Meter:
+    """Counts the CPU time of this process and of all that it starts, by a control group of their own."""
+
+    def __init__(self) -> None:
+        top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
+        if top is None:
+            raise SystemExit("no control group can be made here: CPU time cannot be counted")
+        self._top, self._group = top, top / f"honest-repairs-{os.getpid()}"
+        self._group.mkdir()
+        (self._group / "cgroup.procs").write_text("0")
+
+    def used_s(self) -> float:
+        return used_s(self._group)
+
+    def close(self) -> None:
+        (self._top / "cgroup.procs").write_text("0")
+        remove(self._group)
+
+
+class Repairs:
+    """The honest repairs of one artifact."""
+
+    def __init__(self, bench: Workbench, artifact: BugArtifact, by_hand: Mapping[tuple[str, str], str]) -> None:
+        self._bench, self._artifact, self._by_hand = bench, artifact, by_hand
+        self._broken = bench.original.apply(artifact.bug).apply(artifact.weaken)
+
+    def all(self) -> Iterator[tuple[str, Patch]]:
+        yield REVERSE, self._artifact.bug.reverse()
+        for style in (ALGORITHM, *STYLES):
+            if (patch := self._in_style(style)) is not None:
+                yield style, patch
+
+    def comment(self) -> Patch:
+        """Return the patch that leaves the bug in."""
+        path = next(p for p in self._artifact.bug.paths if p.endswith(".py") and self._broken.entry(p) is not None)
+        entry = self._broken.entry(path)
+        assert entry is not None
+        new = FileEntry(entry.data + b"\n# A comment, and nothing else.\n", entry.mode)
+        return self._broken.replace({path: new}).patch_from(self._broken)
+
+    def passes(self, patch: Patch, files: Sequence[str], verdict: Verdict) -> bool:
+        """Return whether all recorded tests pass in a plain run."""
+        run = self._bench.fresh(self._broken.apply(patch), files)
+        return {*verdict.fail_to_pass, *verdict.pass_to_pass} <= run.passing
+
+    def names(self) -> list[str]:
+        return [f"{p}::{'.'.join((*f.classes, f.name))}" for p, found in self._changed() for f in found]
+
+    def _changed(self) -> Iterator[tuple[str, Sequence[ChangedFunction]]]:
+        for path in self._artifact.bug.paths:
+            old, buggy = self._bench.original.entry(path), self._broken.entry(path)
+            found = changed_functions(old.data, buggy.data) if old is not None and buggy is not None else None
+            yield path, found or ()
+
+    def _in_style(self, style: str) -> Patch | None:
+        """Return a repair that has at least one of the changed functions in a style, the others as they were."""
+        new: dict[str, FileEntry | None] = {}
+        styled = 0
+        for path, functions in self._changed():
+            old = self._bench.original.entry(path)
+            if old is None or not functions:
+                return None
+            lines = old.data.decode().splitlines(keepends=True)
+            for function in sorted(functions, key=lambda f: -f.old_line):
+                place = Place(path, old.data.decode(), function.classes)
+                written = self._written(style, function, place)
+                if written is not None:
+                    styled += 1
+                    _put(lines, function, written, place)
+                    if written.module is not None:
+                        new[written.module[0]] = FileEntry(written.module[1].encode(), 0o100644)
+            new[path] = FileEntry("".join(lines).encode(), old.mode)
+        return self._broken.replace(new).patch_from(self._broken) if styled else None
+
+    def _written(self, style: str, function: ChangedFunction, place: Place) -> Written | None:
+        if style != ALGORITHM:
+            return STYLES[style](parsed(function.old_source), place)
+        code = self._by_hand.get((place.path, ".".join((*function.classes, function.name))))
+        return Written(parsed(code)) if code is not None else None
+
+
+def _put(lines: list[str], function: ChangedFunction, written: Written, place: Place) -> None:
+    """Write a function into the lines of its file, and what comes before it above its top-level statement."""
+    source = function.old_source
+    indent = source[: len(source) - len(source.lstrip())]
+    text = textwrap.indent(ast.unparse(written.function), indent) + "\n"
+    start, count = function.old_line - 1, len(source.splitlines())
+    lines[start : start + count] = [text]
+    if written.before:
+        holder = next(s for s in ast.parse(place.source).body if (s.end_lineno or 0) >= function.old_line)
+        first = min([holder.lineno, *(d.lineno for d in getattr(holder, "decorator_list", ()))])
+        lines[first - 1 : first - 1] = [written.before]
+
+
+def by_hand(name: str) -> dict[tuple[str, str], str]:
+    path = BY_HAND / f"{name}.toml"
+    found = tomllib.loads(path.read_text())["repair"] if path.exists() else []
+    return {(one["path"], one["function"]): one["code"] for one in found}
+
+
+class Project:
+    """One project with its artifacts."""
+
+    def __init__(self, name: str, folder: Path, count: int) -> None:
+        self.name = name
+        self.source, python = fetch(name, folder / name)
+        place = folder / f"{name}-honest"
+        if not (place / "artifacts").is_dir():
+            command = [sys.executable, "-m", "harness.cli", "inject", str(self.source), "--json", "--store", str(place)]
+            command += ["--python", str(python), "--count", str(count), "--jobs", "1"]
+            subprocess.run(command, capture_output=True, text=True, check=False)
+        self.store = Store(place)
+        self.bench = open_workbench(self.source, self.store, settings=RuleSettings(), python=python)
+        self._by_hand = by_hand(name)
+        self.artifacts: dict[str, tuple[BugArtifact, Verdict]] = {}
+        for found in sorted(p.name for p in (place / "artifacts").iterdir()):
+            verdict = verdict_of(place, found)
+            if verdict is not None and verdict.fail_to_pass and len(self.artifacts) < count:
+                self.artifacts[found] = read_artifact(place / "artifacts" / found), verdict
+
+    def repairs(self, artifact: BugArtifact) -> Repairs:
+        return Repairs(self.bench, artifact, self._by_hand)
+
+    def fresh_bench(self) -> Workbench:
+        """Return a bench that knows no references."""
+        own = self.bench.scoped()
+        own.memo = {}
+        return own
+
+
+def verdict_of(store: Path, artifact_id: str) -> Verdict | None:
+    """Return the verdict on an artifact; one of an earlier version of the grader records the same tests."""
+    for path in sorted((store / "verdicts" / artifact_id).glob("*.json"), key=lambda p: p.stat().st_mtime):
+        with contextlib.suppress(StoreError, KeyError):
+            return Verdict.from_json(json.loads(path.read_text()))
+    return None
+
+
+def graded(bench: Workbench, artifact: BugArtifact, verdict: Verdict, patch: Patch) -> Grade:
+    """Grade one patch; what the bench knows of the original is shared, what it knows of other trees is not."""
+    own = bench.scoped()
+    return grade_patch(own, artifact, patch, fail_to_pass=verdict.fail_to_pass, pass_to_pass=verdict.pass_to_pass)
+
+
+def measure(project: Project, known: Sequence[Record], styles: Sequence[str], meter: Meter) -> Iterator[Record]:
+    made = {(r["artifact"], r["style"]) for r in known}
+    for artifact_id, (artifact, verdict) in project.artifacts.items():
+        repairs = project.repairs(artifact)
+        tries = [*repairs.all(), (COMMENT, repairs.comment())]
+        tries = [(s, p) for s, p in tries if s in styles and (artifact_id, s) not in made]
+        bench = project.fresh_bench()
+        files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
+        for style, patch in [(FIRST, artifact.bug.reverse()), *tries] if tries else []:
+            begin = meter.used_s()
+            grade = graded(bench, artifact, verdict, patch)
+            middle = meter.used_s()
+            if not grade.tests and style != COMMENT and not repairs.passes(patch, files, verdict):
+                # A mistake of this file, or tests that want the code as it is written.
+                print(f"{project.name} {artifact_id} {style}: not a repair", flush=True)
+                continue
+            bench.fresh(bench.original, files)
+            record = described(grade, style) | {
+                "project": project.name,
+                "artifact": artifact_id,
+                "functions": repairs.names(),
+                "cpu_s": round(middle - begin, 3),
+                "plain_s": round(meter.used_s() - middle, 3),
+            }
+            yield record
+
+
+def described(grade: Grade, style: str) -> Record:
+    return {
+        "style": style,
+        "resolved": grade.resolved,
+        "code": str(grade.reason.code),
+        "reason": str(grade.reason),
+        "tests": grade.tests,
+        "flags": sorted(str(f.code) for f in grade.flags),
+        "unchecked": len(grade.unchecked),
+        "unspecified": len(grade.unspecified),
+        "recorded": len(grade.fail_to_pass) + len(grade.pass_to_pass),
+    }
+
+
+def repeated(project: Project, most: int) -> Iterator[Record]:
+    """Grade the same patches three times, with references of their own, the third time beside a busy loop."""
+    tries = []
+    for artifact_id, (artifact, verdict) in project.artifacts.items():
+        repairs = project.repairs(artifact)
+        tries += [(artifact_id, artifact, verdict, s, p) for s, p in [*repairs.all(), (COMMENT, repairs.comment())]]
+    for number in range(3):
+        benches: dict[str, Workbench] = {}
+        with busy() if number == 2 else contextlib.nullcontext():
+            for artifact_id, artifact, verdict, style, patch in tries[:most]:
+                bench = benches.setdefault(artifact_id, project.fresh_bench())
+                grade = described(graded(bench, artifact, verdict, patch), style)
+                yield grade | {"project": project.name, "artifact": artifact_id, "round": number}
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Keep one core busy."""
+    loop = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def table(records: Sequence[Record]) -> list[str]:
+    names = list(dict.fromkeys(r["project"] for r in records))
+    text = [f"| style | {' | '.join(names)} | all |", "| --- |" + " --- |" * (len(names) + 1)]
+    for style in (*HONEST, COMMENT):
+        cells = []
+        for chosen in [[n] for n in names] + [names]:
+            found = [r for r in records if r["style"] == style and r["project"] in chosen]
+            right = sum(r["resolved"] is (style != COMMENT) for r in found)
+            cells.append(f"{right} of {len(found)}")
+        text.append(f"| {style}{': unresolved' if style == COMMENT else ''} | {' | '.join(cells)} |")
+    return text
+
+
+def costs(records: Sequence[Record]) -> list[str]:
+    text = ["| grades | number | median | mean | 90 % | worst |", "| --- | --- | --- | --- | --- | --- |"]
+    chosen = {"resolved": [r for r in records if r["style"] in HONEST and r["resolved"]]}
+    chosen |= {f"resolved, {style}": [r for r in chosen["resolved"] if r["style"] == style] for style in HONEST}
+    chosen["unresolved: a comment alone"] = [r for r in records if r["style"] == COMMENT and not r["resolved"]]
+    chosen["the first of an artifact"] = [r for r in records if r["style"] == FIRST]
+    for name in dict.fromkeys(r["project"] for r in records):
+        chosen[f"resolved, {name}"] = [r for r in chosen["resolved"] if r["project"] == name]
+    for name, found in chosen.items():
+        ratios = sorted(r["cpu_s"] / r["plain_s"] for r in found)
+        if ratios:
+            most = ratios[int(0.9 * (len(ratios) - 1))]
+            middle, mean = statistics.median(ratios), statistics.mean(ratios)
+            text.append(f"| {name} | {len(ratios)} | {middle:.2f} | {mean:.2f} | {most:.2f} | {ratios[-1]:.2f} |")
+    return text
+
+
+def summary(records: Sequence[Record]) -> list[str]:
+    honest = [r for r in records if r["style"] in HONEST]
+    resolved = [r for r in honest if r["resolved"]]
+    marked = [r for r in honest if r["unchecked"] or r["flags"]]
+    open_ = [r for r in honest if r["unspecified"]]
+    lines = [
+        f"{len(resolved)} of {len(honest)} honest repairs of {len({r['artifact'] for r in honest})} bugs are resolved. "
+        f"{len(marked)} ({len(marked) / max(1, len(honest)):.1%}) have `unchecked` tests or a flag, "
+        f"{len(open_)} name `unspecified` tests.",
+    ]
+    for r in (r for r in records if r["style"] != FIRST and r["resolved"] is not (r["style"] != COMMENT)):
+        lines += ["", f"- {r['project']} {r['artifact']}, {r['style']}: {r['resolved']}, {r['reason']}"]
+    return lines
+
+
+def rounds(records: Sequence[Record]) -> list[str]:
+    cases: dict[tuple[str, str, str], list[Record]] = {}
+    for r in records:
+        cases.setdefault((r["project"], r["artifact"], r["style"]), []).append(r)
+    fields = ("resolved", "code", "flags", "unchecked", "unspecified")
+    differing = {f: sum(len({str(r[f]) for r in found}) > 1 for found in cases.values()) for f in fields}
+    told = ", ".join(f"`{name}` {number}" for name, number in differing.items())
+    return [
+        f"{len(cases)} grades three times, with inputs drawn anew, the third time beside a busy loop. "
+        f"Grades whose fields differ between the three: {told}."
+    ]
+
+
+def read(path: Path) -> list[Record]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def write(out: Path, records: Sequence[Record], again: Sequence[Record]) -> None:
+    text = ["# Honest repairs, and what grades cost", ""]
+    text += [f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/honest_repairs.py`.", ""]
+    text += [*table(records), "", *summary(records), "", "## CPU time beside a plain run of the same tests", ""]
+    text += [*costs(records), ""]
+    text += ["## Three times", "", *rounds(again), ""] if again else []
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(text))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("projects", nargs="*", default=PROJECTS)
+    parser.add_argument("--count", type=int, default=6, help="artifacts of each project")
+    parser.add_argument("--styles", nargs="*", default=[*HONEST, COMMENT])
+    parser.add_argument("--repeat", type=int, default=0, help="grade so many patches of each project three times")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--records", type=Path, help="default: beside the result, with the suffix .jsonl")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    records = arguments.records or arguments.out.with_suffix(".jsonl")
+    records.parent.mkdir(parents=True, exist_ok=True)
+    meter = Meter()
+    try:
+        for name in arguments.projects:
+            project = Project(name, arguments.folder, arguments.count)
+            made = measure(project, read(records), arguments.styles, meter)
+            with records.open("a") as file:
+                for record in repeated(project, arguments.repeat) if arguments.repeat else made:
+                    file.write(json.dumps(record) + "\n")
+                    file.flush()
+                    if record["style"] != FIRST and record["resolved"] is not (record["style"] != COMMENT):
+                        print(json.dumps(record), flush=True)
+            found = read(records)
+            write(arguments.out, [r for r in found if "round" not in r], [r for r in found if "round" in r])
+    finally:
+        meter.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,394 @@
+"""Ways of writing a repair other than the reverse of the bug: the original's function, otherwise written.
+
+Each style takes a function of the original and returns what stands for it in the file, and a new module where it needs
+one; None where the function cannot be written so without doing something else (`super()` without arguments in a
+function that moves, a generator behind a cache).
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+_REFLECTING = frozenset(
+    (
+        "locals",
+        "vars",
+        "eval",
+        "exec",
+        "dir",
+        "globals",
+        "super",
+        "__class__",
+        "currentframe",
+        "_getframe",
+        "stacklevel",
+    )
+)
+_IMPURE = frozenset(
+    ("time", "random", "os", "sys", "datetime", "environ", "open", "print", "input", "getenv", "uuid", "warnings", "id")
+)
+_MEMO = """\
+_MEMO_{n} = {{}}
+
+
+def _plain_{n}(value):
+    if type(value) is tuple:
+        return all(_plain_{n}(v) for v in value)
+    return value is None or type(value) in (bool, int, float, str, bytes)
+
+
+"""
+_CACHED = """\
+given = ({given})
+if not _plain_{n}(given):
+    return {call}
+key = repr(given)
+if key not in _MEMO_{n}:
+    found = {call}
+    if not _plain_{n}(found):
+        return found
+    _MEMO_{n}[key] = found
+return _MEMO_{n}[key]
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a function stands."""
+
+    path: str
+    source: str
+    """The file that holds it, as in the original."""
+    classes: tuple[str, ...]
+
+    @property
+    def tag(self) -> str:
+        return "".join(f"{c.strip('_').lower()}_" for c in self.classes)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A function written in another way."""
+
+    function: Function
+    before: str = ""
+    """Source of the module that comes before the function, or the class around it."""
+    module: tuple[str, str] | None = None
+    """The path and the source of a new module."""
+
+
+def parsed(source: str) -> Function:
+    (node,) = ast.parse(textwrap.dedent(source)).body
+    assert isinstance(node, Function)
+    return node
+
+
+def moved(function: Function, place: Place) -> Written | None:
+    """Keep only a call in the file; the body is in a new module, and reads the globals of the old one."""
+    function = _with_explicit_super(function, place)
+    path = PurePosixPath(place.path)
+    known = _globals_of(ast.parse(place.source))
+    if not _may_move(function) or known is None or path.name == "__init__.py":
+        return None
+    name = f"moved_{function.name.strip('_')}"
+    body = _signed(function, name)
+    own = _bound_in(function)
+    for node in ast.walk(body):
+        if isinstance(node, ast.Name) and node.id in known and node.id in own:
+            return None
+    tree = _OfModule(known - own).visit(body)
+    package = "__package__ + '." if _is_package(path) else "'"
+    text = "import sys\n\n_origin = sys.modules[" + package + path.stem + "']\n\n\n" + ast.unparse(_fixed(tree)) + "\n"
+    stem = f"{path.stem.strip('_')}_{place.tag}{name}"
+    dot = "." if _is_package(path) else ""
+    short = [*ast.parse(f"from {dot}{stem} import {name}").body, *_calling(function, name)]
+    return Written(_with_body(function, short), module=(str(path.with_name(f"{stem}.py")), text))
+
+
+def _with_explicit_super(function: Function, place: Place) -> Function:
+    """Return a function that does not depend on the class it stands in for what `super()` is."""
+    given = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
+    changed = copy.deepcopy(function)
+    for node in ast.walk(changed):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+            if len(place.classes) == 1 and given:
+                node.args = [ast.Name(place.classes[0], ast.Load()), ast.Name(given[0], ast.Load())]
+    return changed
+
+
+def _is_package(path: PurePosixPath) -> bool:
+    return path.parent.name not in ("", "src", "lib")
+
+
+def cached(function: Function, place: Place) -> Written | None:
+    """Remember results for arguments that are plain data, where the result is plain data as well."""
+    names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
+    names |= {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
+    arguments = function.args
+    star = arguments.vararg or arguments.kwarg
+    if place.classes or star or names & _IMPURE or not _may_move(function) or not _arguments(function):
+        return None
+    if isinstance(function, ast.AsyncFunctionDef) or _yields(function) or function.decorator_list:
+        return None
+    if any(isinstance(n, ast.Global) for n in ast.walk(function)):
+        return None
+    name = f"_{function.name.strip('_')}_once"
+    given = "".join(f"{a}, " for a in _arguments(function))
+    number = function.name.strip("_")
+    body = ast.parse(_CACHED.format(given=given, n=number, call=_call(function, name))).body
+    before = _MEMO.format(n=number) + ast.unparse(_fixed(_signed(function, name))) + "\n\n\n"
+    return Written(_with_body(function, body), before=before)
+
+
+def refactored(function: Function, place: Place) -> Written | None:
+    """Take the body to a helper where it may move; other names, guard clauses, loops for comprehensions."""
+    known = _globals_of(ast.parse(place.source))
+    if known is None:
+        return None
+    function = _with_explicit_super(function, place)
+    changed = _Refactored(function, known).visit(copy.deepcopy(function))
+    if not _may_move(function) or isinstance(function, ast.AsyncFunctionDef):
+        return None if ast.dump(changed) == ast.dump(function) else Written(_fixed(changed))
+    name = f"_{place.tag}{function.name.strip('_')}_steps"
+    helper = ast.unparse(_fixed(_signed(changed, name)))
+    return Written(_with_body(function, _calling(function, name)), before=f"{helper}\n\n\n")
+
+
+class _Refactored(ast.NodeTransformer):
+    """Rewrites the statements of one function; inner functions are left as they are."""
+
+    def __init__(self, function: Function, known: set[str]) -> None:
+        nodes = list(ast.walk(function))
+        inner = [n for n in nodes if isinstance(n, Function | ast.Lambda | ast.ClassDef)]
+        fixed = set(_arguments(function)) | {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
+        fixed |= {a.asname or a.name for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
+        fixed |= {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
+        fixed |= known | {"_", "__tracebackhide__"}
+        plain = len(inner) == 1 and not _reflects(function) and not any(isinstance(n, ast.Match) for n in nodes)
+        self._names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - fixed
+        self._names = self._names if plain else set()
+        self._loops, self._plain, self._function = 0, plain, function
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
+        if ast.dump(node) == ast.dump(self._function):
+            node.body = self._block(node.body)
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
+        if ast.dump(node) == ast.dump(self._function):
+            node.body = self._block(node.body)
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.Lambda:
+        return node
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(f"the_{node.id}", node.ctx) if node.id in self._names else node
+
+    def visit_Return(self, node: ast.Return) -> ast.Return | list[ast.stmt]:
+        value = node.value
+        if isinstance(value, ast.IfExp):
+            return self._block([ast.If(value.test, [ast.Return(value.body)], []), ast.Return(value.orelse)])
+        if isinstance(value, ast.ListComp) and self._plain and len(value.generators) == 1 and self._is_simple(value):
+            return self._loop(value)
+        if value is not None and not isinstance(value, ast.Name | ast.Constant):
+            result = ast.Name("its_outcome", ast.Store())
+            value = self.visit(value)
+            return [ast.Assign([result], value, lineno=1), ast.Return(ast.Name("its_outcome", ast.Load()))]
+        self.generic_visit(node)
+        return node
+
+    def visit_If(self, node: ast.If) -> ast.If | list[ast.stmt]:
+        if node.orelse and isinstance(node.body[-1], ast.Return | ast.Raise | ast.Continue | ast.Break):
+            return [ast.If(self.visit(node.test), self._block(node.body), []), *self._block(node.orelse)]
+        if node.orelse and not isinstance(node.orelse[0], ast.If):
+            test = ast.UnaryOp(ast.Not(), self.visit(node.test))
+            return ast.If(test, self._block(node.orelse), self._block(node.body))
+        self.generic_visit(node)
+        return node
+
+    def _block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
+        found: list[ast.stmt] = []
+        for number, statement in enumerate(body):
+            is_docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+            new = statement if is_docstring else self.visit(statement)
+            found += new if isinstance(new, list) else [new]
+        return found
+
+    @staticmethod
+    def _is_simple(value: ast.ListComp) -> bool:
+        (generator,) = value.generators
+        return not generator.is_async and not any(isinstance(n, ast.NamedExpr | ast.Await) for n in ast.walk(value))
+
+    def _loop(self, value: ast.ListComp) -> list[ast.stmt]:
+        (generator,) = value.generators
+        self._loops += 1
+        gathered = f"gathered_{self._loops}"
+        append = ast.parse(f"{gathered}.append(None)").body[0]
+        assert isinstance(append, ast.Expr)
+        assert isinstance(append.value, ast.Call)
+        append.value.args = [value.elt]
+        body: list[ast.stmt] = [append]
+        for test in reversed(generator.ifs):
+            body = [ast.If(test, body, [])]
+        loop = ast.For(generator.target, generator.iter, body, [], lineno=1)
+        # The names of a comprehension are its own: the loop's get names that nothing else has.
+        own = {n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)}
+        iterated = self.visit(copy.deepcopy(generator.iter))
+        renamed = _Renamed({n: f"{n}_in_{gathered}" for n in own}).visit(loop)
+        renamed = self.generic_visit(renamed)
+        assert isinstance(renamed, ast.For)
+        renamed.iter = iterated
+        start = ast.parse(f"{gathered} = []").body[0]
+        return [start, renamed, ast.Return(ast.Name(gathered, ast.Load()))]
+
+
+class _Renamed(ast.NodeTransformer):
+    def __init__(self, names: dict[str, str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.Name:
+        return ast.Name(self._names.get(node.id, node.id), node.ctx)
+
+
+class _OfModule(ast.NodeTransformer):
+    """Reads global names from the module in which the function stood, at the time of each use."""
+
+    def __init__(self, names: set[str]) -> None:
+        self._names = names
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if node.id in self._names and isinstance(node.ctx, ast.Load):
+            return ast.Attribute(ast.Name("_origin", ast.Load()), node.id, node.ctx)
+        return node
+
+
+def _globals_of(tree: ast.Module) -> set[str] | None:
+    """Return the names that a module binds; None where one import does not name them."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, Function | ast.ClassDef):
+            found.add(node.name)
+            continue
+        for part in ast.walk(node):
+            if isinstance(part, ast.Import | ast.ImportFrom):
+                found |= {a.asname or a.name.partition(".")[0] for a in part.names}
+            elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
+                found.add(part.id)
+            elif isinstance(part, Function | ast.ClassDef):
+                found.add(part.name)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Global):
+            found |= set(node.names)
+    return None if "*" in found else found
+
+
+def _bound_in(function: Function) -> set[str]:
+    """Return all names that a function, or what is inside of it, binds."""
+    found = {a.arg for n in ast.walk(function) if isinstance(n, ast.arguments) for a in _all(n)}
+    for node in ast.walk(function):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {a.asname or a.name.partition(".")[0] for a in node.names}
+        elif (isinstance(node, Function | ast.ClassDef | ast.ExceptHandler) and node is not function) and node.name:
+            found.add(node.name)
+    return found
+
+
+def _may_move(function: Function) -> bool:
+    """Return whether a body does the same in another function: nothing in it depends on where it stands."""
+    nodes = list(ast.walk(function))
+    if _reflects(function) or any(isinstance(n, ast.Global | ast.Nonlocal | ast.Match) for n in nodes):
+        return False
+    if any(isinstance(n, ast.ImportFrom) and n.level for n in nodes):
+        return False
+    if isinstance(function, ast.AsyncFunctionDef) or any(isinstance(n, ast.Await) for n in nodes):
+        return False
+    names = [n.id for n in nodes if isinstance(n, ast.Name)] + [n.attr for n in nodes if isinstance(n, ast.Attribute)]
+    return not any(n.startswith("__") and not n.endswith("__") for n in names)
+
+
+def _reflects(function: Function) -> bool:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
+            return True
+        name = getattr(node, "id", getattr(node, "attr", getattr(node, "arg", None)))
+        if isinstance(node, ast.Name | ast.Attribute | ast.keyword) and name in _REFLECTING:
+            return True
+    return False
+
+
+def _yields(function: Function) -> bool:
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for s in function.body for n in _own(s))
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield a node and what is below it outside of inner functions."""
+    if isinstance(node, Function | ast.Lambda | ast.ClassDef):
+        return
+    yield node
+    for child in ast.iter_child_nodes(node):
+        yield from _own(child)
+
+
+def _all(arguments: ast.arguments) -> list[ast.arg]:
+    star = [a for a in (arguments.vararg, arguments.kwarg) if a is not None]
+    return [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, *star]
+
+
+def _arguments(function: Function) -> list[str]:
+    return [a.arg for a in _all(function.args)]
+
+
+def _call(function: Function, name: str) -> str:
+    given = function.args
+    parts = [a.arg for a in (*given.posonlyargs, *given.args)]
+    parts += [f"*{given.vararg.arg}"] if given.vararg else []
+    parts += [f"{a.arg}={a.arg}" for a in given.kwonlyargs]
+    parts += [f"**{given.kwarg.arg}"] if given.kwarg else []
+    return f"{name}({', '.join(parts)})"
+
+
+def _calling(function: Function, name: str) -> list[ast.stmt]:
+    """Return the body that calls a helper with the function's own arguments."""
+    yielding = "(yield from %s)" if _yields(function) else "%s"
+    return ast.parse(f"return {yielding % _call(function, name)}").body
+
+
+def _signed(function: Function, name: str) -> Function:
+    """Return a helper with the function's body, which is given all arguments."""
+    helper = copy.deepcopy(function)
+    helper.name, helper.decorator_list, helper.returns = name, [], None
+    helper.args.defaults, helper.args.kw_defaults = [], [None for _ in helper.args.kwonlyargs]
+    for argument in _all(helper.args):
+        argument.annotation = None
+    first = helper.body[0]
+    if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(helper.body) > 1:
+        del helper.body[0]
+    return helper
+
+
+def _with_body(function: Function, body: Sequence[ast.stmt]) -> Function:
+    """Return the function with another body below its docstring."""
+    other = copy.deepcopy(function)
+    first = other.body[0]
+    is_docstring = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    other.body = [*([first] if is_docstring else []), *body]
+    return _fixed(other)
+
+
+def _fixed(node: Function) -> Function:
+    return ast.fix_missing_locations(node)
+
+
+STYLES = {"another file": moved, "with a cache": cached, "refactored": refactored}
