@@ -16,46 +16,94 @@ from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_
 _SEPARATORS = " \t\n,;:.-_/|=&?#"
 _UNICODE = "äßéİ中😀\u00a0\u0301"
 _LARGEST, _LONGEST = 10**9, 400
-_MANY, _REORDERED, _TABLES = 0.5, 0.2, 0.5
+_MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
+_FAR_TEXTS = 3
+_SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
 _BY_NAME = frozenset(("getattr", "setattr", "delattr", "hasattr", "patch", "fixture", "import_module", "importorskip"))
 
 
 def vary(
-    tree: ast.Module, wanted: Collection[str], chance: random.Random, *, many: bool
+    tree: ast.Module, wanted: Collection[str], chance: random.Random, *, many: bool, far: bool
 ) -> tuple[ast.Module, frozenset[int]]:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
     The second item holds the numbers of the assertions that no changed input leads to. wanted: qualified names of test
-    functions. many: vary several inputs at a time, else one of each test or row.
+    functions. many: vary several inputs at a time, else one of each test or row. far: draw large, long and unusual
+    values, else those near the tests' own.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
     pool = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
-    chosen = [f.node for f in functions_of(tree) if f.is_test]
-    groups = [list(_inputs(ast.Module(node.body, []))) for node in chosen]
-    owners: list[Definition | ast.ClassDef] = [*chosen, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
+    tests = [f.node for f in functions_of(tree) if f.is_test]
+    groups = [_literals(ast.Module(node.body, [])) for node in tests]
+    owners: list[Definition | ast.ClassDef] = [*tests, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
     for owner in owners:
         for _, _, rows in marks_of(owner):
-            groups += [list(_inputs(row)) for row in getattr(rows, "elts", ())]
-    read = {n.id for node in owners for n in ast.walk(node) if isinstance(n, ast.Name)}
-    for statement in tree.body:
-        if isinstance(statement, ast.Assign) and chance.random() < _TABLES:
-            if any(isinstance(t, ast.Name) and t.id in read for t in statement.targets):
-                groups += [list(_inputs(row)) for row in getattr(statement.value, "elts", [statement.value])]
+            groups += [_literals(row) for row in getattr(rows, "elts", ())]
+    groups += [group for group in _shared_inputs(tree, tests) if chance.random() < _SHARED]
     changed: set[int] = set()
     for group in groups:
         if not group:
             continue
         picked = [n for n in group if chance.random() < _MANY] if many else []
         for literal in picked or [chance.choice(group)]:
-            literal.value = another(literal.value, chance, pool)  # type: ignore[assignment] # of the same kind
+            literal.value = another(literal.value, chance, pool, far=far)  # type: ignore[assignment] # of the same kind
             changed.add(id(literal))
-    for node in chosen:
-        changed |= _reorder(node, chance)
-    shared = {name for statement in tree.body for name in _bound(statement) if _mentions(statement, changed, set())}
-    return tree, frozenset(site for node in chosen for site in _unchanged(node, changed, shared))
+    for node in tests:
+        changed |= _reorder(node, chance, far=far)
+    shared = _reached_names(tree, changed)
+    return tree, frozenset(site for node in tests for site in _unchanged(node, changed, shared))
+
+
+def _literals(node: ast.AST) -> list[ast.Constant]:
+    """Return the literals that a test computes from; if there are no others, those that mostly are no inputs."""
+    return list(_inputs(node)) or list(_inputs(node, every=True))
+
+
+def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[list[ast.Constant]]:
+    """Yield the literals of what the tests use of their file: constants, fixtures, helpers, set-ups, attributes."""
+    used, known = {n for node in tests for n in _mentioned(node)}, -1
+    functions = [f.node for f in functions_of(tree) if f.node not in tests]
+    while known < len(used):
+        known = len(used)
+        for node in functions:
+            if node.name in used or node.name in _SET_UPS:
+                used |= set(_mentioned(node))
+    for node in functions:
+        if node.name in used or node.name in _SET_UPS:
+            yield _literals(ast.Module(node.body, []))
+    holders: list[ast.Module | ast.ClassDef] = [tree, *(n for n in tree.body if isinstance(n, ast.ClassDef))]
+    for holder in holders:
+        for statement in holder.body:
+            if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") in used for t in statement.targets):
+                yield from (_literals(row) for row in getattr(statement.value, "elts", [statement.value]))
+
+
+def _mentioned(node: ast.AST) -> Iterator[str]:
+    """Yield the names that a function uses."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name | ast.Attribute | ast.arg):
+            names = {ast.Name: "id", ast.Attribute: "attr", ast.arg: "arg"}
+            yield getattr(inner, names[type(inner)])
+
+
+def _reached_names(tree: ast.Module, changed: Collection[int]) -> set[str]:
+    """Return the names of a file that changed inputs lead to."""
+    names, known = set[str](), -1
+    while known < len(names):
+        known = len(names)
+        for statement in tree.body:
+            parts = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+            for part in parts:
+                is_test = isinstance(part, Definition) and part.name.startswith("test")
+                if is_test or not _mentions(part, changed, names):
+                    continue
+                names |= {part.name} if isinstance(part, Definition) else _bound(part)
+                if part is not statement and isinstance(statement, ast.ClassDef):
+                    names |= {"self", "cls", statement.name}
+    return names
 
 
 def _unchanged(node: Definition, changed: Collection[int], shared: Collection[str]) -> Iterator[int]:
@@ -128,45 +176,75 @@ def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above
         holder.body.append(ast.Pass())
 
 
-def _inputs(node: ast.AST) -> Iterator[ast.Constant]:
-    """Yield the literals that a test computes from."""
+def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
+    """Yield the literals that a test computes from; every: also long ones, and those in subscripts and formats."""
     if isinstance(node, ast.Constant):
-        if _varies(node.value):
+        if _varies(node.value, every=every):
             yield node
         return
-    if isinstance(node, ast.JoinedStr | ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments):
+    if isinstance(node, ast.Import | ast.ImportFrom | ast.ClassDef | ast.arguments):
         return
-    if isinstance(node, ast.Subscript):
-        yield from _inputs(node.value)
+    if isinstance(node, ast.JoinedStr | ast.Subscript) and not every:
+        yield from _inputs(node.value) if isinstance(node, ast.Subscript) else ()
         return
     if isinstance(node, ast.Call):
         if called(node) in _BY_NAME:
             return
         is_ours = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == RECORDER
-        yield from () if is_ours else _inputs(node.func)
+        yield from () if is_ours else _inputs(node.func, every=every)
         given: Sequence[ast.expr] = node.args[1:] if is_ours else node.args
         if called(node) in RAISING:
             given = ()
-        for part in [*given, *(k.value for k in node.keywords if k.arg not in _NOT_INPUT or is_param(node))]:
-            yield from _inputs(part)
+        named = (k.value for k in node.keywords if every or k.arg not in _NOT_INPUT or is_param(node))
+        for part in [*given, *named]:
+            yield from _inputs(part, every=every)
         return
     for child in ast.iter_child_nodes(node):
-        yield from _inputs(child)
+        yield from _inputs(child, every=every)
 
 
-def _varies(value: object) -> bool:
+def _varies(value: object, *, every: bool) -> bool:
     if isinstance(value, int):
-        return abs(value) < _LARGEST
-    return isinstance(value, float) or (isinstance(value, str | bytes) and len(value) < _LONGEST)
+        return every or abs(value) < _LARGEST
+    return isinstance(value, float) or (isinstance(value, str | bytes) and (every or len(value) < _LONGEST))
 
 
-def another(value: object, chance: random.Random, pool: Sequence[str] = ()) -> object:
+def another(value: object, chance: random.Random, pool: Sequence[str] = (), *, far: bool = False) -> object:
     """Return another value of the same kind."""
     for _ in range(10):
-        found = _drawn(value, chance, pool)
+        found = _far(value, chance) if far else _drawn(value, chance, pool)
         if found != value:
             return found
     return found
+
+
+def _far(value: object, chance: random.Random) -> object:
+    """Return a value that is larger, longer or made of other letters than those that a test names."""
+    if isinstance(value, bytes):
+        return _long_text(value.decode("latin-1"), chance, string.printable).encode("latin-1", "ignore")
+    if isinstance(value, str):
+        letters = chance.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
+        return _long_text(value, chance, letters)
+    if isinstance(value, bool):
+        return not value
+    assert isinstance(value, int | float)
+    size = 10 ** chance.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
+    found = chance.choice((1, 1, -1)) * chance.randint(size // 10, size)
+    return found if isinstance(value, int) else found + chance.random()
+
+
+def _long_text(text: str, chance: random.Random, letters: str) -> str:
+    new = "".join(chance.choices(letters, k=chance.randint(1, 12)))
+    place = chance.randint(0, len(text))
+    draw = chance.random()
+    if draw < 0.3:
+        return text * chance.randint(2, 5) + new
+    if draw < 0.6:
+        return text[:place] + new + text[place:]
+    if draw < 0.8:
+        # Of the same shape, and each letter another.
+        return "".join(_letter(c, chance) for c in text) * chance.randint(1, _FAR_TEXTS)
+    return new + " " + text if draw < 0.9 else new
 
 
 def _drawn(value: object, chance: random.Random, pool: Sequence[str]) -> object:
@@ -219,8 +297,8 @@ def _letter(letter: str, chance: random.Random) -> str:
     return letter if chance.random() < 0.7 else chance.choice(string.ascii_lowercase)
 
 
-def _reorder(node: Definition, chance: random.Random) -> set[int]:
-    """Order, repeat or remove what is in lists; return the ids of these."""
+def _reorder(node: Definition, chance: random.Random, *, far: bool) -> set[int]:
+    """Order, repeat or remove what is in lists; return the ids of these. far: repeat it several times."""
     changed = set()
     for found in ast.walk(ast.Module(node.body, [])):
         if isinstance(found, ast.List) and len(found.elts) > 1 and chance.random() < _REORDERED:
@@ -229,7 +307,7 @@ def _reorder(node: Definition, chance: random.Random) -> set[int]:
             if how == 0:
                 chance.shuffle(found.elts)
             elif how == 1:
-                found.elts.append(copy.deepcopy(found.elts[place]))
+                found.elts += [copy.deepcopy(found.elts[place]) for _ in range(_FAR_TEXTS if far else 1)]
             else:
                 del found.elts[place]
             changed.add(id(found))
