@@ -55,7 +55,7 @@ _b64 = base64.b64encode
 _MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 50000
 _COPY_S = 2.0
 _LARGEST = 2**53
-_OPAQUE = ["?"]
+_OPAQUE, _RAISED = ["?"], ["!"]
 _case = [""]
 _room = {}
 _share = [_MOST_BYTES]
@@ -106,6 +106,17 @@ def truth(site, value):
     """Write whether a value is true."""
     found = _plain(value)
     _line(site, bool(value), [found])
+
+
+def choice(site, *operands):
+    """Write the values of one of several comparisons; one that cannot be computed stands as such."""
+    found = []
+    for operand in operands:
+        try:
+            found.append(_plain(operand()))
+        except Exception:
+            found.append(_RAISED)
+    _line(site, None, found)
 
 
 def both(site, compare, *values):

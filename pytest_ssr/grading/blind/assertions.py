@@ -58,6 +58,8 @@ class Site(NamedTuple):
     """The operators between its operands, or one that stands for the whole."""
     recorded: tuple[bool, ...]
     """Which operands the blind test writes; the others are expected, and are not in it."""
+    choice: int = -1
+    """The first of the assertions of which one must hold; -1: it must hold itself."""
 
     @property
     def is_open(self) -> bool:
@@ -98,6 +100,17 @@ def checks_of(test: ast.expr) -> list[Check]:
         if name in _PATTERN and isinstance(owner, ast.Name) and owner.id == "re" and len(test.args) == 2:
             return [Check((name,), [test.args[1], test.args[0]])]
     return [Check((TRUE,), [test])]
+
+
+def choices_of(test: ast.expr) -> list[Check]:
+    """Return the comparisons of which one must hold in `a or b`; none if it is anything else."""
+    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
+        return []
+    if any(isinstance(n, ast.NamedExpr | ast.Await | ast.Yield) for n in ast.walk(test)):
+        return []
+    found = [checks_of(value) for value in test.values]
+    plain = all(len(checks) == 1 and checks[0].ops not in ((TRUE,), (FALSE,)) for checks in found)
+    return [checks[0] for checks in found] if plain else []
 
 
 def unittest_check(call: ast.Call) -> list[Check]:

@@ -95,21 +95,27 @@ def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) ->
     full: what it wrote on the original with the expected values. A loop over what is computed may have other rounds,
     as long as each of them holds.
     """
-    asked, made = _by_site(theirs), _by_site(mine)
+    asked, made, known = _by_site(theirs), _by_site(mine), _by_site(full)
+    chosen: dict[int, bool] = {}
     for number, lines in asked.items():
         site = sites.get(number, Site((SAME,), ()))
-        own, known = made.get(number, []), _by_site(full).get(number, [])
-        if len(own) == len(lines):
-            expected = known if len(known) == len(lines) else [None] * len(lines)
-            if not all(_as_asked(site, *each) for each in zip(own, lines, expected, strict=True)):
-                return False
-        elif site.ops != (END,):
-            alone = len(lines) == 1 and not own
-            if alone or not own or not all(_holds_anyway(site, line, known) for line in own):
-                return False
-        elif not own:
+        held = _is_held(site, made.get(number, []), lines, known.get(number, []))
+        if site.choice < 0 and not held:
             return False
-    return True
+        if site.choice >= 0:
+            chosen[site.choice] = held or chosen.get(site.choice, False)
+    return all(chosen.values())
+
+
+def _is_held(site: Site, own: Sequence[Line], lines: Sequence[Line], known: Sequence[Line]) -> bool:
+    """Return whether the rounds of one assertion are as it asks; lines: the original's."""
+    if len(own) == len(lines):
+        expected = known if len(known) == len(lines) else [None] * len(lines)
+        return all(_as_asked(site, *each) for each in zip(own, lines, expected, strict=True))
+    if site.ops == (END,):
+        return bool(own)
+    alone = len(lines) == 1 and not own
+    return not alone and bool(own) and all(_holds_anyway(site, line, known) for line in own)
 
 
 def _by_site(test: Test) -> dict[int, list[Line]]:
@@ -149,10 +155,11 @@ def _merged(site: Site, mine: Line, full: Line) -> list[Value]:
     return [next(own, None) if r else e for r, e in zip(site.recorded, full.values, strict=False)]
 
 
-def agree(site: Site, one: Line, other: Line, full: Line | None) -> bool:
+def agree(site: Site, one: Line, other: Line, full: Line | None, *, is_open: bool = False) -> bool:
     """Return whether two states do the same with another input; if the value is open, whether it holds in both.
 
-    one: of the original.
+    one: of the original. is_open: whether the value is open, whatever the assertion is: with the test's own input the
+    other state has another one, and the assertion holds.
     """
     if site.ops == (END,) or (is_opaque(one) and is_opaque(other)):
         return True
@@ -164,7 +171,7 @@ def agree(site: Site, one: Line, other: Line, full: Line | None) -> bool:
         return True
     if full is not None and not all(site.recorded) and _near_enough(site, one, other, full):
         return True
-    if not site.is_open:
+    if not (site.is_open or is_open):
         return False
     if all(site.recorded):
         verdicts = [holds(site.ops, line.values) for line in (one, other)]

@@ -21,7 +21,9 @@ _FAR_TEXTS = 3
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
-_BY_NAME = frozenset(("getattr", "setattr", "delattr", "hasattr", "patch", "fixture", "import_module", "importorskip"))
+_BY_NAME = frozenset(
+    ("sleep", "getattr", "setattr", "delattr", "hasattr", "patch", "fixture", "import_module", "importorskip")
+)
 
 
 def vary(

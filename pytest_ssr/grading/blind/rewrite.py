@@ -18,6 +18,7 @@ from pytest_ssr.grading.blind.assertions import (
     Site,
     called_in,
     checks_of,
+    choices_of,
     compared,
     mock_check,
     unittest_check,
@@ -140,7 +141,12 @@ class _Writer(ast.NodeTransformer):
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
         """Write what is computed of an assertion."""
         loop = self._loop(node.test)
-        return [loop] if loop is not None else self._written(checks_of(node.test))
+        if loop is not None:
+            return [loop]
+        if choices := choices_of(node.test):
+            first = self._first + len(self._sites)
+            return [self._choice(check, first) for check in choices]
+        return self._written(checks_of(node.test))
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
         """Write what is computed in a call that asserts."""
@@ -229,23 +235,35 @@ class _Writer(ast.NodeTransformer):
     def _written(self, checks: list[Check]) -> list[ast.stmt]:
         return [self._record(check) for check in checks]
 
+    def _recorded(self, check: Check) -> tuple[bool, ...]:
+        """Return which operands are computed."""
+        asked = len(check.operands) - check.expected
+        levels = [self._flow.level(o, self._function) for o in check.operands[:asked]]
+        most = max(levels)
+        return (*(level is most for level in levels), *(False for _ in range(check.expected)))
+
     def _record(self, check: Check) -> ast.Expr:
         """Return the call that writes what is computed in one comparison."""
         if check.ops in ((TRUE,), (FALSE,)):
             return self._call("truth", self._site(check.ops, (True,)), check.operands[0])
-        asked = len(check.operands) - check.expected
-        levels = [self._flow.level(o, self._function) for o in check.operands[:asked]]
-        most = max(levels)
-        recorded = (*(level is most for level in levels), *(False for _ in range(check.expected)))
+        recorded = self._recorded(check)
         site = self._site(check.ops, recorded)
         if all(recorded) and check.is_compare:
             return self._call("both", site, compared(check), *check.operands)
         chosen = [o for o, r in zip(check.operands, recorded, strict=True) if r or self._full]
         return self._call("record", site, *chosen)
 
-    def _site(self, ops: tuple[str, ...], recorded: tuple[bool, ...]) -> int:
+    def _choice(self, check: Check, first: int) -> ast.Expr:
+        """Return the call that writes what is computed in one of several comparisons, or that it cannot be computed."""
+        recorded = self._recorded(check)
+        site = self._site(check.ops, recorded, first)
+        chosen = [o for o, r in zip(check.operands, recorded, strict=True) if r or self._full]
+        empty = ast.arguments([], [], None, [], [], None, [])
+        return self._call("choice", site, *(ast.Lambda(empty, operand) for operand in chosen))
+
+    def _site(self, ops: tuple[str, ...], recorded: tuple[bool, ...], choice: int = -1) -> int:
         number = self._first + len(self._sites)
-        self._sites[number] = Site(ops, recorded)
+        self._sites[number] = Site(ops, recorded, choice)
         return number
 
     def _call(self, name: str, site: int, *values: ast.expr) -> ast.Expr:

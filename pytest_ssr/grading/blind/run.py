@@ -25,6 +25,7 @@ from pytest_ssr.grading.blind.compare import (
     is_nothing,
     left_open,
     read_records,
+    same,
     steady_line,
     usable,
 )
@@ -119,6 +120,7 @@ class BlindTests:
         self._entries, self._blind, self._full = written.entries, written.blind, written.full
         self._sites = written.sites
         self._copies: list[_Copy] = []
+        self._open: set[int] = set()
         self._by_id = True
         self._measure(bench, buggy)
 
@@ -265,8 +267,16 @@ class BlindTests:
             own = {k: line for k, line in mine.get(case, {}).items() if k not in left_out}
             if not as_asked(self._sites, own, theirs, self._known.full.get(case, {})):
                 wrong.add(name)
+        self._open = {key.site for case in self._names for key in self._left_open(case, mine)}
         not_repaired, unspecified = self._varied(mine)
         return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
+
+    def _left_open(self, case: str, mine: Records) -> Iterator[Key]:
+        """Yield the comparisons of two computed values in which a state has others than the original."""
+        for key, line in self._usable(case).items():
+            site, own = self._sites[key.site], mine.get(case, {}).get(key)
+            if all(site.recorded) and own is not None and not same(site, own, line):
+                yield key
 
     def _usable(self, case: str) -> Test:
         """Return what a test wrote on the original, and wrote once more where what it expects was there."""
@@ -359,4 +369,5 @@ class BlindTests:
         if key.site not in self._sites:
             return one[key] == other[key]
         full = self._known.full.get(self._usual_case(case), {}).get(key)
-        return agree(self._sites[key.site], one[key], other[key], full)
+        is_open = key.site in self._open
+        return agree(self._sites[key.site], one[key], other[key], full, is_open=is_open)
