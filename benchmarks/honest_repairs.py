@@ -349,7 +349,8 @@ def main() -> None:
     try:
         for name in arguments.projects:
             project = Project(name, arguments.folder, arguments.count)
-            made = measure(project, read(records), arguments.styles, meter)
+            known = [r for r in read(records) if "round" not in r]
+            made = measure(project, known, arguments.styles, meter)
             with records.open("a") as file:
                 for record in repeated(project, arguments.repeat) if arguments.repeat else made:
                     file.write(json.dumps(record) + "\n")
