@@ -83,6 +83,14 @@ def own_script(test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
+def is_own(script: bytes, parser: bytes) -> bool:
+    """Return whether an artifact's script and parser are ours: they run its tests as `Workbench.suite` does."""
+    start, _, rest = _SCRIPT.encode().partition(b"@OPTIONS@")
+    between, _, end = rest.partition(b"@FILES@")
+    middle = script.removeprefix(start).removesuffix(end)
+    return parser == own_parser() and script == start + middle + end and middle.count(between) == 1
+
+
 def own_parser() -> bytes:
     """Return the parser that goes with `own_script`."""
     return _PARSER.encode()

@@ -1,4 +1,4 @@
-"""The evidence run: the oracle tests as they are, by our own reporter, and then the artifact's own script."""
+"""The evidence run: the oracle tests as they are, by our own reporter; then the artifact's script if it is not ours."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.execution.own_script import is_own
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.execution.workbench import Workbench
@@ -70,7 +71,8 @@ def evidence_of(
         run = bench.fresh(state, tests.files, selection=selection, like_s=like_s)
     statuses = {i: _status(i, run) for i in tests.ids}
     failure = fault_of(run) or _missed(statuses)
-    if failure is None:
+    # Our own script would run the same tests in the same way.
+    if failure is None and not is_own(tests.artifact.script, tests.artifact.parser):
         script, _ = bench.script(state, tests.artifact, like_s=like_s)
         statuses = {i: _script_status(i, script) for i in tests.ids}
         failure = _script_failure(script, statuses)

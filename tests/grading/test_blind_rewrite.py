@@ -32,6 +32,9 @@ class Recorder(types.ModuleType):
     def both(self, site: int, compare: Any, *values: object) -> None:
         self.lines.append((*values, compare(*values)))
 
+    def choice(self, site: int, *operands: Any) -> None:
+        self.lines.append(tuple(operand() for operand in operands))
+
     def held(self, site: int, call: Any, *values: object) -> None:
         self.lines.append(values)
         call(*values)
@@ -98,6 +101,7 @@ def run(found: Blind, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         ("pytest.raises(ValueError, refuse, 3)", [("raises",)]),
         ("call = mock.Mock()\n    call(price(2))\n    call.assert_called_once_with(8777)", [([mock.call(4)],)]),
         ("assert price(4)", [(True,)]),
+        ("assert price(4) == 8777 or 8777 < price(5)", [(8,), (10,)]),
         ("assert price(4) == price(5)", [(8, 10, False)]),
         ("a, want = 4, 8777\n    assert price(a) == want", [(8,)]),
     ],
@@ -118,6 +122,7 @@ def test_only_what_is_computed_is_written(
         "CASES = [(4, 8777)]\n\n\ndef test_it():\n    for n, want in CASES:\n        assert price(n) == want\n",
         "def check(n, want):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, 8777)\n",
         "def check(n, want=None):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, want=8777)\n",
+        "def wanted(n):\n    return n + 8777\n\n\ndef test_it():\n    assert price(4) == wanted(4)\n",
         "class TestIt(unittest.TestCase):\n    want = 8777\n\n    def test_it(self):\n        self.assertEqual(price(4), self.want)\n",
         "class TestIt(unittest.TestCase):\n    def setUp(self):\n        self.n, self.x = 4, 1\n        self.want = [8777]\n\n"
         "    def test_it(self):\n        self.setUp()\n        self.assertIn(price(self.n), self.want)\n",
@@ -159,6 +164,12 @@ def test_rows(n, want, wanted):
 )
 def test_an_input_stays_also_where_it_is_expected(text: str) -> None:
     assert 8777 in literals(blind("\n\n" + text))
+
+
+@pytest.mark.parametrize("body", ["price(n)", "BASE + n", "CALLS.append(n) or n"])
+def test_a_helper_that_uses_the_code_is_computed(body: str) -> None:
+    text = f"BASE = price(1)\nCALLS = []\nprice(CALLS)\n\n\ndef wanted(n):\n    return {body}\n\n\n"
+    assert blind(f"\n\n{text}def test_it():\n    assert price(4) == wanted(4)\n").sites[0].recorded == (True, True)
 
 
 @pytest.mark.parametrize(

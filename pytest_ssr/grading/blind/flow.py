@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from pytest_ssr.grading.blind.expressions import first_attribute, is_immutable, own_attribute, parts_of, root_of
 from pytest_ssr.grading.blind.tables import Definition, Table, called, columns_of, marks_of
 
 _ROUNDS = 12
@@ -84,16 +86,31 @@ class Flow:
         self._module.node.body = [s for s in tree.body if not isinstance(s, Definition | ast.ClassDef)]
         self._once = self._assigned_once(tree)
         self._attributes = _attributes(self.functions)
+        self._names_of_functions = Counter(f.node.name for f in self.functions)
         self._helpers = self._called_directly(tree)
         for function in (self._module, *self.functions):
             self._read(function)
         for node in tree.body:
             if isinstance(node, Definition | ast.ClassDef):
                 self._module.levels[node.name] = Level.COMPUTED
+        helpers = [f for f in self.functions if is_plain_helper(f)]
+        self._module.levels |= {
+            f.node.name: Level.CONSTANT for f in helpers if self._names_of_functions[f.node.name] == 1
+        }
         for _ in range(_ROUNDS):
             raised = [self._spread(f) for f in (self._module, *self.functions)]
+            raised += [self._raise_helper(f) for f in helpers]
             if not any(raised):
                 break
+
+    def _raise_helper(self, function: Function) -> bool:
+        """Take a helper for computed if it uses anything that is; return whether that is new."""
+        name = function.node.name
+        names = (n for n in ast.walk(function.node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
+        if self._module.levels[name] is Level.COMPUTED or all(self.level(n, function) < Level.COMPUTED for n in names):
+            return False
+        self._module.levels[name] = Level.COMPUTED
+        return True
 
     def table(self, rows: ast.expr) -> Table | None:
         """Return the literal that a loop goes through, also by the name of one."""
@@ -118,7 +135,7 @@ class Flow:
             least = Level.CONSTANT
         if isinstance(node, ast.Yield | ast.YieldFrom):
             return Level.COMPUTED
-        children = (self.level(child, function) for child in _parts(node))
+        children = (self.level(child, function) for child in parts_of(node))
         return max([least, *children])
 
     def _name(self, name: str, function: Function | None) -> Level:
@@ -308,6 +325,11 @@ class Flow:
         return [call for call, _ in self._helpers.get(id(function.node)) or []]
 
 
+def is_plain_helper(function: Function) -> bool:
+    """Return whether it is a function of the file that is neither a test nor decorated."""
+    return function.holder is None and not function.is_test and not function.node.decorator_list
+
+
 def argument(function: Function, call: ast.Call, name: str) -> ast.expr | None:
     """Return what a call gives to a parameter."""
     for keyword in call.keywords:
@@ -324,19 +346,6 @@ def returned(function: Function) -> list[Source]:
     if "request" in function.parameters or any(isinstance(n, ast.Yield | ast.YieldFrom) for n in inner):
         return [Level.COMPUTED]
     return [n.value for n in inner if isinstance(n, ast.Return) and n.value is not None] or [Level.LITERAL]
-
-
-def root_of(node: ast.AST) -> str:
-    """Return the name at the beginning of `a.b[c].d`; empty where there is none."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _parts(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.expr | ast.keyword | ast.comprehension | ast.FormattedValue):
-            yield child
 
 
 def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[Source, Function | None]]]:
@@ -358,7 +367,7 @@ def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[S
         for inner in nodes:
             if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and root_of(inner) == "self":
                 value = plain.get(id(inner)) if own_attribute(inner) else None
-                found.setdefault((id(function.holder), _first_attribute(inner)), []).append(
+                found.setdefault((id(function.holder), first_attribute(inner)), []).append(
                     (value, function) if value is not None else (Level.COMPUTED, None)
                 )
         for name in used - {""}:
@@ -367,27 +376,6 @@ def _attributes(functions: list[Function]) -> dict[tuple[int, str], list[tuple[S
             found.setdefault(key, [])
             touched.add(key)
     for key in touched & found.keys():
-        if not all(not isinstance(s, Level) and _is_immutable(s) for s, _ in found[key]):
+        if not all(not isinstance(s, Level) and is_immutable(s) for s, _ in found[key]):
             found[key].append((Level.COMPUTED, None))
     return {key: sources for key, sources in found.items() if sources}
-
-
-def own_attribute(node: ast.AST) -> str:
-    """Return the name of an attribute of `self`; empty for any other node."""
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return node.attr
-    return ""
-
-
-def _first_attribute(node: ast.AST) -> str:
-    """Return `b` of `self.b.c[d]`."""
-    while not (name := own_attribute(node)):
-        assert isinstance(node, ast.Attribute | ast.Subscript | ast.Call)
-        node = node.func if isinstance(node, ast.Call) else node.value
-    return name
-
-
-def _is_immutable(node: ast.expr) -> bool:
-    if isinstance(node, ast.Tuple):
-        return all(map(_is_immutable, node.elts))
-    return isinstance(node, ast.Constant)

@@ -9,7 +9,8 @@ import string
 from collections.abc import Collection, Iterator, Sequence
 
 from pytest_ssr.grading.blind.assertions import RAISING
-from pytest_ssr.grading.blind.flow import functions_of, root_of
+from pytest_ssr.grading.blind.expressions import root_of
+from pytest_ssr.grading.blind.flow import functions_of
 from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.grading.blind.flow import Flow, Function, Level, argument, own_attribute, returned
+from pytest_ssr.grading.blind.expressions import own_attribute
+from pytest_ssr.grading.blind.flow import Flow, Function, Level, argument, is_plain_helper, returned
 from pytest_ssr.grading.blind.tables import Definition, Table, columns_of, marks_of
 
 _ROUNDS = 6
@@ -46,6 +47,7 @@ def prune(tree: ast.Module, flow: Flow, before: Loads, kept: Collection[str]) ->
         changed += [_arguments(f, flow, before, now) for f in flow.functions]
         changed += [_fixture(f, flow, before, now) for f in flow.functions]
         changed.append(_constants(tree, flow, before, now, kept))
+        changed.append(_helpers(tree, flow, before, now, kept))
         if not any(changed):
             return
 
@@ -70,6 +72,18 @@ def _constants(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Co
         changed |= _drop(holder, lost - set(now.names), flow, None)
     for function in flow.functions:
         changed |= _drop(function.node, {f"self.{name}" for name in lost}, flow, function)
+    return changed
+
+
+def _helpers(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Collection[str]) -> bool:
+    """Drop the functions of a file that nothing calls any more."""
+    changed = False
+    for function in flow.functions:
+        name = function.node.name
+        idle = before.names[name] and not now.names[name] and name not in kept and name not in now.texts
+        if idle and is_plain_helper(function) and function.node in tree.body:
+            tree.body.remove(function.node)
+            changed = True
     return changed
 
 
