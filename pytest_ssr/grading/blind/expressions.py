@@ -14,6 +14,7 @@ def root_of(node: ast.AST) -> str:
 
 
 def parts_of(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the expressions that an expression is made of."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.expr | ast.keyword | ast.comprehension | ast.FormattedValue):
             yield child
@@ -35,6 +36,7 @@ def first_attribute(node: ast.AST) -> str:
 
 
 def is_immutable(node: ast.expr) -> bool:
+    """Return whether it is a literal that nothing can change."""
     if isinstance(node, ast.Tuple):
         return all(map(is_immutable, node.elts))
     return isinstance(node, ast.Constant)

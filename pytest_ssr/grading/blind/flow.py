@@ -161,6 +161,8 @@ class Flow:
                     function.calls.append(node)
         for name in function.parameters:
             function.bindings += [(name, source) for source in self._parameter(function, name)]
+        # Levels are only ever raised.
+        function.levels = {name: Level.LITERAL for name, _ in function.bindings}
 
     def _given(self, node: ast.AST) -> Iterator[tuple[str, Source]]:
         """Yield the names that a node gives a value, with the value."""

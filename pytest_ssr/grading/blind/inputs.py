@@ -119,7 +119,9 @@ def _unchanged(node: Definition, changed: Collection[int], shared: Collection[st
     while known < len(names):
         known = len(names)
         for part in parts:
-            if not isinstance(part, _BLOCKS) and _mentions(_head(part), changed, names):
+            if isinstance(part, Definition):
+                names |= {part.name} if _mentions(part, changed, names) else set()
+            elif not isinstance(part, _BLOCKS) and _mentions(_head(part), changed, names):
                 names |= _bound(part)
     for part in parts:
         if isinstance(part, ast.With):

@@ -15,7 +15,7 @@ from pathlib import PurePosixPath
 
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.grading.blind.assertions import END
+from pytest_ssr.grading.blind.assertions import END, FALSE, TRUE
 from pytest_ssr.grading.blind.compare import (
     Key,
     Records,
@@ -23,6 +23,7 @@ from pytest_ssr.grading.blind.compare import (
     agree,
     as_asked,
     is_nothing,
+    is_opaque,
     left_open,
     read_records,
     same,
@@ -43,6 +44,8 @@ _SLOW_S = 0.25
 _EACH = 5
 """Copies of a PASS_TO_PASS test."""
 _TRIES, _USAGE = 3, 4
+_FIVE, _FAR = 5, (0, 2, 4)
+"""Which copies have inputs far from the tests' own: more than half, so that they can decide."""
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
 
@@ -203,7 +206,7 @@ class BlindTests:
     def _copy(self, path: str, chains: Collection[str], number: int) -> _Copy:
         """Return a file with some of the tests of another, with inputs drawn for them."""
         blind, place = self._blind[path], PurePosixPath(path)
-        tree, unchanged = vary(blind.tree, chains, self._chance, many=number % 2 == 0, far=number % 3 != 0)
+        tree, unchanged = vary(blind.tree, chains, self._chance, many=number % 2 == 0, far=number % _FIVE in _FAR)
         name = str(place.with_name(f"{place.stem}_{self._token}{number}.py"))
         return _Copy(name, Blind(tree, blind.sites), unchanged, tuple(f"{name}::{c}" for c in sorted(chains)))
 
@@ -331,21 +334,33 @@ class BlindTests:
 
     def _compared(self, copy: _Copy, case: str, theirs: Test, mine: Records) -> tuple[str, bool]:
         """Return whether a case with another input is right, lost or other, and whether the bug shows in it."""
+        own, buggy = mine.get(case, {}), self._known.buggy.get(case, {})
+        # Where a test leaves the value open, only the bug's own value counts against a patch.
+        values = self._differing(copy, case, theirs, self._known.buggy, strict=True)
+        others = values & self._differing(copy, case, theirs, mine, strict=True)
+        if self._is_like_the_bug(case, others, own, buggy, strict=True):
+            return "lost", True
         shows = self._differing(copy, case, theirs, self._known.buggy)
         differs = self._differing(copy, case, theirs, mine)
         if shows:
             differs &= shows
         if not differs:
-            return "right", bool(shows)
-        own, buggy = mine.get(case, {}), self._known.buggy.get(case, {})
-        like_the_bug = shows and all(
-            (k in own) is (k in buggy) and (k not in own or self._agree(case, k, own, buggy)) for k in differs
-        )
+            return "right", bool(values)
+        like_the_bug = bool(shows) and self._is_like_the_bug(case, differs, own, buggy)
         if not like_the_bug and self._is_left_open(differs, theirs, own):
             return "left_open", bool(shows)
         refuses = any(k.site in self._sites and self._sites[k.site].ops == (END,) and k not in own for k in theirs)
         refuses |= any(k in own and k in theirs and is_nothing(own[k]) and not is_nothing(theirs[k]) for k in differs)
         return "lost" if like_the_bug or refuses else "other", bool(shows)
+
+    def _is_like_the_bug(
+        self, case: str, differs: Collection[Key], own: Test, buggy: Test, *, strict: bool = False
+    ) -> bool:
+        """Return whether there are differences, and in all of them a state does what the buggy code does."""
+        return bool(differs) and all(
+            (k in own) is (k in buggy) and (k not in own or self._agree(case, k, buggy, own, strict=strict))
+            for k in differs
+        )
 
     def _is_left_open(self, differs: Collection[Key], theirs: Test, own: Test) -> bool:
         """Return whether the first difference of a case says nothing about the repair."""
@@ -356,18 +371,21 @@ class BlindTests:
         site = self._sites.get(first.site)
         return site is not None and left_open(site, theirs[first], own.get(first))
 
-    def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records) -> set[Key]:
+    def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records, *, strict: bool = False) -> set[Key]:
+        """Return the assertions of a copy in which others differ from the original; strict: by value, if it is open."""
         other = others.get(case, {})
         return {
             key
             for key in {**theirs, **other}
             if key.site not in copy.unchanged
-            and not (key in theirs and key in other and self._agree(case, key, theirs, other))
+            and not (key in theirs and key in other and self._agree(case, key, theirs, other, strict=strict))
         }
 
-    def _agree(self, case: str, key: Key, one: Test, other: Test) -> bool:
+    def _agree(self, case: str, key: Key, one: Test, other: Test, *, strict: bool = False) -> bool:
         if key.site not in self._sites:
             return one[key] == other[key]
         full = self._known.full.get(self._usual_case(case), {}).get(key)
-        is_open = key.site in self._open
-        return agree(self._sites[key.site], one[key], other[key], full, is_open=is_open)
+        site = self._sites[key.site]
+        if strict and site.ops not in ((TRUE,), (FALSE,), (END,)):
+            return is_opaque(one[key]) or same(site, other[key], one[key])
+        return agree(site, one[key], other[key], full, is_open=key.site in self._open)
