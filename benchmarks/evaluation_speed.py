@@ -237,8 +237,8 @@ def write(
         "",
         f"swebench with nothing to grade takes {start.cpu_s:.1f} s of CPU time, which its figures hold. Its runs of "
         f"the tests took, wall time added up: {'; '.join(tests)}. It runs them once for a verdict and believes the "
-        "log. `ssr eval` runs them several times in a sandbox for each verdict (our channel, the artifact's script, "
-        "with planted twins and varied values, and plainly for the log), and for the first verdict of a row also with "
+        "log. `ssr eval` runs them several times in a sandbox for each verdict (by our reporter, blind with other "
+        "inputs, and plainly for the log), and for the first verdict of a row also with "
         "and without the reference solution.",
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

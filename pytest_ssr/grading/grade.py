@@ -128,6 +128,7 @@ class _Opinion:
     """Why the outcomes are not believed."""
     unchecked: tuple[str, ...] = ()
     unspecified: tuple[str, ...] = ()
+    unvaried: tuple[str, ...] = ()
 
 
 class _Grading:
@@ -178,6 +179,7 @@ class _Grading:
             flags=(*flags, Flag(FlagCode.UNCHECKED, opinion.unchecked)) if opinion.unchecked else flags,
             unchecked=opinion.unchecked,
             unspecified=opinion.unspecified,
+            unvaried=opinion.unvaried,
         )
 
     def _opinion(self, state: CodebaseState, evidence: Evidence) -> _Opinion:
@@ -187,7 +189,7 @@ class _Grading:
             return _Opinion(failure)
         blind = self._blind(state)
         failure = _failure_of(blind) or self._regression(state)
-        return _Opinion(failure, blind.unchecked, blind.unspecified)
+        return _Opinion(failure, blind.unchecked, blind.unspecified, blind.unvaried)
 
     def _regression(self, state: CodebaseState) -> Reason | None:
         if self._baseline is None or not state.changes:

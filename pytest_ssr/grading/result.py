@@ -43,6 +43,8 @@ class Grade:
     """Tests of which no value was compared with the original's, sorted."""
     unspecified: tuple[str, ...] = ()
     """Tests with another input for which a value differs from the original's, sorted."""
+    unvaried: tuple[str, ...] = ()
+    """FAIL_TO_PASS tests that were compared with their own input alone, sorted."""
 
     @property
     def checked(self) -> float:
@@ -71,5 +73,6 @@ class Grade:
             "unchecked": list(self.unchecked),
             "checked": round(self.checked, 3),
             "unspecified": list(self.unspecified),
+            "unvaried": list(self.unvaried),
             **flags_to_json(self.flags),
         }

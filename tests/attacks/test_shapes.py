@@ -17,6 +17,7 @@ from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.store import Store
 
+pytestmark = pytest.mark.long
 SHAPES = sorted(Path(__file__).with_name("shapes").glob("*.toml"))
 
 

@@ -211,7 +211,7 @@ def test_a_grade_as_json(bench: Workbench) -> None:
     data = json.loads(json.dumps(graded(bench, WRONG).to_json()))
     assert set(data) == {
         *("id", "resolved", "tests", "reason", "fail_to_pass", "pass_to_pass", "unchecked", "checked"),
-        *("unspecified",),
+        *("unspecified", "unvaried"),
         *("flags", "flag_details"),
     }
     assert set(data["reason"]) == {"code", "text"}

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from pytest_ssr.grading.blind.assertions import (
     END,
@@ -40,7 +41,7 @@ class Blind:
     sites: Mapping[int, Site]
     """Its assertions by their number."""
 
-    @property
+    @cached_property
     def text(self) -> bytes:
         """The file's content."""
         return ast.unparse(ast.fix_missing_locations(self.tree)).encode("utf-8", "surrogatepass") + b"\n"

@@ -61,6 +61,8 @@ class BlindResult:
     """Tests that with another input compute neither what the original nor what the buggy code does."""
     unchecked: tuple[str, ...] = ()
     """Tests that cannot be asked blind."""
+    unvaried: tuple[str, ...] = ()
+    """FAIL_TO_PASS tests for which no other input made a difference on the original."""
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ class BlindTests:
         self._sites = written.sites
         self._copies: list[_Copy] = []
         self._open: set[int] = set()
+        self._usual_cases: dict[str, str] = {}
         self._by_id = True
         self._measure(bench, buggy)
 
@@ -239,7 +242,9 @@ class BlindTests:
 
     def _usual_case(self, case: str) -> str:
         """Return the node id of a copy's test in the file that it is a copy of."""
-        return self._function_of(case) + case[len(case.partition("[")[0]) :]
+        if case not in self._usual_cases:
+            self._usual_cases[case] = self._function_of(case) + case[len(case.partition("[")[0]) :]
+        return self._usual_cases[case]
 
     def result(self, bench: Workbench, state: CodebaseState) -> BlindResult:
         """Compare a state in which all tests pass; raises SandboxError.
@@ -271,8 +276,9 @@ class BlindTests:
             if not as_asked(self._sites, own, theirs, self._known.full.get(case, {})):
                 wrong.add(name)
         self._open = {key.site for case in self._names for key in self._left_open(case, mine)}
-        not_repaired, unspecified = self._varied(mine)
-        return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked)))
+        not_repaired, unspecified, varied = self._varied(mine)
+        unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
+        return BlindResult(*(tuple(sorted(found)) for found in (wrong, not_repaired, unspecified, unchecked, unvaried)))
 
     def _left_open(self, case: str, mine: Records) -> Iterator[Key]:
         """Yield the comparisons of two computed values in which a state has others than the original."""
@@ -285,8 +291,11 @@ class BlindTests:
         """Return what a test wrote on the original, and wrote once more where what it expects was there."""
         return usable(self._sites, self._known.first.get(case, {}), self._known.full.get(case, {}))
 
-    def _varied(self, mine: Records) -> tuple[set[str], set[str]]:
-        """Return which tests are not repaired for other inputs, and which have other values with some."""
+    def _varied(self, mine: Records) -> tuple[set[str], set[str], Collection[str]]:
+        """Return which tests are not repaired for other inputs, which have other values with some, and what was varied.
+
+        The last are test functions for which another input makes a difference on the original.
+        """
         telling, all_cases = defaultdict[str, _Tally](_Tally), defaultdict[str, _Tally](_Tally)
         for copy in self._copies:
             stem = PurePosixPath(copy.path)
@@ -309,7 +318,7 @@ class BlindTests:
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
         other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
         found = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
-        return found[0], found[1]
+        return found[0], found[1], all_cases.keys()
 
     def _steady(self, copy: _Copy, case: str) -> Test | None:
         """Return what a test with another input writes twice on the original; None if any of it differs."""
