@@ -176,7 +176,8 @@ def test_inputs_are_drawn_anew_after_a_few_grades(bench, monkeypatch):
 
     def asked():
         tests = RecordedTests(artifact, [TESTS], frozenset(BOTH), frozenset())
-        grading = grade_module._Grading(bench.workbench.scoped(), tests, 0.5, full=False, trusted=False)
+        scoped = bench.workbench.scoped()
+        grading = grade_module._Grading(scoped, tests, 0.5, full=False, trusted=False, baseline=None)
         return grading._blind(bench.workbench.original)
 
     found = [asked() for _ in range(17)]
