@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.checks.unfit import unfit_sources
 from pytest_ssr.grading.shadows import shadowing
-from pytest_ssr.grading.unfit import unfit_sources
 from pytest_ssr.surface import is_code, is_test_surface
 
 NAME = "bug-scope"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ssr.checks.unfit import unfit_sources
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.grading.unfit import unfit_sources
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.snapshot import Snapshot, take_snapshot
 

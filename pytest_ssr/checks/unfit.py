@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 
+from pytest_ssr.checks.detours import detours
 from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.grading.detours import detours
 from pytest_ssr.grading.parsing import parsed
 from pytest_ssr.surface import import_names
 
