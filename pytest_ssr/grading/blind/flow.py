@@ -262,7 +262,11 @@ class Flow:
         """Take what a call into the project is given, and may change, for computed."""
         given = [*call.args, *(k.value for k in call.keywords)]
         roots = [root_of(call.func.value)] if isinstance(call.func, ast.Attribute) else []
-        roots += [n.id for value in given for n in ast.walk(value) if isinstance(n, ast.Name)]
+        # An item of a container or an attribute is given without what holds it.
+        parts = {
+            id(n.value) for value in given for n in ast.walk(value) if isinstance(n, ast.Subscript | ast.Attribute)
+        }
+        roots += [n.id for v in given for n in ast.walk(v) if isinstance(n, ast.Name) and id(n) not in parts]
         bound = {n for n, _ in function.bindings}
         for name in roots:
             if name in bound and not self._is_fixed(name, function, set()):

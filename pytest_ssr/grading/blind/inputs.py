@@ -6,7 +6,7 @@ import ast
 import copy
 import random
 import string
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pytest_ssr.grading.blind.assertions import RAISING
 from pytest_ssr.grading.blind.expressions import root_of
@@ -28,16 +28,25 @@ _BY_NAME = frozenset(
 
 
 def vary(
-    tree: ast.Module, wanted: Collection[str], chance: random.Random, *, many: bool, far: bool
+    tree: ast.Module,
+    wanted: Collection[str],
+    chance: random.Random,
+    *,
+    many: bool,
+    far: bool,
+    renamed: Mapping[str, str] | None = None,
 ) -> tuple[ast.Module, frozenset[int]]:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
     The second item holds the numbers of the assertions that no changed input leads to. wanted: qualified names of test
     functions. many: vary several inputs at a time, else one of each test or row. far: draw large, long and unusual
-    values, else those near the tests' own.
+    values, else those near the tests' own. renamed: by name the files that the copy reads in place of others, which
+    have other inputs.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
+    changed, names = _rename(tree, renamed or {})
+    fixed = changed | set(_field_names(tree))
     pool = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     tests = [f.node for f in functions_of(tree) if f.is_test]
     groups = [_literals(ast.Module(node.body, [])) for node in tests]
@@ -45,19 +54,59 @@ def vary(
     for owner in owners:
         for _, _, rows in marks_of(owner):
             groups += [_literals(row) for row in getattr(rows, "elts", ())]
-    groups += [group for group in _shared_inputs(tree, tests) if chance.random() < _SHARED]
-    changed: set[int] = set()
+    groups = [kept for group in groups if (kept := [n for n in group if id(n) not in fixed])]
+    share = _SHARED if groups else 1.0
+    shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
+    groups += [group for group in shared_groups if group and chance.random() < share]
     for group in groups:
-        if not group:
-            continue
         picked = [n for n in group if chance.random() < _MANY] if many else []
         for literal in picked or [chance.choice(group)]:
             literal.value = another(literal.value, chance, pool, far=far)  # type: ignore[assignment] # of the same kind
             changed.add(id(literal))
     for node in tests:
         changed |= _reorder(node, chance, far=far)
-    shared = _reached_names(tree, changed)
+    shared = _reached_names(tree, changed, names)
     return tree, frozenset(site for node in tests for site in _unchanged(node, changed, shared))
+
+
+def _field_names(tree: ast.Module) -> Iterator[int]:
+    """Yield the ids of the keys of dictionaries by which the file looks values up."""
+    nodes = list(ast.walk(tree))
+    looked_up = [n.slice for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
+    keys = [k for n in nodes if isinstance(n, ast.Dict) for k in n.keys if isinstance(k, ast.Constant)]
+    both = {k.value for k in keys} & {k.value for k in looked_up}
+    yield from (id(k) for k in (*keys, *looked_up) if k.value in both)
+
+
+def vary_module(tree: ast.Module, chance: random.Random, *, far: bool) -> ast.Module:
+    """Return a copy of a module that tests import, with other inputs."""
+    tree = copy.deepcopy(tree)
+    parts: list[ast.AST] = [ast.Module(f.node.body, []) for f in functions_of(tree)]
+    for statement in tree.body:
+        value = getattr(statement, "value", None) if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+        parts += _rows(value) if value is not None else ()
+    for part in parts:
+        if group := _literals(part):
+            literal = chance.choice(group)
+            literal.value = another(literal.value, chance, far=far)  # type: ignore[assignment] # of the same kind
+    return tree
+
+
+def _rename(tree: ast.Module, renamed: Mapping[str, str]) -> tuple[set[int], set[str]]:
+    """Read other files; return the ids of the literals that name them, and the names that are imported from them."""
+    literals, names = set[int](), set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            folder, slash, name = node.value.rpartition("/")
+            if name in renamed:
+                node.value = folder + slash + renamed[name]
+                literals.add(id(node))
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            package, dot, name = node.module.rpartition(".")
+            if f"{name}.py" in renamed:
+                node.module = package + dot + renamed[f"{name}.py"].removesuffix(".py")
+                names |= {alias.asname or alias.name for alias in node.names}
+    return literals, names
 
 
 def _literals(node: ast.AST) -> list[ast.Constant]:
@@ -81,7 +130,14 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
     for holder in holders:
         for statement in holder.body:
             if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") in used for t in statement.targets):
-                yield from (_literals(row) for row in getattr(statement.value, "elts", [statement.value]))
+                yield from (_literals(row) for row in _rows(statement.value))
+
+
+def _rows(value: ast.expr) -> Sequence[ast.expr]:
+    """Return the parts of a literal that are varied apart."""
+    if isinstance(value, ast.Dict):
+        return value.values
+    return value.elts if isinstance(value, ast.List | ast.Tuple | ast.Set) else [value]
 
 
 def _mentioned(node: ast.AST) -> Iterator[str]:
@@ -92,9 +148,9 @@ def _mentioned(node: ast.AST) -> Iterator[str]:
             yield getattr(inner, names[type(inner)])
 
 
-def _reached_names(tree: ast.Module, changed: Collection[int]) -> set[str]:
-    """Return the names of a file that changed inputs lead to."""
-    names, known = set[str](), -1
+def _reached_names(tree: ast.Module, changed: Collection[int], names: set[str]) -> set[str]:
+    """Return the names of a file that changed inputs lead to, with those that are known."""
+    known = -1
     while known < len(names):
         known = len(names)
         for statement in tree.body:
@@ -172,11 +228,14 @@ def names_of_tests(holder: ast.Module | ast.ClassDef, above: str = "") -> Iterat
 
 
 def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above: str = "") -> None:
+    """Drop the other tests, but those of classes whose tests others may inherit."""
+    names = {name.rpartition("::")[2] for name in wanted}
     for node in list(holder.body):
         if isinstance(node, ast.ClassDef):
             _keep_only(node, wanted, f"{above}{node.name}::")
         elif isinstance(node, Definition) and node.name.startswith("test") and f"{above}{node.name}" not in wanted:
-            holder.body.remove(node)
+            if not above or node.name not in names:
+                holder.body.remove(node)
     if not holder.body and isinstance(holder, ast.ClassDef):
         holder.body.append(ast.Pass())
 

@@ -7,7 +7,6 @@ a few grades; then other inputs are drawn.
 from __future__ import annotations
 
 import random
-import string
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,22 +29,14 @@ from pytest_ssr.grading.blind.compare import (
     steady_line,
     usable,
 )
+from pytest_ssr.grading.blind.copies import Copies, Copy
 from pytest_ssr.grading.blind.files import BlindFiles, paired
-from pytest_ssr.grading.blind.inputs import names_of_tests, vary
-from pytest_ssr.grading.blind.rewrite import Blind
 from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.patch import FileEntry
 
-_LEAST_COPIES, _MOST_COPIES, _ROOM_S = 4, 12, 1.0
-_TEST_S, _FILE_S = 0.004, 0.04
-"""What a test and a file of tests take besides."""
 _SLOW_S = 0.25
 """What a test with other inputs may take on the original, unless it takes half of that with its own."""
-_EACH = 5
-"""Copies of a PASS_TO_PASS test."""
 _TRIES, _USAGE = 3, 4
-_FIVE, _FAR = 5, (0, 2, 4)
-"""Which copies have inputs far from the tests' own: more than half, so that they can decide."""
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
 
@@ -80,18 +71,6 @@ class _Tally:
         return self.right + self.lost + self.other
 
 
-@dataclass(frozen=True)
-class _Copy:
-    """A file of tests with other inputs."""
-
-    path: str
-    blind: Blind
-    unchanged: frozenset[int]
-    """The numbers of the assertions that have the tests' own inputs."""
-    targets: tuple[str, ...]
-    """The ids of its tests: what it inherits has no other inputs."""
-
-
 @dataclass
 class _References:
     """What the blind tests write on the original and on the buggy code."""
@@ -117,14 +96,14 @@ class BlindTests:
         """Run them on both states; raises SandboxError when the sandbox breaks."""
         self._files = list(files)
         self._failing, self._tests = frozenset(fail_to_pass), frozenset(fail_to_pass) | frozenset(pass_to_pass)
-        self._chance = chance
-        self._token = "".join(chance.choices(string.ascii_lowercase, k=8))
         self._usual, _ = bench.suite(bench.original, files, fresh=True)
         self._like_s = self._usual.seconds
         written = BlindFiles(bench.original, files)
         self._entries, self._blind, self._full = written.entries, written.blind, written.full
         self._sites = written.sites
-        self._copies: list[_Copy] = []
+        self._drawing = Copies(bench.original, files, written, self._usual, self._tests, self._failing, chance)
+        self._token = self._drawing.token
+        self._copies: list[Copy] = []
         self._open: set[int] = set()
         self._usual_cases: dict[str, str] = {}
         self._by_id = True
@@ -135,7 +114,7 @@ class BlindTests:
         endless: set[str] = set()
         self._known = _References()
         for _ in range(_TRIES):
-            self._copies = list(self._drawn(endless))
+            self._copies = list(self._drawing.drawn(endless))
             lines, run = self._run(bench, bench.original, 0)
             if run.exit_code == _USAGE and self._by_id:
                 # A file cannot be imported with other inputs, or a test is collected under another name.
@@ -148,7 +127,7 @@ class BlindTests:
             if not run.unfinished:
                 self._copies = []
             elif self._token in run.unfinished:
-                endless.add(self._function_of(run.unfinished))
+                endless.add(self._drawing.function_of(run.unfinished))
         else:
             self._copies = []
             lines, run = self._run(bench, bench.original, 0)
@@ -168,7 +147,8 @@ class BlindTests:
         return {
             node_id.partition("[")[0]
             for node_id, result in run.results.items()
-            if self._token in node_id and result.duration_s > max(_SLOW_S, 2 * usual[self._function_of(node_id)])
+            if self._token in node_id
+            and result.duration_s > max(_SLOW_S, 2 * usual[self._drawing.function_of(node_id)])
         }
 
     def _leave_out(self, targets: Collection[str]) -> bool:
@@ -177,41 +157,6 @@ class BlindTests:
             kept = [replace(c, targets=tuple(t for t in c.targets if t not in targets)) for c in self._copies]
             self._copies = [c for c in kept if c.targets]
         return bool(targets) and self._by_id
-
-    def _drawn(self, endless: Collection[str]) -> Iterator[_Copy]:
-        """Draw other inputs for as many tests as there is time for, FAIL_TO_PASS first."""
-        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
-        spent: dict[str, float] = defaultdict(float)
-        for node_id, result in self._usual.results.items():
-            if node_id in self._tests:
-                spent[node_id.partition("[")[0]] += result.duration_s + _TEST_S
-        failing = {i.partition("[")[0] for i in self._failing}
-        names = [n for n in spent if n in defined and n not in endless]
-        self._chance.shuffle(names)
-        names.sort(key=lambda n: n not in failing)
-        room = max(_ROOM_S, sum(spent.values()))
-        files = {n.partition("::")[0] for n in names if n in failing}
-        needed = sum(spent[n] for n in names if n in failing) + _FILE_S * len(files)
-        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, room / 2 / max(needed, _FILE_S))))
-        left, given = 0.0, dict.fromkeys(names, 0)
-        for number in range(copies):
-            left += room / 2 / copies
-            wanted: dict[str, set[str]] = {path: set() for path in files}
-            for name in names:
-                path, _, chain = name.partition("::")
-                cost = 0.0 if name in failing else spent[name] + (0.0 if path in wanted else _FILE_S)
-                if name in failing or (cost <= left and given[name] < _EACH):
-                    left, given[name] = left - cost, given[name] + 1
-                    wanted.setdefault(path, set()).add(chain)
-            for path, chains in wanted.items():
-                yield self._copy(path, chains, number)
-
-    def _copy(self, path: str, chains: Collection[str], number: int) -> _Copy:
-        """Return a file with some of the tests of another, with inputs drawn for them."""
-        blind, place = self._blind[path], PurePosixPath(path)
-        tree, unchanged = vary(blind.tree, chains, self._chance, many=number % 2 == 0, far=number % _FIVE in _FAR)
-        name = str(place.with_name(f"{place.stem}_{self._token}{number}.py"))
-        return _Copy(name, Blind(tree, blind.sites), unchanged, tuple(f"{name}::{c}" for c in sorted(chains)))
 
     def _run(
         self,
@@ -226,7 +171,9 @@ class BlindTests:
         entries: dict[str, FileEntry | None] = {
             p: FileEntry(chosen[p].text, self._entries[p].mode) for p in self._blind
         }
-        entries |= {c.path: FileEntry(c.blind.text, 0o100644) for c in self._copies}
+        for copy in self._copies:
+            texts = {copy.path: copy.blind.text, **copy.files}
+            entries |= {path: FileEntry(text, 0o100644) for path, text in texts.items()}
         targets = [
             *([] if only_copies else self._files),
             *(t for c in self._copies for t in (c.targets if self._by_id else (c.path,))),
@@ -234,16 +181,10 @@ class BlindTests:
         changed = state.replace(entries)
         return bench.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s, copies=self._token)
 
-    def _function_of(self, node_id: str) -> str:
-        """Return the real test function of a copy's node id."""
-        path, _, rest = node_id.partition("[")[0].partition("::")
-        place = PurePosixPath(path)
-        return f"{place.with_name(place.stem.rpartition('_' + self._token)[0] + '.py')}::{rest}"
-
     def _usual_case(self, case: str) -> str:
         """Return the node id of a copy's test in the file that it is a copy of."""
         if case not in self._usual_cases:
-            self._usual_cases[case] = self._function_of(case) + case[len(case.partition("[")[0]) :]
+            self._usual_cases[case] = self._drawing.function_of(case) + case[len(case.partition("[")[0]) :]
         return self._usual_cases[case]
 
     def result(self, bench: Workbench, state: CodebaseState) -> BlindResult:
@@ -320,7 +261,7 @@ class BlindTests:
         found = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
         return found[0], found[1], all_cases.keys()
 
-    def _steady(self, copy: _Copy, case: str) -> Test | None:
+    def _steady(self, copy: Copy, case: str) -> Test | None:
         """Return what a test with another input writes twice on the original; None if any of it differs."""
         first, again = self._known.first[case], self._known.full.get(case, {})
         found = {}
@@ -341,7 +282,7 @@ class BlindTests:
         usual = self._known.first.get(self._usual_case(case), {})
         return all(usual.get(key) == self._known.first[case][key] for key in theirs)
 
-    def _compared(self, copy: _Copy, case: str, theirs: Test, mine: Records) -> tuple[str, bool]:
+    def _compared(self, copy: Copy, case: str, theirs: Test, mine: Records) -> tuple[str, bool]:
         """Return whether a case with another input is right, lost or other, and whether the bug shows in it."""
         own, buggy = mine.get(case, {}), self._known.buggy.get(case, {})
         # Where a test leaves the value open, only the bug's own value counts against a patch.
@@ -380,7 +321,7 @@ class BlindTests:
         site = self._sites.get(first.site)
         return site is not None and left_open(site, theirs[first], own.get(first))
 
-    def _differing(self, copy: _Copy, case: str, theirs: Test, others: Records, *, strict: bool = False) -> set[Key]:
+    def _differing(self, copy: Copy, case: str, theirs: Test, others: Records, *, strict: bool = False) -> set[Key]:
         """Return the assertions of a copy in which others differ from the original; strict: by value, if it is open."""
         other = others.get(case, {})
         return {
