@@ -23,6 +23,8 @@ from harness.exporters.tokens import IGNORED
 from pytest_ssr.artifact import read_artifact
 from pytest_ssr.surface import is_test_surface
 
+pytestmark = pytest.mark.long
+
 SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
 ROLLED = ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
 TASKS = ("slime-prompts", "swe-rl", "swe-bench", "swe-smith")

@@ -25,7 +25,7 @@ from pytest_ssr.grading import Grade
 from pytest_ssr.reasons import Reason, ReasonCode
 from pytest_ssr.store import Store
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 NOTHING = [Message(ASSISTANT, "I am done")] * 9
 
 

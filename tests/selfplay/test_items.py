@@ -25,6 +25,8 @@ from pytest_ssr.store import Store
 from pytest_ssr.validator import Validation
 from pytest_ssr.verdicts import Verdicts
 
+pytestmark = pytest.mark.long
+
 COMMENTS = [("bash", {"command": "echo '# better' >> calc.py"}), ("submit", {})]
 
 

@@ -30,7 +30,7 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.solver_tree import Leak
 from pytest_ssr.store import Store
 
-pytestmark = pytest.mark.bubblewrap
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 PLAY = ["--count", "1", "--attempts", "2", "--rounds", "2", "--higher-order", "0"]
 PYTHON = ["--python", str(plain_python())]
 PLAY += ["--injector", "mutation", "--tries", "20", *PYTHON]

@@ -29,6 +29,8 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.snapshot import take_snapshot
 from pytest_ssr.store import Store
 
+pytestmark = pytest.mark.long
+
 
 def repaired(source: str) -> set[str]:
     parsed = parse("a.py", source.encode())
