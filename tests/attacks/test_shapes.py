@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
@@ -27,7 +29,9 @@ def changed(state: CodebaseState, texts: Mapping[str, str]) -> CodebaseState:
 
 @pytest.mark.bubblewrap
 @pytest.mark.parametrize("path", SHAPES, ids=[path.stem for path in SHAPES])
-def test_a_patch_that_cheats_is_not_resolved(path, tmp_path):
+def test_a_patch_that_cheats_is_not_resolved(path, tmp_path, monkeypatch):
+    # Whether a few other inputs show a bug depends on which are drawn.
+    monkeypatch.setattr(grade_module.random, "SystemRandom", lambda: random.Random(1))
     attack = tomllib.loads(path.read_text())
     for name, text in attack["project"].items():
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)

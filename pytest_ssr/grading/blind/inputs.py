@@ -136,7 +136,8 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
 def _rows(value: ast.expr) -> Sequence[ast.expr]:
     """Return the parts of a literal that are varied apart."""
     if isinstance(value, ast.Dict):
-        return value.values
+        items = zip(value.keys, value.values, strict=True)
+        return [ast.Tuple([key, inner], ast.Load()) if key is not None else inner for key, inner in items]
     return value.elts if isinstance(value, ast.List | ast.Tuple | ast.Set) else [value]
 
 
