@@ -172,7 +172,7 @@ def environment(name: str, folder: Path) -> Path:
         shutil.rmtree(folder / "tools", ignore_errors=True)
         subprocess.run([sys.executable, "-m", "venv", str(folder / "tools")], check=True)
         pip = [str(python), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, *TOOLS, *PROJECTS[name][1]], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run([*pip, *TOOLS, *PROJECTS[name].packages], check=True, stderr=subprocess.DEVNULL)
         (folder / "tools" / "ready").touch()
     return python
 
