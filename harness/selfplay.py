@@ -8,7 +8,6 @@ with the same words goes on where it was.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -27,10 +26,8 @@ from harness.spent import Spent
 from harness.trying import GIVE_UP_AFTER, tried
 from harness.version import code_hash
 from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.baselines import project_baseline
 from pytest_ssr.campaign import Campaign
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
-from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
@@ -291,7 +288,7 @@ class SelfPlay:
             grade_unsubmitted=settings.grade_unsubmitted,
             rule=settings.grade_by,
             judge=self._judge,
-            baseline=functools.partial(_baseline_of, campaign, self.store),
+            baseline=lambda: campaign.baseline,
         )
 
         def tell(rollout: Rollout) -> None:
@@ -402,9 +399,3 @@ def _hash(diff: str) -> str:
 def _progress(number: int, project: str, done: Sequence[Attempt], count: int) -> str:
     valid = sum(a.status is AttemptStatus.VALID for a in done)
     return f"round {number + 1}, {project}: {len(done)} candidates, {valid} of {count} bugs"
-
-
-def _baseline_of(campaign: Campaign | ModelCampaign, store: Store) -> Baseline:
-    if isinstance(campaign, Campaign):
-        return campaign.baseline
-    return project_baseline(campaign.bench, store)

@@ -17,7 +17,9 @@ from harness.trajectory import ExitReason, Journal, Trajectory
 from harness.version import code_hash
 from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.baselines import project_baseline
 from pytest_ssr.errors import ModelError
+from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.workbench import Workbench
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.making import artifact_info
@@ -57,6 +59,11 @@ class ModelCampaign:
     def snapshot(self) -> Snapshot:
         """The tree."""
         return self.bench.snapshot
+
+    @property
+    def baseline(self) -> Baseline:
+        """The project's baseline, measured unless the store holds it."""
+        return project_baseline(self.bench, self.store)
 
     def attempt(self, index: int) -> Attempt | None:
         """Return an attempt, making it unless the store holds it.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def root_of(node: ast.AST) -> str:
-    """Return the name at the beginning of `a.b[c].d`; empty where there is none."""
+    """Return the name at the beginning of `a.b[c].d`; empty if there is none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""
