@@ -501,6 +501,28 @@ def test_what_the_full_tests_have_no_room_for_is_compared_with_nothing(tmp_path:
     assert asked.result(shop, state(shop, code.replace("+ n", "+ n // 2"))).wrong
 
 
+RANDOM = """\
+import secrets
+
+
+def token():
+    return "".join(secrets.choice("ab") for _ in range(12))
+"""
+RANDOM_TESTS = """\
+def test_token():
+    assert len(token()) == 12
+    for letter in token():
+        assert letter in "ab"
+"""
+
+
+def test_random_values_that_agree_by_chance_are_compared_as_the_test_asks(tmp_path: Path) -> None:
+    bench = opened(tmp_path, RANDOM, RANDOM_TESTS)
+    tests = blind(bench, RANDOM.replace("12", "11"))
+    assert tests.result(bench, bench.original).wrong == ()
+    assert tests.result(bench, state(bench, RANDOM.replace('"ab"', '"abc"'))).wrong == ("test_shop.py::test_token",)
+
+
 def test_other_inputs_with_which_the_original_is_slow_are_left_out(tmp_path: Path) -> None:
     code = "import time\n\n\ndef double(n):\n    if n != 21:\n        time.sleep(0.3)\n    return n * 2\n"
     shop = opened(tmp_path, code, "def test_double():\n    assert double(21) == 42\n")

@@ -99,7 +99,8 @@ def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) ->
     chosen: dict[int, bool] = {}
     for number, lines in asked.items():
         site = sites.get(number, Site((SAME,), ()))
-        held = _is_held(site, made.get(number, []), lines, known.get(number, []))
+        expected = [full.get(key) for key in theirs if key.site == number]
+        held = _is_held(site, made.get(number, []), lines, expected, known.get(number, []))
         if site.choice < 0 and not held:
             return False
         if site.choice >= 0:
@@ -107,10 +108,18 @@ def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) ->
     return all(chosen.values())
 
 
-def _is_held(site: Site, own: Sequence[Line], lines: Sequence[Line], known: Sequence[Line]) -> bool:
-    """Return whether the rounds of one assertion are as it asks; lines: the original's."""
+def _is_held(
+    site: Site,
+    own: Sequence[Line],
+    lines: Sequence[Line],
+    expected: Sequence[Line | None],
+    known: Sequence[Line],
+) -> bool:
+    """Return whether the rounds of one assertion are as it asks.
+
+    lines: the original's. expected: for each of these, the same with the expected values. known: all such rounds.
+    """
     if len(own) == len(lines):
-        expected = known if len(known) == len(lines) else [None] * len(lines)
         return all(_as_asked(site, *each) for each in zip(own, lines, expected, strict=True))
     if site.ops == (END,):
         return bool(own)
