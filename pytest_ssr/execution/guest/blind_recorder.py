@@ -8,6 +8,7 @@ import base64
 import datetime
 import decimal
 import enum
+import faulthandler
 import fractions
 import hashlib
 import json
@@ -50,10 +51,11 @@ from collections.abc import Iterator, Mapping
 
 _FD = os.open(os.environ.pop("SSR_VALUES"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _PLACES = [p for p in {os.getcwd(), os.path.realpath(os.getcwd())} if len(p) > 1]
+_nowhere = open(os.devnull, "w")
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64 = base64.b64encode
 _MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 50000
-_COPY_S = 2.0
+_COPY_S, _STUCK_S = 2.0, 10.0
 _LARGEST = 2**53
 _OPAQUE, _RAISED = ["?"], ["!"]
 _case = [""]
@@ -83,12 +85,15 @@ def pytest_runtest_logstart(nodeid, location):
     if _copies and _copies in nodeid:
         signal.signal(signal.SIGPROF, _too_slow)
         signal.setitimer(signal.ITIMER_PROF, _COPY_S)
+        # No handler runs while a function in C does, which may take hours with a larger input.
+        faulthandler.dump_traceback_later(_STUCK_S, exit=True, file=_nowhere)
 
 
 def pytest_runtest_logfinish(nodeid, location):
     """Write the digest of what there was no room for."""
     if _copies and _copies in nodeid:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        faulthandler.cancel_dump_traceback_later()
     if nodeid in _rest:
         _put([nodeid, -1, None, [["z", _rest.pop(nodeid).hexdigest()]]])
 
