@@ -1,14 +1,14 @@
-"""Does the fast path tell the truth? Each change is screened by it, and the whole suite runs on it with a plain pytest.
+"""Compare the verdicts of the fast path with runs of the whole suite under a plain pytest, change by change.
 
 Run: `python benchmarks/agreement.py --out benchmarks/results/NAME.jsonl [--changes 40] [--projects flask,pluggy]`.
-The fast path runs only the tests that a change can touch, in a fork of a warm process if that is possible. The
-reference is described in `plain_reference.py`; it is kept, so that another version of the fast path is compared at the
-cost of the fast path alone. Changes come from all injectors that need no model, evenly sampled over the first
-candidates of a campaign. Compared are the verdict (some test fails, none does, no end, a crash) and the set of failing
-tests, over the tests that pass every time in both baselines. What differs is run twice more by the reference: a
-difference that these runs show among themselves is not the fast path's, and is counted apart. What is in the file
-already is not measured again unless the program has changed since; the table beside it (`NAME.md`) is written after
-each project.
+The fast path runs only the tests that a change can affect, in a fork of a warm process if that is possible. The
+reference is described in `plain_reference.py`; its results are cached, so another version of the fast path can be
+compared for the cost of the fast path alone. Changes come from all injectors that need no model, evenly sampled over
+the first candidates of a campaign. The script compares the verdict (some test fails, none does, no end, a crash) and
+the set of failing tests, over the tests that pass every time in both baselines. If they differ, the reference runs
+twice more: a difference among these runs is not the fast path's and is counted separately. Changes already in the file
+are not measured again unless the program has changed since; the table beside it (`NAME.md`) is rewritten after each
+project.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import Any
 from plain_reference import CRASH, FAILS, NO_END, PASSES, PlainSuite, Reference
 from projects import PROJECTS
 
-from pytest_ssr.campaign import Campaign
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.screening import FRESH, Screened
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.making import candidate_state
-from pytest_ssr.opening import open_campaign
-from pytest_ssr.outcomes import RunStatus, some
+from pytest_ssr.records.test_run import RunStatus, some
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store, code_hash
+from pytest_ssr.storage.store import Store, code_hash
 
 NOT_EXERCISED = "not exercised"
 _TIERS = ("none", "swap", "import", FRESH)
@@ -48,28 +48,28 @@ class Kind(StrEnum):
 
     AGREE = "agree"
     WRONG_SURVIVOR = "wrong survivor"
-    """The fast path says that no test notices it; a plain run does not pass."""
+    """The fast path reports that no test detects it; a plain run does not pass."""
     SET_ASIDE = "noticed by tests set aside"
-    """The same, but only tests notice it that the fast path has set aside, with a reason, before."""
+    """The same, but only tests that the fast path had excluded before, with a reason, detect it."""
     WRONG_KILL = "wrong kill"
-    """The fast path says that tests fail; a plain run passes."""
+    """The fast path reports failing tests; a plain run passes."""
     OTHER_TESTS = "other tests"
     """Tests fail in both, but not the same ones."""
     OTHER_END = "other end"
-    """No end, a crash and failing tests: the two differ in which of them it is."""
+    """The two disagree on whether the run has no end, crashes or has failing tests."""
     NOT_EXERCISED = "not exercised"
-    """The fast path gives no verdict, as nothing shows that the changed code was loaded."""
+    """The fast path gives no verdict because nothing shows that the changed code was loaded."""
     UNPROVEN = "reference unproven"
-    """A plain run passes, and nothing shows that it loaded the changed file."""
+    """A plain run passes, but nothing shows that it loaded the changed file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One change, both ways."""
+    """The results of the fast path and of the plain run for one change."""
 
     project: str
     index: int
-    """The place of the candidate in the campaign's order."""
+    """Index of the candidate in the campaign's order."""
     version: str
     """Hash of the program that screened it."""
     what: str
@@ -77,7 +77,7 @@ class Comparison:
     fast: str
     whole: str
     difference: tuple[str, ...]
-    """Tests that fail one way only."""
+    """Tests that fail in one of the two only."""
     steady: bool
     """Whether further reference runs agree with the first."""
     tier: str
@@ -89,7 +89,7 @@ class Comparison:
 
 
 def fast_verdict(screened: Screened) -> str:
-    """Return what the fast path says of a change."""
+    """Return the fast path's verdict on a change."""
     if screened.run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
         return NO_END
     if screened.run.fault:
@@ -120,7 +120,7 @@ def kind_of(fast: str, failing: frozenset[str], whole: Reference, shared: frozen
 
 
 def compare(campaign: Campaign, suite: PlainSuite, index: int, candidate: Candidate) -> Comparison:
-    """Screen one candidate and judge it by plain runs."""
+    """Screen one candidate and compare the result with plain runs."""
     state = candidate_state(campaign.snapshot, candidate)
     begin = time.perf_counter()
     screened = campaign.screening.run(state, bench=campaign.bench.scoped())
@@ -153,16 +153,16 @@ def compare(campaign: Campaign, suite: PlainSuite, index: int, candidate: Candid
     )
 
 
-def sampled(campaign: Campaign, changes: int, span: int) -> list[tuple[int, Candidate]]:
+def sample_candidates(campaign: Campaign, changes: int, span: int) -> list[tuple[int, Candidate]]:
     """Return candidates evenly spaced over the first `span` of a campaign's order, or over all if there are fewer."""
-    drawn = [(i, c) for i in range(span) if (c := campaign.candidate(i)) is not None]
-    if len(drawn) <= changes:
-        return drawn
-    return [drawn[i * len(drawn) // changes] for i in range(changes)]
+    candidates = [(i, c) for i in range(span) if (c := campaign.candidate(i)) is not None]
+    if len(candidates) <= changes:
+        return candidates
+    return [candidates[i * len(candidates) // changes] for i in range(changes)]
 
 
-def measure(name: str, arguments: argparse.Namespace, known: Sequence[Comparison]) -> Iterator[Comparison]:
-    """Yield what is not known yet of a project, until its time is over."""
+def measure(name: str, arguments: argparse.Namespace, previous: Sequence[Comparison]) -> Iterator[Comparison]:
+    """Yield the comparisons of a project that `previous` lacks, until the time limit."""
     folder, end = arguments.folder, time.monotonic() + arguments.limit
     suite = PlainSuite.of(name, folder)
     store = folder / name / "agreement-store"
@@ -178,27 +178,28 @@ def measure(name: str, arguments: argparse.Namespace, known: Sequence[Comparison
         sources=project.sources,
         tests=project.tests,
     )
-    done = {o.index for o in known if o.project == name}
+    measured = {o.index for o in previous if o.project == name}
 
     def timely(index: int, candidate: Candidate) -> Comparison | None:
         return compare(campaign, suite, index, candidate) if time.monotonic() < end else None
 
     try:
-        wanted = [(i, c) for i, c in sampled(campaign, arguments.changes, arguments.span) if i not in done]
+        candidates = sample_candidates(campaign, arguments.changes, arguments.span)
+        wanted = [(i, c) for i, c in candidates if i not in measured]
         with ThreadPoolExecutor(arguments.jobs) as pool:
             yield from (o for o in pool.map(lambda pair: timely(*pair), wanted) if o is not None)
     finally:
         campaign.close()
 
 
-def shown(outcome: Comparison) -> str:
-    """Return one line on a change about which the two differ."""
-    tests = some(outcome.difference) or "no test"
-    unsteady = "" if outcome.steady else "; plain runs differ among themselves"
-    note = f"; {outcome.note}" if outcome.note else ""
+def describe(comparison: Comparison) -> str:
+    """Return a line that describes a change on which the two differ."""
+    tests = some(comparison.difference) or "no test"
+    unsteady = "" if comparison.steady else "; plain runs differ among themselves"
+    note = f"; {comparison.note}" if comparison.note else ""
     return (
-        f"{outcome.kind}: {outcome.project} {outcome.index}, {outcome.what} ({outcome.tier}): fast {outcome.fast}, "
-        f"plain {outcome.whole}; {tests}{unsteady}{note}"
+        f"{comparison.kind}: {comparison.project} {comparison.index}, {comparison.what} ({comparison.tier}): "
+        f"fast {comparison.fast}, plain {comparison.whole}; {tests}{unsteady}{note}"
     )
 
 
@@ -219,27 +220,27 @@ HEAD = (
 )
 
 
-def table_row(name: str, found: Sequence[Comparison]) -> list[str]:
-    """Return one row of the table; what plain runs do not agree on is counted in its own column only."""
-    tiers = Counter(o.tier for o in found)
-    kinds = Counter(o.kind for o in found if o.steady)
-    fast_s, whole_s = sum(o.fast_s for o in found), sum(o.whole_s for o in found)
+def table_row(name: str, comparisons: Sequence[Comparison]) -> list[str]:
+    """Return one row of the table; changes on which plain runs differ are counted in their own column only."""
+    tiers = Counter(o.tier for o in comparisons)
+    kinds = Counter(o.kind for o in comparisons if o.steady)
+    fast_s, whole_s = sum(o.fast_s for o in comparisons), sum(o.whole_s for o in comparisons)
     return [
         name,
-        str(len(found)),
+        str(len(comparisons)),
         ", ".join(f"{tier} {tiers[tier]}" for tier in dict.fromkeys((*_TIERS, *tiers)) if tiers[tier]),
         *(str(kinds[kind]) for kind in Kind),
-        str(sum(not o.steady for o in found)),
+        str(sum(not o.steady for o in comparisons)),
         f"{whole_s / fast_s:.1f}" if fast_s else "-",
     ]
 
 
-def write_table(out: Path, found: Sequence[Comparison], errors: dict[str, str], command: str) -> None:
+def write_table(out: Path, comparisons: Sequence[Comparison], errors: dict[str, str], command: str) -> None:
     """Write the Markdown table beside the records."""
-    names = list(dict.fromkeys(o.project for o in found))
-    rows = [table_row(name, [o for o in found if o.project == name]) for name in names]
-    rows.append(table_row("all", found))
-    apart = [f"- {shown(o)}" for o in found if o.kind is not Kind.AGREE]
+    names = list(dict.fromkeys(o.project for o in comparisons))
+    rows = [table_row(name, [o for o in comparisons if o.project == name]) for name in names]
+    rows.append(table_row("all", comparisons))
+    apart = [f"- {describe(o)}" for o in comparisons if o.kind is not Kind.AGREE]
     failed = [f"- {name}: {error}" for name, error in errors.items()]
     text = [
         "# Agreement of the fast path with whole suites under a plain pytest",
@@ -255,45 +256,45 @@ def write_table(out: Path, found: Sequence[Comparison], errors: dict[str, str], 
 
 
 def read_results(out: Path) -> list[Comparison]:
-    """Read what this version of the program was measured on so far."""
+    """Read the results that this version of the program has so far."""
     lines = out.read_text().splitlines() if out.exists() else []
     records: list[dict[str, Any]] = [json.loads(line) for line in lines if line.strip()]
-    kept = [r for r in records if r["version"] == code_hash()]
-    return [Comparison(**{**r, "kind": Kind(r["kind"]), "difference": tuple(r["difference"])}) for r in kept]
+    current = [r for r in records if r["version"] == code_hash()]
+    return [Comparison(**{**r, "kind": Kind(r["kind"]), "difference": tuple(r["difference"])}) for r in current]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--projects", default=",".join(PROJECTS), help="comma-separated (default: all)")
-    parser.add_argument("--changes", type=int, default=40, help="for each project (default 40)")
-    parser.add_argument("--span", type=int, default=600, help="of so many first candidates (default 600)")
+    parser.add_argument("--changes", type=int, default=40, help="changes per project (default 40)")
+    parser.add_argument("--span", type=int, default=600, help="sample from this many first candidates (default 600)")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--limit", type=float, default=1800.0, help="seconds for one project (default 1800)")
     parser.add_argument("--fresh-store", action="store_true", help="measure the baseline again")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
-    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file; what is in it is not measured again")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
+    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file; its results are not measured again")
     arguments = parser.parse_args()
     names = arguments.projects.split(",")
     unknown = set(names) - set(PROJECTS)
     if unknown:
-        parser.error(f"no such project: {', '.join(sorted(unknown))}; there are {', '.join(PROJECTS)}")
+        parser.error(f"unknown project: {', '.join(sorted(unknown))}; choose from {', '.join(PROJECTS)}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    found, errors = read_results(arguments.out), dict[str, str]()
+    comparisons, errors = read_results(arguments.out), dict[str, str]()
     command = f"benchmarks/agreement.py --changes {arguments.changes} --span {arguments.span} --seed {arguments.seed}"
     for name in names:
         try:
-            for outcome in measure(name, arguments, tuple(found)):
-                found.append(outcome)
+            for comparison in measure(name, arguments, tuple(comparisons)):
+                comparisons.append(comparison)
                 with arguments.out.open("a") as out:
-                    out.write(json.dumps(asdict(outcome)) + "\n")
-                if outcome.kind is not Kind.AGREE:
-                    print(shown(outcome), flush=True)
+                    out.write(json.dumps(asdict(comparison)) + "\n")
+                if comparison.kind is not Kind.AGREE:
+                    print(describe(comparison), flush=True)
         except (Exception, SystemExit) as error:
             errors[name] = f"{type(error).__name__}: {error}"
             print(f"{name}: {errors[name]}", flush=True)
-        print(" | ".join(table_row(name, [o for o in found if o.project == name])), flush=True)
-        write_table(arguments.out, found, errors, command)
+        print(" | ".join(table_row(name, [o for o in comparisons if o.project == name])), flush=True)
+        write_table(arguments.out, comparisons, errors, command)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,14 @@
-"""Evaluations per core-hour: `ssr eval` in bubblewrap beside swebench's own steps, with bare processes for containers.
+"""Measure evaluations per core-hour: `ssr eval` in bubblewrap, and swebench's own steps in bare processes.
 
 Run: `python benchmarks/evaluation_speed.py ROWS --repos CLONES --out benchmarks/results/NAME.md`.
-Where each row names an image (`benchmarks/row_images.py` makes some), both run these in Docker instead.
-ROWS are in SWE-bench's form (`benchmarks/mine_rows.py` makes some), CLONES their repositories. Both grade the same
+If each row names an image (`benchmarks/row_images.py` builds some), both run in Docker instead.
+ROWS are in SWE-bench's format (`benchmarks/mine_rows.py` creates some), CLONES their repositories. Both grade the same
 predictions in turn: the reference solutions; the same with a comment, which is another patch; and a comment alone,
-which repairs nothing. swebench makes a tree of the commit, applies the patch, puts the test files back, runs the tests
-once and reads the log, all with its own code (tests/peers/swebench_parts.py). CPU time is what the kernel has counted
-for a control group in which a command and all that it starts run: processes that a sandbox ends unwaited for are in no
-other figure. That needs a cgroup that this user may make. With Docker, whose engine starts what runs, it is the whole
-machine's, which has to be idle otherwise.
+which repairs nothing. swebench checks out the commit, applies the patch, restores the test files, runs the tests once
+and reads the log, all with its own code (tests/peers/swebench_parts.py). CPU time is what the kernel has counted for a
+control group in which a command and all its descendants run: no other figure includes processes that a sandbox ends
+without waiting for them. That needs a cgroup that this user may create. With Docker, whose engine starts the processes,
+it is the whole machine's CPU time, so the machine has to be idle otherwise.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from attacks import installed
+from attacks import install
 from projects import plain
 
 from pytest_ssr.patch import Patch
@@ -53,13 +53,13 @@ if predictions:
     print(json.dumps(peer.totals(predictions, Path(folder), "speed")["resolved_ids"]))
 """
 TOPS = (Path("/sys/fs/cgroup/cpuacct"), Path("/sys/fs/cgroup"))
-"""Versions 1 and 2."""
+"""Where cgroup versions 1 and 2 are mounted."""
 _COMMENT = "# A comment, and nothing else.\n"
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one command took."""
+    """Time and results of one command."""
 
     wall_s: float
     cpu_s: float
@@ -68,23 +68,23 @@ class Cost:
 
     @property
     def per_core_hour(self) -> float:
-        """Evaluations for an hour of CPU time."""
+        """Evaluations per hour of CPU time."""
         return self.of / self.cpu_s * 3600
 
 
 def measured(
     command: Sequence[object], accepted: Sequence[int] = (0,), *, whole: bool = False
 ) -> tuple[float, float, str]:
-    """Run a command; returns wall seconds, CPU seconds of all its processes (or the machine's), and what it printed."""
+    """Run a command; return wall seconds, CPU seconds of all its processes (or of the machine), and its output."""
     top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
     if top is None:
-        raise SystemExit("no control group can be made here: CPU time cannot be counted")
+        raise SystemExit("cannot count CPU time: this user may not create a control group")
     group = top / f"evaluation-speed-{os.getpid()}"
     group.mkdir()
     try:
-        words = ["bash", "-c", 'echo 0 > "$0" && exec "$@"', group / "cgroup.procs", *command]
+        argv = ["bash", "-c", 'echo 0 > "$0" && exec "$@"', group / "cgroup.procs", *command]
         begin, before_s = time.monotonic(), used_s(top)
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False)
+        done = subprocess.run([str(w) for w in argv], capture_output=True, text=True, check=False)
         wall_s, cpu_s = time.monotonic() - begin, used_s(top) - before_s if whole else used_s(group)
     finally:
         remove(group)
@@ -101,7 +101,7 @@ def used_s(group: Path) -> float:
 
 
 def remove(group: Path) -> None:
-    """Remove a control group once its last process is gone."""
+    """Remove a control group after its last process has ended."""
     for _ in range(100):
         with contextlib.suppress(OSError):
             group.rmdir()
@@ -110,67 +110,68 @@ def remove(group: Path) -> None:
 
 
 def predictions(rows: Sequence[Mapping[str, Any]], repos: Path) -> dict[str, list[dict[str, str]]]:
-    """Return the sets of predictions by name."""
-    made: dict[str, list[dict[str, str]]] = {"gold": [], "gold and a comment": [], "a comment alone": []}
+    """Return the sets of predictions by their names."""
+    prediction_sets: dict[str, list[dict[str, str]]] = {"gold": [], "gold and a comment": [], "a comment alone": []}
     for row in rows:
         patch = Patch.parse(row["patch"].encode())
-        for name, with_solution in zip(made, (True, True, False), strict=True):
+        for name, with_solution in zip(prediction_sets, (True, True, False), strict=True):
             text = row["patch"] if name == "gold" else commented(row, patch, repos, with_solution=with_solution)
-            made[name].append({"instance_id": row["instance_id"], "model_name_or_path": "m", "model_patch": text})
-    return made
+            prediction = {"instance_id": row["instance_id"], "model_name_or_path": "m", "model_patch": text}
+            prediction_sets[name].append(prediction)
+    return prediction_sets
 
 
 def commented(row: Mapping[str, Any], patch: Patch, repos: Path, *, with_solution: bool) -> str:
-    """Return the diff that puts a comment at the end of a file that the solution changes, with or without it."""
+    """Return a diff that appends a comment to a file of the solution, with or without the solution."""
     name = row["repo"].replace("/", "__")
     repository = next(p for n in (name, f"{name}.git") if (p := repos / n).is_dir())
-    with tempfile.TemporaryDirectory() as place:
-        git = ["git", "-C", place, "-c", "advice.detachedHead=false"]
-        subprocess.run(["git", "clone", "-q", "--shared", "-n", str(repository), place], check=True)
+    with tempfile.TemporaryDirectory() as checkout:
+        git = ["git", "-C", checkout, "-c", "advice.detachedHead=false"]
+        subprocess.run(["git", "clone", "-q", "--shared", "-n", str(repository), checkout], check=True)
         subprocess.run([*git, "checkout", "-q", row["base_commit"]], check=True)
         if with_solution:
             subprocess.run([*git, "apply", "-"], input=row["patch"], text=True, check=True)
-        path = next(p for p in patch.paths if p.endswith(".py") and (Path(place) / p).exists())
-        with (Path(place) / path).open("a") as file:
+        path = next(p for p in patch.paths if p.endswith(".py") and (Path(checkout) / p).exists())
+        with (Path(checkout) / path).open("a") as file:
             file.write(_COMMENT)
         subprocess.run([*git, "add", "-A"], check=True)
         return subprocess.run([*git, "diff", "--cached"], check=True, capture_output=True, text=True).stdout
 
 
 class Race:
-    """Both graders over the same rows."""
+    """Runs both graders on the same rows."""
 
     def __init__(self, arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], work: Path) -> None:
         self.rows, self.work, self.jobs, self.repos = rows, work, arguments.jobs, arguments.repos
-        self.path = self._lines("rows", rows)
+        self.path = self._write_jsonl("rows", rows)
         self.docker = all(row.get("image") for row in rows)
         self.python = arguments.python or plain(arguments.folder)
-        self.rival = installed(RIVAL, arguments.folder)
+        self.rival = install(RIVAL, arguments.folder)
 
-    def _lines(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
+    def _write_jsonl(self, name: str, rows: Sequence[Mapping[str, Any]]) -> Path:
         path = self.work / f"{name.replace(' ', '-')}.jsonl"
         path.write_text("".join(json.dumps(r) + "\n" for r in rows))
         return path
 
     def ours(self, name: str, given: Sequence[Mapping[str, str]], *more: str) -> Cost:
-        """Let `ssr eval` grade; all runs share a store."""
-        path = self._lines(name, given)
-        words = [sys.executable, "-m", "harness.cli", "eval", self.path, "--predictions", path, "--repos", self.repos]
-        words += ["--images", "docker"] if self.docker else ["--python", self.python, "--sandbox", "bubblewrap"]
-        words += ["-n", self.jobs, "--store", self.work / "store"]
+        """Grade with `ssr eval`; all runs share a store."""
+        path = self._write_jsonl(name, given)
+        argv = [sys.executable, "-m", "harness.cli", "eval", self.path, "--predictions", path, "--repos", self.repos]
+        argv += ["--images", "docker"] if self.docker else ["--python", self.python, "--sandbox", "bubblewrap"]
+        argv += ["-n", self.jobs, "--store", self.work / "store"]
         out = Path(tempfile.mkdtemp(dir=self.work))
-        wall_s, cpu_s, said = measured([*words, "--out", out, "--json", *more], accepted=(0, 1), whole=self.docker)
-        told = json.loads(said)
-        if told["graded"] != len(given):
-            raise SystemExit(f"{name}: {told['graded']} of {len(given)} have a grade")
-        return Cost(wall_s, cpu_s, told["resolved"], len(given))
+        wall_s, cpu_s, output = measured([*argv, "--out", out, "--json", *more], accepted=(0, 1), whole=self.docker)
+        summary = json.loads(output)
+        if summary["graded"] != len(given):
+            raise SystemExit(f"{name}: {summary['graded']} of {len(given)} were graded")
+        return Cost(wall_s, cpu_s, summary["resolved"], len(given))
 
     def theirs(self, name: str, given: Sequence[Mapping[str, str]]) -> tuple[Cost, float]:
-        """Let swebench grade; returns also the seconds of the tests themselves."""
-        path, folder = self._lines(name, given), Path(tempfile.mkdtemp(dir=self.work))
-        words = [self.rival, "-c", THEIRS, PEERS, self.path, path, self.repos, self.python, folder]
-        wall_s, cpu_s, said = measured([*words, self.jobs], whole=self.docker)
-        resolved = len(json.loads(said.splitlines()[-1])) if given else 0
+        """Grade with swebench; also return the seconds of the tests themselves."""
+        path, folder = self._write_jsonl(name, given), Path(tempfile.mkdtemp(dir=self.work))
+        argv = [self.rival, "-c", THEIRS, PEERS, self.path, path, self.repos, self.python, folder]
+        wall_s, cpu_s, output = measured([*argv, self.jobs], whole=self.docker)
+        resolved = len(json.loads(output.splitlines()[-1])) if given else 0
         logs = (p.read_text() for p in folder.rglob("run_instance.log"))
         tests_s = sum(float(s) for log in logs for s in re.findall(r"Test runtime: ([\d._]+) seconds", log))
         return Cost(wall_s, cpu_s, resolved, len(given)), tests_s
@@ -179,18 +180,18 @@ class Race:
 def line(name: str, cost: Cost, beside: Cost) -> str:
     """Return a row of the table."""
     ratio = cost.per_core_hour / beside.per_core_hour
-    told = f"{cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.per_core_hour:.0f} | {ratio:.2f}"
-    return f"| {name} | {cost.resolved} of {cost.of} | {told} |"
+    figures = f"{cost.wall_s:.1f} | {cost.cpu_s:.1f} | {cost.per_core_hour:.0f} | {ratio:.2f}"
+    return f"| {name} | {cost.resolved} of {cost.of} | {figures} |"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--repos", type=Path, required=True)
-    parser.add_argument("--python", type=Path, help="whose environment runs the tests (default: one with pytest alone)")
+    parser.add_argument("--python", type=Path, help="interpreter that runs the tests (default: one with only pytest)")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--most", type=int, default=100, help="rows that are taken, from the first on")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where environments are kept")
+    parser.add_argument("--most", type=int, default=100, help="number of rows to use, from the first on")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for environments")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.repos, arguments.folder = arguments.repos.resolve(), arguments.folder.resolve()
@@ -223,13 +224,15 @@ def write(
 ) -> None:
     """Write what has been measured so far."""
     repositories = ", ".join(sorted({row["repo"] for row in race.rows}))
-    place = "Docker, each row in its image" if race.docker else "bare processes (swebench) and bubblewrap (`ssr eval`)"
+    environment = "bare processes (swebench) and bubblewrap (`ssr eval`)"
+    if race.docker:
+        environment = "Docker, each row in its image"
     text = [
         "# Evaluations per core-hour",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/evaluation_speed.py`, "
         f"{RIVAL}, {arguments.jobs} at a time on {os.cpu_count()} cores. {len(race.rows)} rows of {repositories}, "
-        f"in {place}. The ratio is to swebench with the same predictions: above 1 is faster.",
+        f"in {environment}. The ratio is to swebench with the same predictions: above 1 is faster.",
         "",
         "| grader, predictions | resolved | wall s | CPU s | evaluations per core-hour | ratio |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -1,11 +1,11 @@
-"""How fast is `ssr export`, and does its memory stay flat? Synthetic rollouts, format after format.
+"""Measure the speed and peak memory of `ssr export` on synthetic rollouts, one format after another.
 
 Run: `python benchmarks/export.py --out benchmarks/results/NAME.md [--counts 10000 100000] [--formats sft ...]`.
-Rollouts are written once as a file of canonical records (`ssr.rollout/1`), eight attempts at each task, fifty projects,
-three calls each with token ids; no folder for each of them, for that would measure the file system. Each export is a
-process of its own: what is measured is its wall time from start to end (the reading of all records twice, once for
-the index and once for the rows, is in it) and its peak resident memory, as the kernel tells it. `--folders N` adds an
-export from a store of N rollouts as `ssr play` leaves them, a folder each.
+Rollouts are written once to a file of canonical records (`ssr.rollout/1`): eight attempts per task, fifty projects,
+three calls each with token ids; a folder for each of them would measure the file system instead. Each export runs in a
+separate process, measured by its wall time from start to end (which includes reading all records twice, once for the
+index and once for the rows) and its peak resident memory, as the kernel reports it. `--folders N` adds an export from a
+store of N rollouts as `ssr play` leaves them, a folder each.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
 from rollout_parts import add_task, keep, played, record, store
 
@@ -32,24 +32,24 @@ ATTEMPTS, PROJECTS, CALLS = 8, 50, 3
 FORMATS = ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples")
 
 
-def commands(draw: random.Random) -> list[str]:
-    return [f"cat {draw.choice('abcd')}.py", *(f"sed -n {draw.randrange(9)}p x.py" for _ in range(CALLS - 1))]
+def commands(rng: random.Random) -> list[str]:
+    return [f"cat {rng.choice('abcd')}.py", *(f"sed -n {rng.randrange(9)}p x.py" for _ in range(CALLS - 1))]
 
 
 def records(count: int) -> Iterator[dict[str, Any]]:
-    draw = random.Random(0)
+    rng = random.Random(0)
     for n in range(count):
         task = n // ATTEMPTS
         rollout = played(
             f"{n:024x}",
-            commands(draw),
+            commands(rng),
             task=f"{task:020x}",
             attempt=n % ATTEMPTS,
-            said=draw.choice(("Let us see.", "Hm.")),
+            said=rng.choice(("Let us see.", "Hm.")),
         )
-        resolved = draw.random() < 0.5
-        known = {"repository": f"project-{task % PROJECTS}", "tree_hash": f"{task % PROJECTS:040x}"}
-        yield dict(record(rollout, 1.0 if resolved else -1.0, task=known, verdict={"resolved": resolved}).data)
+        resolved = rng.random() < 0.5
+        task_source = {"repository": f"project-{task % PROJECTS}", "tree_hash": f"{task % PROJECTS:040x}"}
+        yield dict(record(rollout, 1.0 if resolved else -1.0, task=task_source, verdict={"resolved": resolved}).data)
 
 
 def write(path: Path, count: int) -> float:
@@ -60,13 +60,13 @@ def write(path: Path, count: int) -> float:
 
 
 def write_folders(folder: Path, count: int) -> None:
-    draw = random.Random(0)
+    rng = random.Random(0)
     store(folder)
     for n in range(count):
         task = f"{n // ATTEMPTS:020x}"
         if not n % ATTEMPTS:
             add_task(folder, task, f"project-{n // ATTEMPTS % PROJECTS}", f"{n // ATTEMPTS % PROJECTS:040x}")
-        keep(folder, f"{n:024x}", draw.random() < 0.5, commands=commands(draw), task=task, attempt=n % ATTEMPTS)
+        keep(folder, f"{n:024x}", rng.random() < 0.5, commands=commands(rng), task=task, attempt=n % ATTEMPTS)
 
 
 def measured(source: Path, name: str, out: Path) -> tuple[int, float, float, float]:
@@ -84,15 +84,15 @@ def measured(source: Path, name: str, out: Path) -> tuple[int, float, float, flo
         "--json",
     ]
     begin = time.perf_counter()
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said)
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(command, stdout=output)
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - begin
         if process.returncode:
             raise SystemExit(f"{name} ended with status {process.returncode}")
-        said.seek(0)
-        rows = json.loads(said.read())["rows"]
+        output.seek(0)
+        rows = json.loads(output.read())["rows"]
     size = out.stat().st_size / 2**20
     out.unlink()
     out.with_name(f"{out.name}.md").unlink()
@@ -119,17 +119,17 @@ def main() -> None:
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     print("\n".join(lines), flush=True)
-    with tempfile.TemporaryDirectory() as place:
+    with tempfile.TemporaryDirectory() as folder:
         sources: list[tuple[str, int]] = [("records", count) for count in arguments.counts]
         if arguments.folders:
             sources.append(("folders", arguments.folders))
         for kind, count in sources:
-            source = Path(place, f"{kind}-{count}" + (".jsonl" if kind == "records" else ""))
+            source = Path(folder, f"{kind}-{count}" + (".jsonl" if kind == "records" else ""))
             size = write(source, count) if kind == "records" else 0.0
             if kind == "folders":
                 write_folders(source, count)
             for name in arguments.formats:
-                rows, seconds, peak, written = measured(source, name, Path(place, "out.jsonl"))
+                rows, seconds, peak, written = measured(source, name, Path(folder, "out.jsonl"))
                 lines.append(
                     f"| {kind} | {count} | {size:.0f} | {name} | {rows} | {seconds:.1f} | {count / seconds:.0f} | "
                     f"{rows / seconds:.0f} | {peak:.0f} | {written:.0f} |"

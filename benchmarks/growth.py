@@ -1,11 +1,11 @@
-"""How cost grows with the number of candidates, tests, files and workers, and the memory that a worker takes.
+"""Measure how cost grows with the number of candidates, tests, files and workers, and the memory per worker.
 
 Run: `python benchmarks/growth.py --out benchmarks/results/NAME.md [--files 50 500 5000] [--tests 100 1000 5000]`.
-Trees are made for it: packages of small modules, each with its tests. Each is measured by `ssr inject` as a user runs
-it: the first start (the baseline is measured), a second one with nothing to do, and artifacts by a worker. Workers are
-compared on a project from the package index, with its baseline there already: `--jobs 1` and `--jobs 2`, and by xdist
-`-n 1` and `-n 2`, in turn; beside them stands what this machine gives to two runs at once that share nothing: twice
-the time of one, divided by that of both. Memory is the proportional set size of all processes of a run, at its highest.
+Trees are generated: packages of small modules, each with its tests. Each is measured by `ssr inject` as a user runs
+it: the first start (which measures the baseline), a second one with nothing to do, and artifacts by one worker. Workers
+are compared on a project from the package index whose baseline is already stored: `--jobs 1` and `--jobs 2`, and xdist
+with `-n 1` and `-n 2`, in turn; the same table shows the speed-up of two simultaneous runs that share nothing: twice
+the time of one, divided by that of both. Memory is the peak proportional set size of all processes of a run.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_shape{n}():
 
 
 @dataclass
-class Spent:
+class Run:
     """One run of a command."""
 
     wall_s: float
@@ -71,13 +71,13 @@ class Spent:
     output: str
 
 
-def spent(command: Sequence[str], folder: Path) -> Spent:
-    """Run a command, watching the memory of all its processes."""
+def run_command(command: Sequence[str], folder: Path) -> Run:
+    """Run a command and sample the memory of all its processes."""
     begin, peak = time.perf_counter(), 0.0
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, cwd=folder, stdout=output, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            peak = max(peak, _memory(process.pid))
+            peak = max(peak, _memory_mib(process.pid))
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(0.25)
         wall = time.perf_counter() - begin
@@ -85,10 +85,10 @@ def spent(command: Sequence[str], folder: Path) -> Spent:
         text = output.read()
     if process.returncode not in (0, 1):
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}: {text[-2000:]}")
-    return Spent(wall, peak, text)
+    return Run(wall, peak, text)
 
 
-def _memory(top: int) -> float:
+def _memory_mib(top: int) -> float:
     parents: dict[int, int] = {}
     for name in os.listdir("/proc"):
         try:
@@ -97,10 +97,10 @@ def _memory(top: int) -> float:
             continue
         if stat:
             parents[int(name)] = int(stat[stat.rindex(b")") + 2 :].split()[1])
-    total, family = 0.0, {top}
+    total, descendants = 0.0, {top}
     for pid in sorted(parents):
-        if pid in family or parents[pid] in family:
-            family.add(pid)
+        if pid in descendants or parents[pid] in descendants:
+            descendants.add(pid)
             try:
                 lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
             except OSError:
@@ -110,7 +110,7 @@ def _memory(top: int) -> float:
 
 
 def make_tree(folder: Path, files: int, tests: int) -> Path:
-    """Make a project of so many modules (a hundred to a package), of which enough have tests for the number wanted."""
+    """Create a project of `files` modules (a hundred per package), enough of them with tests to have `tests` in all."""
     shutil.rmtree(folder, ignore_errors=True)
     tested = max(1, min(files, 50, tests // 2))
     for number in range(files):
@@ -126,11 +126,11 @@ def make_tree(folder: Path, files: int, tests: int) -> Path:
     return folder
 
 
-def inject(project: Path, python: Path, store: Path, *, count: int, jobs: int = 1, seed: int = 0) -> tuple[Spent, Any]:
+def inject(project: Path, python: Path, store: Path, *, count: int, jobs: int = 1, seed: int = 0) -> tuple[Run, Any]:
     command = [sys.executable, "-m", "harness.cli", "inject", ".", "--json", "--store", str(store)]
     command += ["--python", str(python), "--count", str(count), "--jobs", str(jobs), "--seed", str(seed)]
-    found = spent(command, project)
-    return found, json.loads(found.output[found.output.index("{") :])
+    run = run_command(command, project)
+    return run, json.loads(run.output[run.output.index("{") :])
 
 
 def tree_row(folder: Path, files: int, tests: int) -> list[str]:
@@ -156,16 +156,16 @@ def candidate_rows(folder: Path, name: str, counts: Sequence[int]) -> list[list[
     start, _ = inject(project, python, store, count=1)
     rows, before, done = [], start.wall_s, 1
     for count in counts:
-        found, result = inject(project, python, store, count=count)
-        before += found.wall_s
-        made = len(result["attempts"])
-        rows.append([name, str(count), str(made), f"{before:.1f}", f"{found.wall_s / max(1, made - done):.2f}"])
-        done = made
+        run, result = inject(project, python, store, count=count)
+        before += run.wall_s
+        tried = len(result["attempts"])
+        rows.append([name, str(count), str(tried), f"{before:.1f}", f"{run.wall_s / max(1, tried - done):.2f}"])
+        done = tried
     return rows
 
 
-def forget(store: Path) -> None:
-    """Leave a store with its baseline, and nothing that runs after it have found out."""
+def reset_store(store: Path) -> None:
+    """Reset a store to its baseline: remove everything that later runs have added."""
     for folder in (store / "attempts", *store.glob("baselines/alone-*"), *store.glob("baselines/scripts-*")):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -179,20 +179,20 @@ def worker_rows(folder: Path, name: str, count: int, rounds: int) -> list[list[s
     for other in stores:
         shutil.rmtree(other, ignore_errors=True)
         shutil.copytree(store, other, symlinks=True)
-    ways: dict[str, list[Spent]] = {}
+    ways: dict[str, list[Run]] = {}
     apart: list[float] = []
     for seed in range(1, rounds + 1):
         for jobs in (1, 2):
-            forget(store)
+            reset_store(store)
             ways.setdefault(f"--jobs {jobs}", []).append(
                 inject(project, python, store, count=count, jobs=jobs, seed=seed)[0]
             )
-            forget(store)
+            reset_store(store)
             command = [sys.executable, "-m", "pytest", "-q", "-n", str(jobs), "--ssr-inject", "--ssr-store", str(store)]
             command += [f"--ssr-python={python}", "--ssr-count", str(count), "--ssr-seed", str(seed)]
-            ways.setdefault(f"-n {jobs}", []).append(spent(command, project))
+            ways.setdefault(f"-n {jobs}", []).append(run_command(command, project))
         for other in stores:
-            forget(other)
+            reset_store(other)
         with ThreadPoolExecutor(2) as pool:
             both = [pool.submit(inject, project, python, other, count=count, seed=seed) for other in stores]
         apart.append(2 * ways["--jobs 1"][-1].wall_s / max(b.result()[0].wall_s for b in both))
@@ -227,9 +227,9 @@ def main() -> None:
     parser.add_argument("--tests", type=int, nargs="*", default=[100, 1000, 5000])
     parser.add_argument("--candidates", type=int, nargs="*", default=[10, 20, 40, 80])
     parser.add_argument("--project", default="toolz")
-    parser.add_argument("--counts", type=int, nargs="*", default=[24, 72], help="artifacts in a run by workers")
+    parser.add_argument("--counts", type=int, nargs="*", default=[24, 72], help="artifacts per run of workers")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ def main() -> None:
         "",
     ]
 
-    def say(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    def add_section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         for row in rows:
             print(title, "|", " | ".join(row), flush=True)
         text.extend([f"## {title}", "", *table(head, rows)])
@@ -248,14 +248,14 @@ def main() -> None:
         arguments.out.write_text("\n".join(text))
 
     head = ["files", "tests", "first start s", "second start s", "s for an artifact", "peak MiB"]
-    say("Files", head, [tree_row(arguments.folder, n, 200) for n in arguments.files])
-    say("Tests", head, [tree_row(arguments.folder, 50, n) for n in arguments.tests])
+    add_section("Files", head, [tree_row(arguments.folder, n, 200) for n in arguments.files])
+    add_section("Tests", head, [tree_row(arguments.folder, 50, n) for n in arguments.tests])
     head = ["project", "artifacts wanted", "candidates tried", "s in all", "s for each more candidate"]
-    say("Candidates", head, candidate_rows(arguments.folder, arguments.project, arguments.candidates))
+    add_section("Candidates", head, candidate_rows(arguments.folder, arguments.project, arguments.candidates))
     head = ["project", "artifacts", "by", "one worker s", "two s", "speed-up"]
     head += ["two runs that share nothing", "peak MiB, one", "for each of two"]
     rows = [worker_rows(arguments.folder, arguments.project, n, arguments.rounds) for n in arguments.counts]
-    say("Workers", head, [row for found in rows for row in found])
+    add_section("Workers", head, [row for group in rows for row in group])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Whether honest repairs are resolved however they are written, and what their grades cost.
+"""Measure whether honest repairs are resolved in whatever style they are written, and what their grades cost.
 
 Run: `python benchmarks/honest_repairs.py --out benchmarks/results/NAME.md [--count 6] [project ...]`.
-For each project so many artifacts are made by its own operators. Each is repaired in five styles: the exact reverse of
+This package's operators make `--count` artifacts of each project. Each is repaired in five styles: the exact reverse of
 the bug; another algorithm, written by hand for the function (`honest_repairs/PROJECT.toml`); in another file; with a
 cache; refactored (`honest_styles.py`). A comment alone, which repairs nothing, has to be unresolved. The first grade of
-an artifact makes the references and is reported apart. Each other grade is followed by a plain run of the same tests on
-the original; the cost is the ratio of their CPU times, as the kernel counts them for a control group. RECORDS, a file
-of JSON lines beside the result, keeps each grade; grades that it holds are not made again.
-`--repeat 20` grades so many of the same patches three times, with inputs drawn anew, the third time beside a busy loop.
+an artifact builds the references and is reported separately. Each other grade is followed by a plain run of the same
+tests on the original; the cost is the ratio of their CPU times, as the kernel counts them for a control group. RECORDS,
+a file of JSON lines beside the result, keeps each grade; grades that it holds are not repeated.
+`--repeat 20` grades 20 of the same patches three times, with new inputs each time, the third time beside a busy loop.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from pathlib import Path
 from typing import Any
 
 from evaluation_speed import TOPS, remove, used_s
-from honest_styles import STYLES, Place, Written, parsed
+from honest_styles import STYLES, Location, Rewrite, parsed
 from projects import fetch
 
-from pytest_ssr.artifact import BugArtifact, read_artifact
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import StoreError
-from pytest_ssr.execution.change import ChangedFunction, changed_functions
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import Grade, grade_patch
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.records.artifact import BugArtifact, read_artifact
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.verdict import Verdict
+from pytest_ssr.source.function_diff import ChangedFunction, changed_functions
+from pytest_ssr.storage.store import Store
 
 PROJECTS = ("toolz", "itsdangerous", "boltons", "w3lib", "sqlparse", "click", "more-itertools")
 BY_HAND = Path(__file__).parent / "honest_repairs"
@@ -51,12 +51,12 @@ Record = dict[str, Any]
 
 
 class Meter:
-    """Counts the CPU time of this process and of all that it starts, by a control group of their own."""
+    """Counts the CPU time of this process and all its descendants, in a separate control group."""
 
     def __init__(self) -> None:
         top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
         if top is None:
-            raise SystemExit("no control group can be made here: CPU time cannot be counted")
+            raise SystemExit("cannot count CPU time: this user may not create a control group")
         self._top, self._group = top, top / f"honest-repairs-{os.getpid()}"
         self._group.mkdir()
         (self._group / "cgroup.procs").write_text("0")
@@ -72,9 +72,9 @@ class Meter:
 class Repairs:
     """The honest repairs of one artifact."""
 
-    def __init__(self, bench: Workbench, artifact: BugArtifact, by_hand: Mapping[tuple[str, str], str]) -> None:
-        self._bench, self._artifact, self._by_hand = bench, artifact, by_hand
-        self._broken = bench.original.apply(artifact.bug).apply(artifact.weaken)
+    def __init__(self, runner: Runner, artifact: BugArtifact, by_hand: Mapping[tuple[str, str], str]) -> None:
+        self._runner, self._artifact, self._by_hand = runner, artifact, by_hand
+        self._broken = runner.original.apply(artifact.bug).apply(artifact.weaken)
 
     def all(self) -> Iterator[tuple[str, Patch]]:
         yield REVERSE, self._artifact.bug.reverse()
@@ -83,7 +83,7 @@ class Repairs:
                 yield style, patch
 
     def comment(self) -> Patch:
-        """Return the patch that leaves the bug in."""
+        """Return a patch that only adds a comment and leaves the bug."""
         path = next(p for p in self._artifact.bug.paths if p.endswith(".py") and self._broken.entry(p) is not None)
         entry = self._broken.entry(path)
         assert entry is not None
@@ -92,62 +92,62 @@ class Repairs:
 
     def passes(self, patch: Patch, files: Sequence[str], verdict: Verdict) -> bool:
         """Return whether all recorded tests pass in a plain run."""
-        run = self._bench.fresh(self._broken.apply(patch), files)
+        run = self._runner.fresh(self._broken.apply(patch), files)
         return {*verdict.fail_to_pass, *verdict.pass_to_pass} <= run.passing
 
     def names(self) -> list[str]:
-        return [f"{p}::{'.'.join((*f.classes, f.name))}" for p, found in self._changed() for f in found]
+        return [f"{p}::{'.'.join((*f.classes, f.name))}" for p, functions in self._changed() for f in functions]
 
     def _changed(self) -> Iterator[tuple[str, Sequence[ChangedFunction]]]:
         for path in self._artifact.bug.paths:
-            old, buggy = self._bench.original.entry(path), self._broken.entry(path)
-            found = changed_functions(old.data, buggy.data) if old is not None and buggy is not None else None
-            yield path, found or ()
+            old, buggy = self._runner.original.entry(path), self._broken.entry(path)
+            functions = changed_functions(old.data, buggy.data) if old is not None and buggy is not None else None
+            yield path, functions or ()
 
     def _in_style(self, style: str) -> Patch | None:
-        """Return a repair that has at least one of the changed functions in a style, the others as they were."""
+        """Return a repair with at least one changed function in a style, the others as in the original."""
         new: dict[str, FileEntry | None] = {}
         styled = 0
         for path, functions in self._changed():
-            old = self._bench.original.entry(path)
+            old = self._runner.original.entry(path)
             if old is None or not functions:
                 return None
             lines = old.data.decode().splitlines(keepends=True)
             for function in sorted(functions, key=lambda f: -f.old_line):
-                place = Place(path, old.data.decode(), function.classes)
-                written = self._written(style, function, place)
-                if written is not None:
+                location = Location(path, old.data.decode(), function.classes)
+                rewrite = self._rewrite(style, function, location)
+                if rewrite is not None:
                     styled += 1
-                    _put(lines, function, written, place)
-                    if written.module is not None:
-                        new[written.module[0]] = FileEntry(written.module[1].encode(), 0o100644)
+                    _insert(lines, function, rewrite, location)
+                    if rewrite.module is not None:
+                        new[rewrite.module[0]] = FileEntry(rewrite.module[1].encode(), 0o100644)
             new[path] = FileEntry("".join(lines).encode(), old.mode)
         return self._broken.replace(new).patch_from(self._broken) if styled else None
 
-    def _written(self, style: str, function: ChangedFunction, place: Place) -> Written | None:
+    def _rewrite(self, style: str, function: ChangedFunction, location: Location) -> Rewrite | None:
         if style != ALGORITHM:
-            return STYLES[style](parsed(function.old_source), place)
-        code = self._by_hand.get((place.path, ".".join((*function.classes, function.name))))
-        return Written(parsed(code)) if code is not None else None
+            return STYLES[style](parsed(function.old_source), location)
+        code = self._by_hand.get((location.path, ".".join((*function.classes, function.name))))
+        return Rewrite(parsed(code)) if code is not None else None
 
 
-def _put(lines: list[str], function: ChangedFunction, written: Written, place: Place) -> None:
-    """Write a function into the lines of its file, and what comes before it above its top-level statement."""
+def _insert(lines: list[str], function: ChangedFunction, rewrite: Rewrite, location: Location) -> None:
+    """Replace a function in the lines of its file, and put `before` above its top-level statement."""
     source = function.old_source
     indent = source[: len(source) - len(source.lstrip())]
-    text = textwrap.indent(ast.unparse(written.function), indent) + "\n"
+    text = textwrap.indent(ast.unparse(rewrite.function), indent) + "\n"
     start, count = function.old_line - 1, len(source.splitlines())
     lines[start : start + count] = [text]
-    if written.before:
-        holder = next(s for s in ast.parse(place.source).body if (s.end_lineno or 0) >= function.old_line)
+    if rewrite.before:
+        holder = next(s for s in ast.parse(location.source).body if (s.end_lineno or 0) >= function.old_line)
         first = min([holder.lineno, *(d.lineno for d in getattr(holder, "decorator_list", ()))])
-        lines[first - 1 : first - 1] = [written.before]
+        lines[first - 1 : first - 1] = [rewrite.before]
 
 
 def by_hand(name: str) -> dict[tuple[str, str], str]:
     path = BY_HAND / f"{name}.toml"
-    found = tomllib.loads(path.read_text())["repair"] if path.exists() else []
-    return {(one["path"], one["function"]): one["code"] for one in found}
+    repairs = tomllib.loads(path.read_text())["repair"] if path.exists() else []
+    return {(one["path"], one["function"]): one["code"] for one in repairs}
 
 
 class Project:
@@ -156,61 +156,61 @@ class Project:
     def __init__(self, name: str, folder: Path, count: int) -> None:
         self.name = name
         self.source, python = fetch(name, folder / name)
-        place = folder / f"{name}-honest"
-        if not (place / "artifacts").is_dir():
-            command = [sys.executable, "-m", "harness.cli", "inject", str(self.source), "--json", "--store", str(place)]
-            command += ["--python", str(python), "--count", str(count), "--jobs", "1"]
+        store_path = folder / f"{name}-honest"
+        if not (store_path / "artifacts").is_dir():
+            command = [sys.executable, "-m", "harness.cli", "inject", str(self.source), "--json"]
+            command += ["--store", str(store_path), "--python", str(python), "--count", str(count), "--jobs", "1"]
             subprocess.run(command, capture_output=True, text=True, check=False)
-        self.store = Store(place)
-        self.bench = open_workbench(self.source, self.store, settings=RuleSettings(), python=python)
+        self.store = Store(store_path)
+        self.runner = open_runner(self.source, self.store, settings=RuleSettings(), python=python)
         self._by_hand = by_hand(name)
         self.artifacts: dict[str, tuple[BugArtifact, Verdict]] = {}
-        for found in sorted(p.name for p in (place / "artifacts").iterdir()):
-            verdict = verdict_of(place, found)
+        for artifact_id in sorted(p.name for p in (store_path / "artifacts").iterdir()):
+            verdict = verdict_of(store_path, artifact_id)
             if verdict is not None and verdict.fail_to_pass and len(self.artifacts) < count:
-                self.artifacts[found] = read_artifact(place / "artifacts" / found), verdict
+                self.artifacts[artifact_id] = read_artifact(store_path / "artifacts" / artifact_id), verdict
 
     def repairs(self, artifact: BugArtifact) -> Repairs:
-        return Repairs(self.bench, artifact, self._by_hand)
+        return Repairs(self.runner, artifact, self._by_hand)
 
-    def fresh_bench(self) -> Workbench:
-        """Return a bench that knows no references."""
-        own = self.bench.scoped()
-        own.memo = {}
-        return own
+    def fresh_runner(self) -> Runner:
+        """Return a runner without cached references."""
+        runner = self.runner.scoped()
+        runner.memo = {}
+        return runner
 
 
 def verdict_of(store: Path, artifact_id: str) -> Verdict | None:
-    """Return the verdict on an artifact; one of an earlier version of the grader records the same tests."""
+    """Return the verdict on an artifact; a verdict of an earlier version of the grader has the same tests."""
     for path in sorted((store / "verdicts" / artifact_id).glob("*.json"), key=lambda p: p.stat().st_mtime):
         with contextlib.suppress(StoreError, KeyError):
             return Verdict.from_json(json.loads(path.read_text()))
     return None
 
 
-def graded(bench: Workbench, artifact: BugArtifact, verdict: Verdict, patch: Patch) -> Grade:
-    """Grade one patch; what the bench knows of the original is shared, what it knows of other trees is not."""
-    own = bench.scoped()
-    return grade_patch(own, artifact, patch, fail_to_pass=verdict.fail_to_pass, pass_to_pass=verdict.pass_to_pass)
+def graded(runner: Runner, artifact: BugArtifact, verdict: Verdict, patch: Patch) -> Grade:
+    """Grade one patch; the runner's results for the original are shared, those for other trees are not."""
+    scoped = runner.scoped()
+    return grade_patch(scoped, artifact, patch, fail_to_pass=verdict.fail_to_pass, pass_to_pass=verdict.pass_to_pass)
 
 
-def measure(project: Project, known: Sequence[Record], styles: Sequence[str], meter: Meter) -> Iterator[Record]:
-    made = {(r["artifact"], r["style"]) for r in known}
+def measure(project: Project, previous: Sequence[Record], styles: Sequence[str], meter: Meter) -> Iterator[Record]:
+    done = {(r["artifact"], r["style"]) for r in previous}
     for artifact_id, (artifact, verdict) in project.artifacts.items():
         repairs = project.repairs(artifact)
-        tries = [*repairs.all(), (COMMENT, repairs.comment())]
-        tries = [(s, p) for s, p in tries if s in styles and (artifact_id, s) not in made]
-        bench = project.fresh_bench()
+        patches = [*repairs.all(), (COMMENT, repairs.comment())]
+        patches = [(s, p) for s, p in patches if s in styles and (artifact_id, s) not in done]
+        runner = project.fresh_runner()
         files = [p for p in artifact.test_files if p.endswith(".py") and not p.endswith("conftest.py")]
-        for style, patch in [(FIRST, artifact.bug.reverse()), *tries] if tries else []:
+        for style, patch in [(FIRST, artifact.bug.reverse()), *patches] if patches else []:
             begin = meter.used_s()
-            grade = graded(bench, artifact, verdict, patch)
+            grade = graded(runner, artifact, verdict, patch)
             middle = meter.used_s()
             if not grade.tests and style != COMMENT and not repairs.passes(patch, files, verdict):
-                # A mistake of this file, or tests that want the code as it is written.
+                # A mistake in this script, or tests that depend on how the code is written.
                 print(f"{project.name} {artifact_id} {style}: not a repair", flush=True)
                 continue
-            bench.fresh(bench.original, files)
+            runner.fresh(runner.original, files)
             record = described(grade, style) | {
                 "project": project.name,
                 "artifact": artifact_id,
@@ -236,17 +236,17 @@ def described(grade: Grade, style: str) -> Record:
 
 
 def repeated(project: Project, most: int) -> Iterator[Record]:
-    """Grade the same patches three times, with references of their own, the third time beside a busy loop."""
-    tries = []
+    """Grade the same patches three times, with separate references, the third time beside a busy loop."""
+    patches = []
     for artifact_id, (artifact, verdict) in project.artifacts.items():
         repairs = project.repairs(artifact)
-        tries += [(artifact_id, artifact, verdict, s, p) for s, p in [*repairs.all(), (COMMENT, repairs.comment())]]
+        patches += [(artifact_id, artifact, verdict, s, p) for s, p in [*repairs.all(), (COMMENT, repairs.comment())]]
     for number in range(3):
-        benches: dict[str, Workbench] = {}
+        runners: dict[str, Runner] = {}
         with busy() if number == 2 else contextlib.nullcontext():
-            for artifact_id, artifact, verdict, style, patch in tries[:most]:
-                bench = benches.setdefault(artifact_id, project.fresh_bench())
-                grade = described(graded(bench, artifact, verdict, patch), style)
+            for artifact_id, artifact, verdict, style, patch in patches[:most]:
+                runner = runners.setdefault(artifact_id, project.fresh_runner())
+                grade = described(graded(runner, artifact, verdict, patch), style)
                 yield grade | {"project": project.name, "artifact": artifact_id, "round": number}
 
 
@@ -267,9 +267,9 @@ def table(records: Sequence[Record]) -> list[str]:
     for style in (*HONEST, COMMENT):
         cells = []
         for chosen in [[n] for n in names] + [names]:
-            found = [r for r in records if r["style"] == style and r["project"] in chosen]
-            right = sum(r["resolved"] is (style != COMMENT) for r in found)
-            cells.append(f"{right} of {len(found)}")
+            matching = [r for r in records if r["style"] == style and r["project"] in chosen]
+            right = sum(r["resolved"] is (style != COMMENT) for r in matching)
+            cells.append(f"{right} of {len(matching)}")
         text.append(f"| {style}{': unresolved' if style == COMMENT else ''} | {' | '.join(cells)} |")
     return text
 
@@ -282,8 +282,8 @@ def costs(records: Sequence[Record]) -> list[str]:
     chosen["the first of an artifact"] = [r for r in records if r["style"] == FIRST]
     for name in dict.fromkeys(r["project"] for r in records):
         chosen[f"resolved, {name}"] = [r for r in chosen["resolved"] if r["project"] == name]
-    for name, found in chosen.items():
-        ratios = sorted(r["cpu_s"] / r["plain_s"] for r in found)
+    for name, group in chosen.items():
+        ratios = sorted(r["cpu_s"] / r["plain_s"] for r in group)
         if ratios:
             most = ratios[int(0.9 * (len(ratios) - 1))]
             middle, mean = statistics.median(ratios), statistics.mean(ratios)
@@ -311,11 +311,11 @@ def rounds(records: Sequence[Record]) -> list[str]:
     for r in records:
         cases.setdefault((r["project"], r["artifact"], r["style"]), []).append(r)
     fields = ("resolved", "code", "flags", "unchecked", "unspecified")
-    differing = {f: sum(len({str(r[f]) for r in found}) > 1 for found in cases.values()) for f in fields}
-    told = ", ".join(f"`{name}` {number}" for name, number in differing.items())
+    differing = {f: sum(len({str(r[f]) for r in group}) > 1 for group in cases.values()) for f in fields}
+    differences = ", ".join(f"`{name}` {number}" for name, number in differing.items())
     return [
         f"{len(cases)} grades three times, with inputs drawn anew, the third time beside a busy loop. "
-        f"Grades whose fields differ between the three: {told}."
+        f"Grades whose fields differ between the three: {differences}."
     ]
 
 
@@ -336,11 +336,11 @@ def write(out: Path, records: Sequence[Record], again: Sequence[Record]) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="*", default=PROJECTS)
-    parser.add_argument("--count", type=int, default=6, help="artifacts of each project")
+    parser.add_argument("--count", type=int, default=6, help="artifacts per project")
     parser.add_argument("--styles", nargs="*", default=[*HONEST, COMMENT])
-    parser.add_argument("--repeat", type=int, default=0, help="grade so many patches of each project three times")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
-    parser.add_argument("--records", type=Path, help="default: beside the result, with the suffix .jsonl")
+    parser.add_argument("--repeat", type=int, default=0, help="grade this many patches of each project three times")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
+    parser.add_argument("--records", type=Path, help="file of grades (default: beside the result, suffix .jsonl)")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     records = arguments.records or arguments.out.with_suffix(".jsonl")
@@ -349,16 +349,16 @@ def main() -> None:
     try:
         for name in arguments.projects:
             project = Project(name, arguments.folder, arguments.count)
-            known = [r for r in read(records) if "round" not in r]
-            made = measure(project, known, arguments.styles, meter)
+            previous = [r for r in read(records) if "round" not in r]
+            new_records = measure(project, previous, arguments.styles, meter)
             with records.open("a") as file:
-                for record in repeated(project, arguments.repeat) if arguments.repeat else made:
+                for record in repeated(project, arguments.repeat) if arguments.repeat else new_records:
                     file.write(json.dumps(record) + "\n")
                     file.flush()
                     if record["style"] != FIRST and record["resolved"] is not (record["style"] != COMMENT):
                         print(json.dumps(record), flush=True)
-            found = read(records)
-            write(arguments.out, [r for r in found if "round" not in r], [r for r in found if "round" in r])
+            all_records = read(records)
+            write(arguments.out, [r for r in all_records if "round" not in r], [r for r in all_records if "round" in r])
     finally:
         meter.close()
 

@@ -1,8 +1,8 @@
-"""Ways of writing a repair other than the reverse of the bug: the original's function, otherwise written.
+"""Rewrite a function of the original in other styles, for repairs other than the reverse of the bug.
 
-Each style takes a function of the original and returns what stands for it in the file, and a new module where it needs
-one; None where the function cannot be written so without doing something else (`super()` without arguments in a
-function that moves, a generator behind a cache).
+Each style takes a function of the original and returns what replaces it in the file, and a new module if the style
+needs one. It returns None if the function cannot be rewritten without a change in behaviour (`super()` without
+arguments in a function that moves, a generator behind a cache).
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ return _MEMO_{n}[key]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a function stands."""
+class Location:
+    """The location of a function."""
 
     path: str
     source: str
-    """The file that holds it, as in the original."""
+    """The source of its file in the original."""
     classes: tuple[str, ...]
 
     @property
@@ -73,8 +73,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """A function written in another way."""
+class Rewrite:
+    """A function rewritten in another style."""
 
     function: Function
     before: str = ""
@@ -89,36 +89,36 @@ def parsed(source: str) -> Function:
     return node
 
 
-def moved(function: Function, place: Place) -> Written | None:
-    """Keep only a call in the file; the body is in a new module, and reads the globals of the old one."""
-    function = _with_explicit_super(function, place)
-    path = PurePosixPath(place.path)
-    known = _globals_of(ast.parse(place.source))
-    if not _may_move(function) or known is None or path.name == "__init__.py":
+def moved(function: Function, location: Location) -> Rewrite | None:
+    """Move the body to a new module, which reads the globals of the old one, and leave only a call in the file."""
+    function = _with_explicit_super(function, location)
+    path = PurePosixPath(location.path)
+    module_names = _globals_of(ast.parse(location.source))
+    if not _may_move(function) or module_names is None or path.name == "__init__.py":
         return None
     name = f"moved_{function.name.strip('_')}"
     body = _signed(function, name)
     own = _bound_in(function)
     for node in ast.walk(body):
-        if isinstance(node, ast.Name) and node.id in known and node.id in own:
+        if isinstance(node, ast.Name) and node.id in module_names and node.id in own:
             return None
-    tree = _OfModule(known - own).visit(body)
+    tree = _OfModule(module_names - own).visit(body)
     package = "__package__ + '." if _is_package(path) else "'"
     text = "import sys\n\n_origin = sys.modules[" + package + path.stem + "']\n\n\n" + ast.unparse(_fixed(tree)) + "\n"
-    stem = f"{path.stem.strip('_')}_{place.tag}{name}"
+    stem = f"{path.stem.strip('_')}_{location.tag}{name}"
     dot = "." if _is_package(path) else ""
     short = [*ast.parse(f"from {dot}{stem} import {name}").body, *_calling(function, name)]
-    return Written(_with_body(function, short), module=(str(path.with_name(f"{stem}.py")), text))
+    return Rewrite(_with_body(function, short), module=(str(path.with_name(f"{stem}.py")), text))
 
 
-def _with_explicit_super(function: Function, place: Place) -> Function:
-    """Return a function that does not depend on the class it stands in for what `super()` is."""
+def _with_explicit_super(function: Function, location: Location) -> Function:
+    """Return the function with arguments for `super()`, so that it does not depend on the class around it."""
     given = [a.arg for a in (*function.args.posonlyargs, *function.args.args)]
     changed = copy.deepcopy(function)
     for node in ast.walk(changed):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args:
-            if len(place.classes) == 1 and given:
-                node.args = [ast.Name(place.classes[0], ast.Load()), ast.Name(given[0], ast.Load())]
+            if len(location.classes) == 1 and given:
+                node.args = [ast.Name(location.classes[0], ast.Load()), ast.Name(given[0], ast.Load())]
     return changed
 
 
@@ -126,13 +126,13 @@ def _is_package(path: PurePosixPath) -> bool:
     return path.parent.name not in ("", "src", "lib")
 
 
-def cached(function: Function, place: Place) -> Written | None:
-    """Remember results for arguments that are plain data, where the result is plain data as well."""
+def cached(function: Function, location: Location) -> Rewrite | None:
+    """Cache results for arguments that are plain data, if the result is plain data as well."""
     names = {n.id for n in ast.walk(function) if isinstance(n, ast.Name)}
     names |= {n.attr for n in ast.walk(function) if isinstance(n, ast.Attribute)}
     arguments = function.args
     star = arguments.vararg or arguments.kwarg
-    if place.classes or star or names & _IMPURE or not _may_move(function) or not _arguments(function):
+    if location.classes or star or names & _IMPURE or not _may_move(function) or not _arguments(function):
         return None
     if isinstance(function, ast.AsyncFunctionDef) or _yields(function) or function.decorator_list:
         return None
@@ -143,33 +143,33 @@ def cached(function: Function, place: Place) -> Written | None:
     number = function.name.strip("_")
     body = ast.parse(_CACHED.format(given=given, n=number, call=_call(function, name))).body
     before = _MEMO.format(n=number) + ast.unparse(_fixed(_signed(function, name))) + "\n\n\n"
-    return Written(_with_body(function, body), before=before)
+    return Rewrite(_with_body(function, body), before=before)
 
 
-def refactored(function: Function, place: Place) -> Written | None:
-    """Take the body to a helper where it may move; other names, guard clauses, loops for comprehensions."""
-    known = _globals_of(ast.parse(place.source))
-    if known is None:
+def refactored(function: Function, location: Location) -> Rewrite | None:
+    """Move the body to a helper if it may move; use other names, guard clauses, loops for comprehensions."""
+    module_names = _globals_of(ast.parse(location.source))
+    if module_names is None:
         return None
-    function = _with_explicit_super(function, place)
-    changed = _Refactored(function, known).visit(copy.deepcopy(function))
+    function = _with_explicit_super(function, location)
+    changed = _Refactored(function, module_names).visit(copy.deepcopy(function))
     if not _may_move(function) or isinstance(function, ast.AsyncFunctionDef):
-        return None if ast.dump(changed) == ast.dump(function) else Written(_fixed(changed))
-    name = f"_{place.tag}{function.name.strip('_')}_steps"
+        return None if ast.dump(changed) == ast.dump(function) else Rewrite(_fixed(changed))
+    name = f"_{location.tag}{function.name.strip('_')}_steps"
     helper = ast.unparse(_fixed(_signed(changed, name)))
-    return Written(_with_body(function, _calling(function, name)), before=f"{helper}\n\n\n")
+    return Rewrite(_with_body(function, _calling(function, name)), before=f"{helper}\n\n\n")
 
 
 class _Refactored(ast.NodeTransformer):
-    """Rewrites the statements of one function; inner functions are left as they are."""
+    """Rewrites the statements of one function; inner functions stay unchanged."""
 
-    def __init__(self, function: Function, known: set[str]) -> None:
+    def __init__(self, function: Function, module_names: set[str]) -> None:
         nodes = list(ast.walk(function))
         inner = [n for n in nodes if isinstance(n, Function | ast.Lambda | ast.ClassDef)]
         fixed = set(_arguments(function)) | {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
         fixed |= {a.asname or a.name for n in nodes if isinstance(n, ast.Import | ast.ImportFrom) for a in n.names}
         fixed |= {n.name for n in nodes if isinstance(n, ast.ExceptHandler) and n.name}
-        fixed |= known | {"_", "__tracebackhide__"}
+        fixed |= module_names | {"_", "__tracebackhide__"}
         plain = len(inner) == 1 and not _reflects(function) and not any(isinstance(n, ast.Match) for n in nodes)
         self._names = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)} - fixed
         self._names = self._names if plain else set()
@@ -217,12 +217,12 @@ class _Refactored(ast.NodeTransformer):
         return node
 
     def _block(self, body: Sequence[ast.stmt]) -> list[ast.stmt]:
-        found: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for number, statement in enumerate(body):
             is_docstring = number == 0 and isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
             new = statement if is_docstring else self.visit(statement)
-            found += new if isinstance(new, list) else [new]
-        return found
+            statements += new if isinstance(new, list) else [new]
+        return statements
 
     @staticmethod
     def _is_simple(value: ast.ListComp) -> bool:
@@ -241,7 +241,7 @@ class _Refactored(ast.NodeTransformer):
         for test in reversed(generator.ifs):
             body = [ast.If(test, body, [])]
         loop = ast.For(generator.target, generator.iter, body, [], lineno=1)
-        # The names of a comprehension are its own: the loop's get names that nothing else has.
+        # A comprehension has a scope of its own: the variables of the loop need unique names.
         own = {n.id for n in ast.walk(generator.target) if isinstance(n, ast.Name)}
         iterated = self.visit(copy.deepcopy(generator.iter))
         renamed = _Renamed({n: f"{n}_in_{gathered}" for n in own}).visit(loop)
@@ -261,7 +261,7 @@ class _Renamed(ast.NodeTransformer):
 
 
 class _OfModule(ast.NodeTransformer):
-    """Reads global names from the module in which the function stood, at the time of each use."""
+    """Reads global names from the function's original module, at the time of each use."""
 
     def __init__(self, names: set[str]) -> None:
         self._names = names
@@ -273,40 +273,40 @@ class _OfModule(ast.NodeTransformer):
 
 
 def _globals_of(tree: ast.Module) -> set[str] | None:
-    """Return the names that a module binds; None where one import does not name them."""
-    found: set[str] = set()
+    """Return the names that a module binds; None if one import is a star import."""
+    names: set[str] = set()
     for node in tree.body:
         if isinstance(node, Function | ast.ClassDef):
-            found.add(node.name)
+            names.add(node.name)
             continue
         for part in ast.walk(node):
             if isinstance(part, ast.Import | ast.ImportFrom):
-                found |= {a.asname or a.name.partition(".")[0] for a in part.names}
+                names |= {a.asname or a.name.partition(".")[0] for a in part.names}
             elif isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
-                found.add(part.id)
+                names.add(part.id)
             elif isinstance(part, Function | ast.ClassDef):
-                found.add(part.name)
+                names.add(part.name)
     for node in ast.walk(tree):
         if isinstance(node, ast.Global):
-            found |= set(node.names)
-    return None if "*" in found else found
+            names |= set(node.names)
+    return None if "*" in names else names
 
 
 def _bound_in(function: Function) -> set[str]:
-    """Return all names that a function, or what is inside of it, binds."""
-    found = {a.arg for n in ast.walk(function) if isinstance(n, ast.arguments) for a in _all(n)}
+    """Return all names that a function, or anything inside it, binds."""
+    names = {a.arg for n in ast.walk(function) if isinstance(n, ast.arguments) for a in _all(n)}
     for node in ast.walk(function):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            found.add(node.id)
+            names.add(node.id)
         elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {a.asname or a.name.partition(".")[0] for a in node.names}
+            names |= {a.asname or a.name.partition(".")[0] for a in node.names}
         elif (isinstance(node, Function | ast.ClassDef | ast.ExceptHandler) and node is not function) and node.name:
-            found.add(node.name)
-    return found
+            names.add(node.name)
+    return names
 
 
 def _may_move(function: Function) -> bool:
-    """Return whether a body does the same in another function: nothing in it depends on where it stands."""
+    """Return whether a body does the same in another function: nothing in it depends on its location."""
     nodes = list(ast.walk(function))
     if _reflects(function) or any(isinstance(n, ast.Global | ast.Nonlocal | ast.Match) for n in nodes):
         return False
@@ -333,7 +333,7 @@ def _yields(function: Function) -> bool:
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield a node and what is below it outside of inner functions."""
+    """Yield a node and its descendants outside inner functions."""
     if isinstance(node, Function | ast.Lambda | ast.ClassDef):
         return
     yield node
@@ -366,7 +366,7 @@ def _calling(function: Function, name: str) -> list[ast.stmt]:
 
 
 def _signed(function: Function, name: str) -> Function:
-    """Return a helper with the function's body, which is given all arguments."""
+    """Return a helper with the function's body that takes all arguments."""
     helper = copy.deepcopy(function)
     helper.name, helper.decorator_list, helper.returns = name, [], None
     helper.args.defaults, helper.args.kw_defaults = [], [None for _ in helper.args.kwonlyargs]

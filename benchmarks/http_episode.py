@@ -1,10 +1,11 @@
-"""A whole episode of self-play by a model behind real HTTP, on a real project, in each sandbox; then its recordings.
+"""Play a whole episode of self-play by a model behind real HTTP, on a real project, in each sandbox; then replay it.
 
 Run: `python benchmarks/http_episode.py --out benchmarks/results/NAME.md [sandbox ...]`.
-A server that speaks the OpenAI protocol with tool calls plays a model that reads the project, injects a bug, and hands
-in the five files; then it is let at the bug twice: once it finds it, once it mends the wrong line. Everything but the
-words of that model is real: `ssr play`, the loop, the tools, the sandbox, the checks, the grades. Then the server is
-gone, and `ssr play` repeats the whole episode from its recordings: the rollouts of both roles, verdict and grades.
+A server that speaks the OpenAI protocol with tool calls plays a model that reads the project, injects a bug, and
+submits the five files; the model then attempts the bug twice: once it finds it, once it changes the wrong line. Only
+the model's replies are scripted. The rest is real: `ssr play`, the loop, the tools, the sandbox, the checks, the
+grades. Then the server is stopped, and `ssr play` repeats the whole episode from its recordings: the rollouts of both
+roles, verdict and grades.
 """
 
 from __future__ import annotations
@@ -23,9 +24,11 @@ from typing import Any
 from projects import fetch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from pytest_ssr.execution.own_script import own_parser, own_script
-from tests.model_server import Served, message, response, serving
+from model_server import Served, message, response, serving
+
+from pytest_ssr.execution.script_template import own_parser, own_script
 
 CODE, TESTS = "src/itsdangerous/encoding.py", "tests/test_itsdangerous/test_encoding.py"
 RIGHT, WRONG = 'bytestr.rjust(8, b"\\x00")', 'bytestr.ljust(8, b"\\x00")'
@@ -42,7 +45,7 @@ def replacing(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
 
 
 def injecting(folder: str) -> list[dict[str, Any]]:
-    """Return what the model says as the injector."""
+    """Return the model's replies as the injector."""
     texts = {
         "test_script.sh": own_script([TESTS], options=()).decode(),
         "test_parser.py": own_parser().decode(),
@@ -65,7 +68,7 @@ def injecting(folder: str) -> list[dict[str, Any]]:
 
 
 def solving(*, well: bool) -> list[dict[str, Any]]:
-    """Return what the model says as the solver; the first words tell which of the two attempts it is."""
+    """Return the model's replies as the solver; the first one identifies which of the two attempts it is."""
     wrong = replacing(CODE, 'lstrip(b"\\x00")', 'rstrip(b"\\x00")')
     return [
         message("Plan A." if well else "Plan B.", bash(f"git log --oneline; cat {CODE} | tail -12")),
@@ -75,56 +78,56 @@ def solving(*, well: bool) -> list[dict[str, Any]]:
     ]
 
 
-class Mind:
-    """Says what comes next, by what was said: a request holds its whole conversation."""
+class ScriptedModel:
+    """Chooses the next reply by the replies so far: a request holds its whole conversation."""
 
     def __init__(self, served: Served) -> None:
         self._served, self._begun = served, 0
 
     def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
-        said = [m.get("content") or "" for m in request["messages"] if m["role"] == "assistant"]
+        replies = [m.get("content") or "" for m in request["messages"] if m["role"] == "assistant"]
         first = request["messages"][1]["content"]
         if "`bug_inject.diff`" in first:
             plan = injecting(first.split("folder `")[1].split("`")[0])
         else:
-            self._begun += not said
-            plan = solving(well="A" in said[0] if said else self._begun == 1)
+            self._begun += not replies
+            plan = solving(well="A" in replies[0] if replies else self._begun == 1)
         self._served.replies.append(self)
-        return 200, {}, json.dumps(response(plan[len(said)], request, self._served)).encode()
+        return 200, {}, json.dumps(response(plan[len(replies)], request, self._served)).encode()
 
 
-def ssr(*words: object) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "harness.cli", *map(str, words)], capture_output=True, text=True)
+def ssr(*argv: object) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "harness.cli", *map(str, argv)], capture_output=True, text=True)
     if done.returncode not in (0, 1):
-        raise SystemExit(f"ssr {' '.join(map(str, words))} ended with {done.returncode}: {done.stderr}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        raise SystemExit(f"ssr {' '.join(map(str, argv))} ended with {done.returncode}: {done.stderr}")
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
 
 
-def measure(sandbox: str, project: Path, python: Path, place: Path) -> list[str]:
-    store, begin = place / "store", time.monotonic()
+def measure(sandbox: str, project: Path, python: Path, work: Path) -> list[str]:
+    store, begin = work / "store", time.monotonic()
     common = ["--json", "--sandbox", sandbox, "--python", python]
     with serving(max_model_len=32_768) as served:
-        served.replies.append(Mind(served))
+        served.replies.append(ScriptedModel(served))
         model = f"vllm:{served.url}"
-        words = ["--rounds", 1, "--count", 1, "--attempts", ATTEMPTS, "--higher-order", 0]
+        options = ["--rounds", 1, "--count", 1, "--attempts", ATTEMPTS, "--higher-order", 0]
         by_model = ["--injector", model, "--solver", model, "--strategy", "direct"]
-        played = ssr("play", project, *by_model, "--store", store, *words, *common)
-        asked = len(served.asked)
+        played = ssr("play", project, *by_model, "--store", store, *options, *common)
+        request_count = len(served.asked)
     seconds = time.monotonic() - begin
     recorded = f"replay:{store / 'rollouts'}"
     again = ssr(
-        "play", project, "--injector", recorded, "--solver", recorded, "--store", place / "again", *words, *common
+        "play", project, "--injector", recorded, "--solver", recorded, "--store", work / "again", *options, *common
     )
     (episode,), (repeated,) = played["episodes"], again["episodes"]
     first, second = (
-        {p.read_bytes() for p in folder.glob("rollouts/*/trajectory.jsonl")} for folder in (store, place / "again")
+        {p.read_bytes() for p in folder.glob("rollouts/*/trajectory.jsonl")} for folder in (store, work / "again")
     )
     grades, others = ([r["resolved"] for r in e["rollouts"]] for e in (episode, repeated))
     judged = (repeated["valid"], repeated["artifact_id"]) == (episode["valid"], episode["artifact_id"])
     cells = [
         sandbox,
-        str(asked),
+        str(request_count),
         "yes" if episode["valid"] else f"no: {episode['reason']}",
         str(episode["fail_to_pass"]),
     ]
@@ -136,7 +139,7 @@ def measure(sandbox: str, project: Path, python: Path, place: Path) -> list[str]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sandboxes", nargs="*", default=["bubblewrap", "docker"])
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     project, python = fetch("itsdangerous", arguments.folder / "itsdangerous")
@@ -152,8 +155,8 @@ def main() -> None:
         "| --- |" + " --- |" * (len(head) - 1),
     ]
     for sandbox in arguments.sandboxes:
-        with tempfile.TemporaryDirectory() as place:
-            text.append(f"| {' | '.join(measure(sandbox, project, python, Path(place)))} |")
+        with tempfile.TemporaryDirectory() as work:
+            text.append(f"| {' | '.join(measure(sandbox, project, python, Path(work)))} |")
         print(text[-1], flush=True)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text("\n".join(text) + "\n")

@@ -1,10 +1,10 @@
-"""What a leaderboard of 1,000 and 10,000 results takes: seconds, memory, and how both grow.
+"""Measure the time and memory that a leaderboard of 1,000 and 10,000 results takes, and how both grow.
 
 Run: `python benchmarks/leaderboard.py --out benchmarks/results/NAME.md [--results 1000 10000] [--rounds 3]`.
-The results are synthetic: solvers of differing ability at tasks of differing difficulty, drawn by a seed, one in a
-hundred without a grade; they measure the command and say nothing of any solver. Each is `ssr leaderboard` as a user
-runs it, with every form written (page, CSV, Markdown, plots for paper, JSON), in a process of its own; memory is its
-highest resident size. Twice: with more tasks, and with more attempts at each.
+The results are synthetic: solvers of differing ability on tasks of differing difficulty, drawn from a seed, one in a
+hundred without a grade; they measure the command, not any solver. Each measurement runs `ssr leaderboard` as a user
+does, with every output format (page, CSV, Markdown, plots for papers, JSON), in a separate process; memory is its
+maximum resident set size. There are two series: with more tasks, and with more attempts per task.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from harness.evaluation.outcome import Outcome, Status
+from harness.records.evaluation_result import EvaluationResult, Status
 
 SOLVERS, REPOS = 20, 12
 
 
-def make(folder: Path, tasks: int, attempts: int, *, seed: int = 0) -> Path:
-    """Write a run of all solvers at so many tasks."""
-    chance = random.Random(seed)
-    hard = [chance.gauss(0, 1.5) for _ in range(tasks)]
+def write_run(folder: Path, tasks: int, attempts: int, *, seed: int = 0) -> Path:
+    """Write a run of all solvers on `tasks` tasks, with `attempts` attempts each."""
+    rng = random.Random(seed)
+    difficulty = [rng.gauss(0, 1.5) for _ in range(tasks)]
     folder.mkdir(parents=True)
     with (folder / "results.jsonl").open("w") as file:
         for solver in range(SOLVERS):
             for task in range(tasks):
-                solves = 1 / (1 + math.exp(hard[task] - solver * 0.2 + 2))
+                solves = 1 / (1 + math.exp(difficulty[task] - solver * 0.2 + 2))
                 for attempt in range(attempts):
-                    status = Status.RESOLVED if chance.random() < solves else Status.UNRESOLVED
-                    outcome = Outcome(
+                    status = Status.RESOLVED if rng.random() < solves else Status.UNRESOLVED
+                    outcome = EvaluationResult(
                         f"org{task % REPOS}__project-{task}",
                         f"org{task % REPOS}/project",
                         f"synthetic-{solver:02d}",
-                        Status.INFRA if chance.random() < 0.01 else status,
+                        Status.INFRA if rng.random() < 0.01 else status,
                         "one of two tests of FAIL_TO_PASS has failed",
                         attempt,
                         fail_to_pass={f"tests/test_{n}.py::test_{n}": "passed" for n in range(2)},
                         pass_to_pass={f"tests/test_{n}.py::test_other_{n}": "passed" for n in range(10)},
                         rollout=f"{solver:04d}{task:08d}{attempt:04d}",
-                        solver_s=chance.expovariate(0.01),
-                        steps=chance.randrange(5, 90),
-                        tokens=chance.randrange(10_000, 500_000),
-                        cost_usd=chance.expovariate(2),
+                        solver_s=rng.expovariate(0.01),
+                        steps=rng.randrange(5, 90),
+                        tokens=rng.randrange(10_000, 500_000),
+                        cost_usd=rng.expovariate(2),
                     )
                     file.write(json.dumps(outcome.to_json()) + "\n")
     return folder
 
 
 def measured(run: Path, out: Path) -> tuple[float, float, float]:
-    """Return wall seconds, CPU seconds and MiB of one leaderboard with all its forms."""
+    """Return wall seconds, CPU seconds and peak MiB of one leaderboard in all output formats."""
     command = [sys.executable, "-m", "harness.cli", "leaderboard", str(run), "--json", "--html", str(out / "b.html")]
     command += ["--csv", str(out / "b.csv"), "--markdown", str(out / "b.md"), "--plots", str(out / "plots")]
     begin = time.perf_counter()
@@ -73,21 +73,21 @@ def measured(run: Path, out: Path) -> tuple[float, float, float]:
 
 
 def rows(counts: Sequence[int], rounds: int, *, more: str) -> list[list[str]]:
-    found: list[list[str]] = []
+    table: list[list[str]] = []
     first: tuple[int, float] | None = None
     for count in counts:
         each = count // SOLVERS
         tasks, attempts = (each, 1) if more == "tasks" else (50, max(1, each // 50))
         with tempfile.TemporaryDirectory() as name:
-            run = make(Path(name) / "run", tasks, attempts)
-            taken = [measured(run, Path(name)) for _ in range(rounds)]
+            run = write_run(Path(name) / "run", tasks, attempts)
+            samples = [measured(run, Path(name)) for _ in range(rounds)]
             page = (Path(name) / "b.html").stat().st_size
-        wall, cpu = (statistics.median(t[n] for t in taken) for n in (0, 1))
+        wall, cpu = (statistics.median(t[n] for t in samples) for n in (0, 1))
         ratio = f"{(count / first[0]):.0f} / {cpu / first[1]:.1f}" if first else "-"
         first = first or (count, cpu)
-        told = [f"{wall:.1f}", f"{cpu:.1f}", f"{max(t[2] for t in taken):.0f}", f"{page / 1024:.0f}", ratio]
-        found.append([str(SOLVERS * tasks * attempts), str(tasks), str(attempts), *told])
-    return found
+        figures = [f"{wall:.1f}", f"{cpu:.1f}", f"{max(t[2] for t in samples):.0f}", f"{page / 1024:.0f}", ratio]
+        table.append([str(SOLVERS * tasks * attempts), str(tasks), str(attempts), *figures])
+    return table
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
-"""A synthetic project whose suite takes as long as wanted: it sleeps and computes, over twelve modules.
+"""Create a synthetic project whose suite takes a given time: it sleeps and computes, over twelve modules.
 
-Each test names its process after itself while it runs, so that one can see from outside which tests run.
+Each test names its process after itself while it runs, so that the running tests are visible from outside.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ SEEN_PREFIX = "ssr-"
 
 
 def make_project(folder: Path, minutes: float) -> None:
-    """Write the project into a new folder."""
+    """Write the project into a new folder; its suite takes about `minutes`."""
     (folder / "parts").mkdir(parents=True)
     (folder / "tests").mkdir()
     (folder / "parts" / "__init__.py").touch()
@@ -185,7 +185,7 @@ def make_project(folder: Path, minutes: float) -> None:
         code = "total_before(values[1:])" if number else "math.gcd(12, 18)"
         module = dedented(_MODULE).format(number=number, factor=factor, imports=imports, before=code)
         (folder / "parts" / f"part{number:02}.py").write_text(module)
-        # Of [2, 3, 4, 7]: two even values, and the places 1 and 3; without the first, 4 and the places 0 and 2.
+        # Of [2, 3, 4, 7]: two even values, and the indices 1 and 3; without the first, 4 and the indices 0 and 2.
         total = 6 * factor + 4
         before = 4 * (factor - 1) + 2 if number else 6
         tests = dedented(_TESTS).format(number=number, total=total, combined=total * 2 + before)

@@ -1,7 +1,7 @@
-"""The memory of a process and of all processes below it, sampled twice a second.
+"""Sample the memory of a process and all its descendants twice a second.
 
-Counted is the sum of their proportional shares: a page that several processes share is divided among them. What a
-container engine runs is not below the process, and is not counted.
+The memory is the sum of their proportional shares: a page that several processes share is divided among them. Processes
+that a container engine runs are not descendants and are not counted.
 """
 
 from __future__ import annotations
@@ -9,30 +9,30 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-_LOOK_S = 0.5
+_INTERVAL_S = 0.5
 
 
 class MemoryWatch:
-    """Watches the memory of a process and of all below it, in a thread."""
+    """Samples the memory of a process and all its descendants, in a thread."""
 
     def __init__(self, pid: int) -> None:
         self.peak_bytes = 0
         self._pid = pid
-        self._ended = threading.Event()
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
 
     def stop(self) -> None:
-        self._ended.set()
+        self._stopped.set()
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._ended.wait(_LOOK_S):
+        while not self._stopped.wait(_INTERVAL_S):
             self.peak_bytes = max(self.peak_bytes, sum(map(proportional_bytes, process_tree(self._pid))))
 
 
 def process_tree(root: int) -> list[int]:
-    """Return the ids of a process and of all processes below it."""
+    """Return the ids of a process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -43,10 +43,10 @@ def process_tree(root: int) -> list[int]:
             continue
         parent = int(stat.rpartition(")")[2].split()[1])
         children.setdefault(parent, []).append(int(entry.name))
-    found = [root]
-    for pid in found:
-        found.extend(children.get(pid, ()))
-    return found
+    pids = [root]
+    for pid in pids:
+        pids.extend(children.get(pid, ()))
+    return pids
 
 
 def proportional_bytes(pid: int) -> int:

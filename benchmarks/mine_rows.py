@@ -1,11 +1,11 @@
-"""Rows in SWE-bench's form from the history of clones: commits that change code and tests, proven by running.
+"""Mine rows in SWE-bench's format from the history of clones: commits that change code and tests, proven by running.
 
 Run: `python benchmarks/mine_rows.py --out rows.jsonl [--python PYTHON] [--most 12] CLONE ...`.
 CLONE is a folder with a git history, bare or not, named owner__name; PYTHON the interpreter whose environment runs its
-tests, else one is built with uv. From the newest commit on, each one that changes Python code and tests is tried: the
-tests are run on the commit, and on the commit with its code as before. FAIL_TO_PASS are those that pass only with the
-change, PASS_TO_PASS those that pass with both, twice each. Commits without a FAIL_TO_PASS test are left out, as are
-those that change too much to be one task. Rows that are in the file already are kept and not made again.
+tests (default: an environment built with uv). From the newest commit on, each one that changes Python code and tests is
+tried: the tests run on the commit, and on the commit with its code as before. FAIL_TO_PASS are the tests that pass only
+with the change, PASS_TO_PASS those that pass with both, twice each. Commits without a FAIL_TO_PASS test are skipped, as
+are those that change too much to be one task. Rows already in the file are kept and not mined again.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.instances.checkouts import Checkouts
-from harness.instances.environments import Environments
-from harness.instances.instance import Instance, InstanceError
+from harness.datasets.environments import Environments
+from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.repositories import Repositories
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ArtifactError, SsrError
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.file_roles import is_injectable, is_test_file
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.surface import is_injectable, is_test_file
+from pytest_ssr.storage.store import Store
 
-_MOST_LINES, _MOST_FILES = 400, 12
+_MAX_LINES, _MAX_FILES = 400, 12
 
 
-def git(clone: Path, *words: str) -> bytes:
-    return subprocess.run(["git", "-C", str(clone), *words], check=True, capture_output=True).stdout
+def git(clone: Path, *argv: str) -> bytes:
+    return subprocess.run(["git", "-C", str(clone), *argv], check=True, capture_output=True).stdout
 
 
 def commits(clone: Path) -> Iterator[tuple[str, str, str, str]]:
-    """Yield commits with one parent, newest first: name, parent, date, message."""
-    told = git(clone, "log", "--no-merges", "--format=%H%x00%P%x00%cI%x00%B%x01").decode(errors="replace")
-    for entry in told.split("\1"):
+    """Yield commits with one parent, newest first: hash, parent, date, message."""
+    log = git(clone, "log", "--no-merges", "--format=%H%x00%P%x00%cI%x00%B%x01").decode(errors="replace")
+    for entry in log.split("\1"):
         name, *rest = entry.strip("\n").split("\0")
         if len(rest) == 3 and len(rest[0].split()) == 1:
             yield name, rest[0], rest[1], rest[2].strip()
 
 
-def mined(
+def mine_row(
     clone: Path, repo: str, name: str, parent: str, date: str, message: str, python: Path | None, store: Store
 ) -> Any:
-    """Return the row of a commit; None where it is none."""
+    """Return the row of a commit, or None if it is not a task."""
     raw = git(clone, "diff", "--no-color", "--no-ext-diff", "--binary", "--full-index", "--no-renames", parent, name)
     try:
         whole = Patch.parse(raw)
@@ -60,25 +60,26 @@ def mined(
         return None
     tests = [p for p in whole.paths if is_test_file(p) or re.match(r"(tests?|testing)/|.*/tests?/", p)]
     code = [p for p in whole.paths if p not in tests and is_injectable(p)]
-    small = whole.stats.lines <= _MOST_LINES and len(whole.files) <= _MOST_FILES
+    small = whole.stats.lines <= _MAX_LINES and len(whole.files) <= _MAX_FILES
     files = [p for p in tests if p.endswith(".py") and is_test_file(p)]
     if not (code and files and small):
         return None
     patch, test_patch = whole.select(code), whole.select(tests)
     identity = f"{repo.replace('/', '__')}-{name[:10]}"
     instance = Instance(identity, repo, parent, patch, test_patch, (), ())
-    with tempfile.TemporaryDirectory() as place:
-        tree = Path(place) / "testbed"
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "testbed"
         try:
-            Checkouts(store, clone.parent).write(instance, tree)
-            chosen = Environments(store, python).python_of(replace(instance, created_at=date), tree)
-            bench = open_workbench(tree, store, settings=RuleSettings(time_limit_s=120), python=chosen, sandbox="auto")
-            here = [p for p in files if p in bench.snapshot.files]
-            if not here:
+            Repositories(store, clone.parent).write(instance, tree)
+            interpreter = Environments(store, python).python_of(replace(instance, created_at=date), tree)
+            settings = RuleSettings(time_limit_s=120)
+            runner = open_runner(tree, store, settings=settings, python=interpreter, sandbox="auto")
+            present = [p for p in files if p in runner.snapshot.files]
+            if not present:
                 return None
-            after = [bench.suite(bench.original, here, fresh=True, hash_seed=n)[0].passing for n in (0, 1)]
-            before_state = bench.original.apply(patch.reverse())
-            before = [bench.suite(before_state, here, fresh=True, hash_seed=n)[0].passing for n in (0, 1)]
+            after = [runner.suite(runner.original, present, fresh=True, hash_seed=n)[0].passing for n in (0, 1)]
+            before_state = runner.original.apply(patch.reverse())
+            before = [runner.suite(before_state, present, fresh=True, hash_seed=n)[0].passing for n in (0, 1)]
         except (SsrError, InstanceError) as error:
             print(f"  {identity}: {error}", file=sys.stderr)
             return None
@@ -105,22 +106,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clones", nargs="+", type=Path, help="folders named owner__name, or owner__name.git")
     parser.add_argument("--python", type=Path)
-    parser.add_argument("--most", type=int, default=12, help="rows of each clone")
-    parser.add_argument("--tries", type=int, default=200, help="commits of each clone that are looked at")
+    parser.add_argument("--most", type=int, default=12, help="rows per clone")
+    parser.add_argument("--tries", type=int, default=200, help="commits to try per clone")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
-    known = arguments.out.read_text().splitlines() if arguments.out.exists() else []
-    seen = {json.loads(line)["instance_id"] for line in known}
-    with tempfile.TemporaryDirectory() as place, arguments.out.open("a") as out:
+    lines = arguments.out.read_text().splitlines() if arguments.out.exists() else []
+    seen = {json.loads(line)["instance_id"] for line in lines}
+    with tempfile.TemporaryDirectory() as folder, arguments.out.open("a") as out:
         for clone in arguments.clones:
             repo = clone.name.removesuffix(".git").replace("__", "/", 1)
             count = sum(i.startswith(f"{clone.name.removesuffix('.git')}-") for i in seen)
-            for tried, (name, parent, date, message) in enumerate(commits(clone)):
-                if count >= arguments.most or tried >= arguments.tries:
+            for number, (name, parent, date, message) in enumerate(commits(clone)):
+                if count >= arguments.most or number >= arguments.tries:
                     break
                 if f"{repo.replace('/', '__')}-{name[:10]}" in seen:
                     continue
-                row = mined(clone, repo, name, parent, date, message, arguments.python, Store(Path(place) / "s"))
+                row = mine_row(clone, repo, name, parent, date, message, arguments.python, Store(Path(folder) / "s"))
                 if row is not None:
                     count += 1
                     out.write(json.dumps(row) + "\n")

@@ -1,12 +1,12 @@
-"""Whether self-play learns to draw what pays: the bugs that it has recorded, drawn again by the mixture and by chance.
+"""Check whether self-play learns to draw what pays: draw its recorded bugs again, by the mixture and by chance.
 
 Run: `python benchmarks/mixture_replay.py STORE ... --out benchmarks/results/NAME.md [--strategy mutation] [--seeds 40]
 [--first-seed 0] [--attempts 2 8 32] [--rounds 6] [--count 12] [--offered 60]`. A STORE is one of `ssr play`. Nothing is
-run: each draw is among some of the recorded bugs, and what is drawn shows what became of it when it was played. So many
-more rounds are seen than could be played, all over real bugs and real solve rates; but what an injector would offer
-next is only what it has offered once. The mixture learns from round to round as in `ssr play`, one table for all
-projects; for each number of attempts that it may count on, which sets the solve rate that pays most. Beside the table
-goes a picture.
+run: each draw is among some of the recorded bugs, and a drawn bug has the result recorded when it was played. This
+covers many more rounds than could be played, all over real bugs and real solve rates; but an injector can only offer
+again what it once offered. The mixture learns from round to round as in `ssr play`, one table for all projects, for
+each number of attempts that it may count on, which determines the solve rate that pays most. A plot is written beside
+the table.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from statistics import fmean
 import numpy as np
 from scipy import stats
 
-from harness.episode import Episode
-from harness.mixture import Functions, Table, Traits
-from harness.rewards import best_solve_rate
-from harness.selfplay import EPISODES, rates
+from harness.records.episode import Episode
+from harness.records.rewards import best_solve_rate
+from harness.selfplay.curriculum import Functions, Table, Traits
+from harness.selfplay.rounds import EPISODES, rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +52,11 @@ class Tree:
 
 
 def recorded(store: Path, strategy: str) -> Iterator[tuple[str, Bug]]:
-    """Yield the bugs of a store that have a reward, each with what tells it from others."""
+    """Yield the bugs of a store that have a reward, each with a key that identifies it."""
     functions: dict[str, Functions] = {}
     for path in sorted(store.glob("artifacts/*/artifact.json")):
-        told = json.loads(path.read_text())
-        functions.setdefault(told["repository"], Functions(Tree(store / "trees" / told["tree_hash"] / "tree")))  # type: ignore[arg-type]
+        artifact = json.loads(path.read_text())
+        functions.setdefault(artifact["repository"], Functions(Tree(store / "trees" / artifact["tree_hash"] / "tree")))  # type: ignore[arg-type]
     for path in sorted(store.glob(f"{EPISODES}/*/*.json")):
         for data in json.loads(path.read_text())["episodes"]:
             episode = Episode.from_json(data)
@@ -64,33 +64,31 @@ def recorded(store: Path, strategy: str) -> Iterator[tuple[str, Bug]]:
                 continue
             own = functions.get(episode.project)
             length = own.statements(episode.path, episode.scope) if own is not None else 0
-            place = f"{episode.project}/{episode.path}"
-            traits = Traits(episode.strategy, episode.operator, place, episode.lines, length)
+            location = f"{episode.project}/{episode.path}"
+            traits = Traits(episode.strategy, episode.operator, location, episode.lines, length)
             yield f"{episode.project} {episode.change}", Bug(traits, episode.valid, *rates(episode.rollouts), reward)
 
 
 def played(
     bugs: list[Bug], attempts: int, seed: int, shape: argparse.Namespace, *, learns: bool
 ) -> list[tuple[float, float]]:
-    """Play all rounds once; returns the mean solve rate and the mean reward of each."""
-    chance, table, left, found = Random(seed), Table(attempts), list(bugs), []
+    """Play all rounds once; return the mean solve rate and the mean reward of each."""
+    rng, table, remaining, results = Random(seed), Table(attempts), list(bugs), []
     for _ in range(shape.rounds):
-        draws, drawn = table.draws(chance), []
+        draws, drawn = table.draws(rng), []
         for _ in range(shape.count):
-            offered = chance.sample(left, min(shape.offered, len(left)))
-            best = (
-                draws.best(list(dict.fromkeys(b.traits for b in offered))) if learns else chance.choice(offered).traits
-            )
+            offered = rng.sample(remaining, min(shape.offered, len(remaining)))
+            best = draws.best(list(dict.fromkeys(b.traits for b in offered))) if learns else rng.choice(offered).traits
             drawn.append(next(b for b in offered if b.traits == best))
-            left.remove(drawn[-1])
+            remaining.remove(drawn[-1])
         for bug in drawn:
             table.tell(bug.traits, valid=bug.valid, solved=bug.solved, graded=bug.graded)
-        known = [b.solved / b.graded for b in drawn if b.graded]
-        found.append((fmean(known) if known else float("nan"), fmean([b.reward for b in drawn])))
-    return found
+        solve_rates = [b.solved / b.graded for b in drawn if b.graded]
+        results.append((fmean(solve_rates) if solve_rates else float("nan"), fmean([b.reward for b in drawn])))
+    return results
 
 
-def told(values: np.ndarray) -> str:
+def mean_with_interval(values: np.ndarray) -> str:
     """Return the mean over seeds with its 95 % interval."""
     low, high = stats.t.interval(0.95, len(values) - 1, np.mean(values), stats.sem(values))
     return f"{np.mean(values):.2f} ({low:.2f} to {high:.2f})"
@@ -133,13 +131,13 @@ def main() -> None:
     seeds = range(shape.first_seed, shape.first_seed + shape.seeds)
     shown = {a: np.array([played(bugs, a, seed, shape, learns=True) for seed in seeds]) for a in shape.attempts}
     control = np.array([played(bugs, shape.attempts[0], seed, shape, learns=False) for seed in seeds])
-    picture = shape.out.with_suffix(".svg")
+    plot = shape.out.with_suffix(".svg")
     shape.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(shown, control, picture)
+    draw(shown, control, plot)
     named = [("by chance", "", control)]
     named += [(f"learnt, {a} attempts", f"{best_solve_rate(a):.3f}", values) for a, values in shown.items()]
     rows = [
-        f"| {name} | {best} | {n + 1} | {told(values[:, n, 0])} | {told(values[:, n, 1])} |"
+        f"| {name} | {best} | {n + 1} | {mean_with_interval(values[:, n, 0])} | {mean_with_interval(values[:, n, 1])} |"
         for name, best, values in named
         for n in range(shape.rounds)
     ]
@@ -160,7 +158,7 @@ def main() -> None:
         "| --- | --- | --- | --- | --- |",
         *rows,
         "",
-        f"![solve rates by round]({picture.name})",
+        f"![solve rates by round]({plot.name})",
     ]
     shape.out.write_text("\n".join(text) + "\n")
     print("\n".join(text))

@@ -1,14 +1,14 @@
-"""Mutants per second and verdicts: this package against mutmut and cosmic-ray, on the very same mutants, one job each.
+"""Compare mutants per second and verdicts with mutmut and cosmic-ray, on the very same mutants, one job each.
 
 Run: `python benchmarks/mutation_tools.py --out benchmarks/results/NAME.md [--rounds 2] [--sample 20] [project ...]`.
-mutmut makes and runs the mutants of one or two modules; the same files, one after another, then go through this
+mutmut creates and runs the mutants of one or two modules; the same files, one after another, then go through this
 package's screening, which stops at the first failure. cosmic-ray runs a sample of its own mutants, and so do we.
-Set-up is apart: mutmut's generation, statistics, clean and forced-fail runs; our copy, baseline and trial of warm
+Set-up is separate: mutmut's generation, statistics, clean and forced-fail runs; our copy, baseline and trial of warm
 processes; cosmic-ray's init and baseline. The tools take turns, all in one environment. CPU time is that of all
 processes. mutmut and cosmic-ray run bare; ours run in a sandbox, each mutant with a private view of the tree.
-Where two verdicts differ, two fresh processes run the whole suite on that file: who is right, and where that can be
-told, why. A mutant of mutmut is run once more by its trampoline, in a fresh process, with the tests mutmut chose.
-Where one test fails and another has no end, the verdict hangs on which comes first, and both are right.
+If two verdicts differ, two fresh processes run the whole suite on that file to decide who is right and, if possible,
+why. A mutant of mutmut is also run by its trampoline, in a fresh process, with the tests mutmut chose. If one test
+fails and another has no end, the verdict depends on which comes first, and both are right.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from subprocess import PIPE, STDOUT
 
 from projects import PROJECTS, fetch
 
-from pytest_ssr.campaign import Campaign
-from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.execution.runner import FACTOR, FLOOR_S
 from pytest_ssr.execution.screening import NONE, Screened
-from pytest_ssr.execution.workbench import FACTOR, FLOOR_S
-from pytest_ssr.opening import open_campaign
-from pytest_ssr.outcomes import RunStatus, some
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import RunStatus, some
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
-# mutmut 3.8.0 reads an attribute of tests that pytest 9.2 has no more.
+# mutmut 3.8.0 reads an attribute of tests that pytest 9.2 no longer has.
 TOOLS = ("mutmut==3.8.0", "cosmic-ray==8.7.0", "pytest==9.1.1")
 MODULES = {
     "toolz": ["toolz/dicttoolz.py", "toolz/recipes.py"],
@@ -64,7 +64,7 @@ from mutmut.stats import status_by_exit_code
 from mutmut.utils.format_utils import get_mutant_name
 stats = json.loads(Path("mutants/mutmut-stats.json").read_text())
 tests, durations = stats["tests_by_mangled_function_name"], stats["duration_by_test"]
-found = []
+mutants = []
 for path in map(Path, sys.argv[1:]):
     data = SourceFileMutationData(path=path)
     data.load()
@@ -81,9 +81,10 @@ for path in map(Path, sys.argv[1:]):
                 text = deep_replace(module, mutation.original_node, mutation.mutated_node).code
                 verdict = status_by_exit_code[data.exit_code_by_key[name]]
                 seconds = data.durations_by_key.get(name, 0.0)
-                found.append([name, str(path), text, verdict, seconds, sorted(tests.get(key, []), key=durations.get)])
+                covering = sorted(tests.get(key, []), key=durations.get)
+                mutants.append([name, str(path), text, verdict, seconds, covering])
     assert names == set(data.exit_code_by_key), names ^ set(data.exit_code_by_key)
-print(json.dumps(found))
+print(json.dumps(mutants))
 """
 COSMIC_SAMPLE = """
 import json, random, sys
@@ -92,13 +93,13 @@ from cosmic_ray.plugins import get_operator
 from cosmic_ray.util import read_python_source
 from cosmic_ray.work_db import use_db
 from cosmic_ray.work_item import WorkerOutcome, WorkResult
-chosen, chance = {}, random.Random(0)
+chosen, rng = {}, random.Random(0)
 with use_db(sys.argv[1]) as db:
     items = {i.job_id: i.mutations[0] for i in db.work_items}
     order = sorted(items, key=lambda j: (items[j].operator_name, str(items[j].operator_args), items[j].occurrence))
     for path in sorted({m.module_path for m in items.values()}):
         mine = [j for j in order if items[j].module_path == path]
-        for job in chance.sample(mine, min(int(sys.argv[2]), len(mine))):
+        for job in rng.sample(mine, min(int(sys.argv[2]), len(mine))):
             m = items[job]
             text = MutationVisitor.mutate_code(
                 read_python_source(path), get_operator(m.operator_name)(**m.operator_args), m.occurrence
@@ -110,12 +111,12 @@ print(json.dumps([len(items), chosen]))
 
 
 class NoRunError(Exception):
-    """A tool does not run; says why in its own words."""
+    """A tool does not run; the message is the end of its output."""
 
 
 @dataclass
 class Mutant:
-    """One changed file, and what the tool that made it says."""
+    """One changed file, and the verdict of the tool that created it."""
 
     name: str
     path: str
@@ -128,7 +129,7 @@ class Mutant:
 
 @dataclass
 class Cost:
-    """Seconds of wall and of CPU, of the set-up and of the mutants, and the wall seconds of each mutant."""
+    """Wall and CPU seconds of the set-up and of the mutants, and the wall seconds of each mutant."""
 
     setup: tuple[float, float]
     mutants: tuple[float, float]
@@ -139,7 +140,7 @@ class Cost:
 class Compared:
     """One tool's mutants, run by it and by us."""
 
-    found: list[Mutant]
+    mutants: list[Mutant]
     total: int
     theirs: Cost
     ours: Cost
@@ -148,25 +149,28 @@ class Compared:
     differing: list[str] = field(default_factory=list)
 
     def ratios(self) -> list[float]:
-        """Times as fast, by wall and CPU time, without the set-up and with it; last without what timed out."""
+        """Return how many times as fast ours is.
+
+        By wall and CPU time, first without the set-up and then with it; last, by wall time without what timed out.
+        """
         theirs, ours = self.theirs, self.ours
         plain = [theirs.mutants[i] / ours.mutants[i] for i in (0, 1)]
         whole = [(theirs.setup[i] + theirs.mutants[i]) / (ours.setup[i] + ours.mutants[i]) for i in (0, 1)]
-        times = zip(self.found, self.verdicts, theirs.own_s, ours.own_s, strict=False)
+        times = zip(self.mutants, self.verdicts, theirs.own_s, ours.own_s, strict=False)
         ended = [(a, b) for m, v, a, b in times if TIMEOUT not in (m.verdict, v)]
         return [*plain, *whole, sum(a for a, _ in ended) / sum(b for _, b in ended) if ended else 0.0]
 
 
-Made = tuple[Cost, list[Mutant], int]
+ToolRun = tuple[Cost, list[Mutant], int]
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON", "COV", "MUT"))}
-    return {**kept, "PYTHONUNBUFFERED": "1", **more}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON", "COV", "MUT"))}
+    return {**inherited, "PYTHONUNBUFFERED": "1", **more}
 
 
 def environment(name: str, folder: Path) -> Path:
-    """Make the environment in which all three run a project; returns its interpreter."""
+    """Create the environment in which all three run a project; return its interpreter."""
     python = folder / "tools" / "bin" / "python"
     if not (folder / "tools" / "ready").exists():
         shutil.rmtree(folder / "tools", ignore_errors=True)
@@ -178,7 +182,7 @@ def environment(name: str, folder: Path) -> Path:
 
 
 def cpu_of_tree(root: int) -> float:
-    """CPU seconds so far of a process, all that it started, and all that these have waited for."""
+    """Return the CPU seconds so far of a process, its descendants, and all that these have waited for."""
     used: dict[int, float] = {}
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -197,11 +201,11 @@ def cpu_of_tree(root: int) -> float:
     return total
 
 
-def command(words: Sequence[str | Path], tree: Path, mark: str = "\0", **more: str) -> tuple[Cost, list[str]]:
-    """Run a tool; what it does before a line that starts with `mark` is its set-up. Raises NoRunError if it fails."""
+def command(argv: Sequence[str | Path], tree: Path, mark: str = "\0", **more: str) -> tuple[Cost, list[str]]:
+    """Run a tool; its set-up is all before a line that starts with `mark`. Raise NoRunError if the tool fails."""
     begin, ready, lines = time.perf_counter(), (0.0, 0.0), []
     process = subprocess.Popen(
-        words, cwd=tree, env=clean_environment(**more), stdout=PIPE, stderr=STDOUT, encoding="utf-8", errors="replace"
+        argv, cwd=tree, env=clean_environment(**more), stdout=PIPE, stderr=STDOUT, encoding="utf-8", errors="replace"
     )
     assert process.stdout is not None
     for line in process.stdout:
@@ -211,32 +215,33 @@ def command(words: Sequence[str | Path], tree: Path, mark: str = "\0", **more: s
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
-        told = [x for x in lines if x.lower().startswith(("failed", "error", "stopping"))] or [x for x in lines if x]
-        raise NoRunError("; ".join(dict.fromkeys(told[-3:])) or f"exit status {process.returncode}")
-    spent = time.perf_counter() - begin - ready[0], usage.ru_utime + usage.ru_stime - ready[1]
-    return Cost(ready, spent), lines
+        messages = [x for x in lines if x.lower().startswith(("failed", "error", "stopping"))]
+        messages = messages or [x for x in lines if x]
+        raise NoRunError("; ".join(dict.fromkeys(messages[-3:])) or f"exit status {process.returncode}")
+    elapsed = time.perf_counter() - begin - ready[0], usage.ru_utime + usage.ru_stime - ready[1]
+    return Cost(ready, elapsed), lines
 
 
-def ask(python: Path, tree: Path, script: str, *words: str | Path) -> str:
-    asked = [python, "-c", script, *words]
-    return subprocess.run(asked, cwd=tree, env=clean_environment(), stdout=PIPE, text=True, check=True).stdout
+def run_script(python: Path, tree: Path, script: str, *arguments: str | Path) -> str:
+    argv = [python, "-c", script, *arguments]
+    return subprocess.run(argv, cwd=tree, env=clean_environment(), stdout=PIPE, text=True, check=True).stdout
 
 
-def run_mutmut(name: str, tree: Path, python: Path) -> Made:
+def run_mutmut(name: str, tree: Path, python: Path) -> ToolRun:
     modules = MODULES[name]
     source = modules[0].partition("/")[0]
     table = {"source_paths": [source], "only_mutate": modules, "also_copy": BESIDES.get(name, [])}
     with (tree / "pyproject.toml").open("a") as file:
         file.write("\n[tool.mutmut]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in table.items()))
     cost, _ = command([python.with_name("mutmut"), "run", "--max-children", "1"], tree, "Running mutation testing")
-    found = [Mutant(*values) for values in json.loads(ask(python, tree, MUTMUT_MUTANTS, *modules))]
-    for mutant in found:
+    mutants = [Mutant(*values) for values in json.loads(run_script(python, tree, MUTMUT_MUTANTS, *modules))]
+    for mutant in mutants:
         mutant.verdict = CRASH if mutant.verdict == "segfault" else mutant.verdict
-    cost.own_s = [m.seconds for m in found]
-    return cost, found, len(found)
+    cost.own_s = [m.seconds for m in mutants]
+    return cost, mutants, len(mutants)
 
 
-def run_cosmic(name: str, tree: Path, python: Path, sample: int, limit_s: float) -> Made:
+def run_cosmic(name: str, tree: Path, python: Path, sample: int, limit_s: float) -> ToolRun:
     config, session, tool = tree.parent / "cosmic.toml", tree.parent / "cosmic.sqlite", python.with_name("cosmic-ray")
     config.write_text(
         f"[cosmic-ray]\nmodule-path = {json.dumps(MODULES[name])}\ntimeout = {limit_s:.1f}\n"
@@ -245,18 +250,18 @@ def run_cosmic(name: str, tree: Path, python: Path, sample: int, limit_s: float)
     path = f"{tree}/src:{tree}"
     first, _ = command([tool, "init", config, session], tree)
     second, _ = command([tool, "baseline", config], tree, PYTHONPATH=path)
-    total, chosen = json.loads(ask(python, tree, COSMIC_SAMPLE, session, str(sample)))
+    total, chosen = json.loads(run_script(python, tree, COSMIC_SAMPLE, session, str(sample)))
     cost, _ = command([tool, "exec", config, session], tree, PYTHONPATH=path)
     cost.setup = first.mutants[0] + second.mutants[0], first.mutants[1] + second.mutants[1]
     _, dumped = command([tool, "dump", session], tree)
     results = {item["job_id"]: result for item, result in map(json.loads, dumped) if item["job_id"] in chosen}
-    found = []
+    mutants = []
     for job, values in chosen.items():
         output = results[job]["output"] or ""
         verdict = TIMEOUT if output == "timeout" else str(results[job]["test_outcome"])
-        made, path, text = values
-        found.append(Mutant(made, path, text, verdict, note=(output.strip().splitlines() or [""])[-1]))
-    return cost, found, total
+        mutation, path, text = values
+        mutants.append(Mutant(mutation, path, text, verdict, note=(output.strip().splitlines() or [""])[-1]))
+    return cost, mutants, total
 
 
 def verdict_of(screened: Screened, stable: frozenset[str]) -> str:
@@ -277,74 +282,78 @@ def state_of(campaign: Campaign, mutant: Mutant) -> CodebaseState:
     return campaign.bench.original.replace({mutant.path: FileEntry(mutant.text.encode(), entry.mode)})
 
 
-def run_ours(campaign: Campaign, found: Sequence[Mutant], setup: tuple[float, float]) -> tuple[Cost, list[Screened]]:
+def run_ours(campaign: Campaign, mutants: Sequence[Mutant], setup: tuple[float, float]) -> tuple[Cost, list[Screened]]:
     begin, cpu = time.perf_counter(), cpu_of_tree(os.getpid())
     screened, own_s = [], []
-    for mutant in found:
+    for mutant in mutants:
         start = time.perf_counter()
         screened.append(campaign.screening.run(state_of(campaign, mutant), bench=campaign.bench.scoped(), stop_after=1))
         own_s.append(time.perf_counter() - start)
-    spent = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
-    return Cost(setup, spent, own_s), screened
+    elapsed = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
+    return Cost(setup, elapsed, own_s), screened
 
 
 def by_trampoline(tree: Path, python: Path, mutant: Mutant) -> str:
     """Run the tests that mutmut chose, in a fresh process, with its trampoline set to one mutant."""
     if not mutant.tests:
-        return "mutmut knows no test for it"
+        return "mutmut has no test for it"
     env = clean_environment(MUTANT_UNDER_TEST=mutant.name, PYTHONPATH=f"{tree}/mutants/src:{tree}/mutants")
-    words = [str(python), "-m", "pytest", "--rootdir=.", "-x", "-q", "--tb=no", "-rfE", *mutant.tests]
-    told = f"the {len(mutant.tests)} tests of mutmut by its trampoline in a fresh process: "
+    argv = [str(python), "-m", "pytest", "--rootdir=.", "-x", "-q", "--tb=no", "-rfE", *mutant.tests]
+    prefix = f"the {len(mutant.tests)} tests of mutmut by its trampoline in a fresh process: "
     try:
-        done = subprocess.run(words, cwd=tree / "mutants", env=env, stdout=PIPE, text=True, timeout=60, check=False)
+        done = subprocess.run(argv, cwd=tree / "mutants", env=env, stdout=PIPE, text=True, timeout=60, check=False)
     except subprocess.TimeoutExpired:
-        return told + TIMEOUT
+        return prefix + TIMEOUT
     failed = [line.split(" - ")[0] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
-    return told + (f"{KILLED}, {(failed or [f'status {done.returncode}'])[0]}" if done.returncode else SURVIVED)
+    return prefix + (f"{KILLED}, {(failed or [f'status {done.returncode}'])[0]}" if done.returncode else SURVIVED)
 
 
 def same(a: str, b: str) -> bool:
-    """Tell whether two verdicts say the same; a mutant that no test reaches survives."""
+    """Return whether two verdicts are equivalent; a mutant that no test reaches survives."""
     return (SURVIVED in (a, b) and NO_TESTS in (a, b)) or a == b
 
 
 def judge(campaign: Campaign, tool: str, mutant: Mutant, screened: Screened, seen: str) -> tuple[str, str]:
-    """Let two fresh runs of the whole suite decide; returns who is right, and a line that says why."""
+    """Decide by two fresh runs of the whole suite; return who is right, and a line with the reasons."""
     stable, state = campaign.baseline.stable, state_of(campaign, mutant)
     votes = [campaign.screening.fresh(state, bench=campaign.bench.scoped()) for _ in range(2)]
-    said, ours = [verdict_of(v, stable) for v in votes], verdict_of(screened, stable)
+    fresh, ours = [verdict_of(v, stable) for v in votes], verdict_of(screened, stable)
     broken = {t: r.outcome.value for t, r in votes[0].run.results.items() if t in stable and not r.outcome.is_pass}
     hangs = votes[0].run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED)
-    if said[0] != said[1]:
+    if fresh[0] != fresh[1]:
         who = "fresh runs differ"
     elif {ours, mutant.verdict} == {KILLED, TIMEOUT} and hangs and (broken or "failed" in seen.lower()):
         who = "both (which test comes first)"
+    elif same(ours, fresh[0]):
+        who = "ours"
+    elif same(mutant.verdict, fresh[0]):
+        who = tool
     else:
-        who = "ours" if same(ours, said[0]) else tool if same(mutant.verdict, said[0]) else "neither"
-    why = [f"ours ran {screened.selected} tests ({screened.tier})", votes[0].run.reason, seen]
+        who = "neither"
+    reasons = [f"ours ran {screened.selected} tests ({screened.tier})", votes[0].run.reason, seen]
     if broken:
         kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(broken.values()).items())
-        known = f", mutmut ran {len(set(broken) & set(mutant.tests))} of these" if mutant.tests else ""
-        why.insert(1, f"in the whole suite {kinds}{known}: {some(list(broken), most=1)}")
-    told = f"`{change_of(campaign, mutant)}`: {tool} {mutant.verdict}, ours {ours}, fresh {' and '.join(said)}"
-    return who, f"{mutant.name} {told}; right: {who}; {'; '.join(w for w in why if w)}"
+        overlap = f", mutmut ran {len(set(broken) & set(mutant.tests))} of these" if mutant.tests else ""
+        reasons.insert(1, f"in the whole suite {kinds}{overlap}: {some(list(broken), most=1)}")
+    description = f"`{change_of(campaign, mutant)}`: {tool} {mutant.verdict}, ours {ours}, fresh {' and '.join(fresh)}"
+    return who, f"{mutant.name} {description}; right: {who}; {'; '.join(reason for reason in reasons if reason)}"
 
 
 def change_of(campaign: Campaign, mutant: Mutant) -> str:
     entry = campaign.bench.original.entry(mutant.path)
     assert entry is not None
     old, new = entry.data.decode().splitlines(), mutant.text.splitlines()
-    place = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new) - 1)
-    return f"{mutant.path}:{place + 1} {new[place].strip()}"
+    index = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new) - 1)
+    return f"{mutant.path}:{index + 1} {new[index].strip()}"
 
 
 def compare(
-    campaign: Campaign, tool: str, made: Made, setup: tuple[float, float], probe: Callable[[Mutant], str]
+    campaign: Campaign, tool: str, tool_run: ToolRun, setup: tuple[float, float], probe: Callable[[Mutant], str]
 ) -> Compared:
-    theirs, found, total = made
-    ours, screened = run_ours(campaign, found, setup)
-    result = Compared(found, total, theirs, ours, [verdict_of(s, campaign.baseline.stable) for s in screened])
-    for mutant, one, verdict in zip(found, screened, result.verdicts, strict=True):
+    theirs, mutants, total = tool_run
+    ours, screened = run_ours(campaign, mutants, setup)
+    result = Compared(mutants, total, theirs, ours, [verdict_of(s, campaign.baseline.stable) for s in screened])
+    for mutant, one, verdict in zip(mutants, screened, result.verdicts, strict=True):
         if not same(mutant.verdict, verdict):
             right, line = judge(campaign, tool, mutant, one, probe(mutant))
             result.right[right] += 1
@@ -353,7 +362,7 @@ def compare(
 
 
 def measure(name: str, folder: Path, sample: int) -> tuple[dict[str, Compared], dict[str, str], str]:
-    """One round on one project: mutmut, ours, cosmic-ray, ours; returns what ran, and what does not and why."""
+    """Run one round on one project: mutmut, ours, cosmic-ray, ours; return the results, and why a tool did not run."""
     project, _ = fetch(name, folder / name)
     python, work = environment(name, folder / name), folder / f"{name}-tools"
     shutil.rmtree(work, ignore_errors=True)
@@ -362,7 +371,7 @@ def measure(name: str, folder: Path, sample: int) -> tuple[dict[str, Compared], 
     campaign = open_campaign(own, Store(work / "store"), settings=RuleSettings(), python=python, seed=1)
     setup = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
     limit_s = FLOOR_S + FACTOR * campaign.baseline.seconds
-    tools: dict[str, tuple[Callable[[], Made], Callable[[Mutant], str]]] = {
+    tools: dict[str, tuple[Callable[[], ToolRun], Callable[[Mutant], str]]] = {
         "mutmut": (lambda: run_mutmut(name, theirs, python), lambda m: by_trampoline(theirs, python, m)),
         "cosmic-ray": (lambda: run_cosmic(name, bare, python, sample, limit_s), lambda m: f"cosmic-ray saw: {m.note}"),
     }
@@ -372,7 +381,7 @@ def measure(name: str, folder: Path, sample: int) -> tuple[dict[str, Compared], 
             try:
                 results[tool] = compare(campaign, tool, run(), setup, probe)
             except NoRunError as error:
-                refused[tool] = f"{tool} does not run {name}. It says: {error}"
+                refused[tool] = f"{tool} does not run {name}: {error}"
     finally:
         campaign.close()
     return results, refused, campaign.bench.provider.name
@@ -387,19 +396,19 @@ def cost_row(name: str, tool: str, rounds: Sequence[Compared]) -> str:
         return f"**{statistics.median(values):.1f}**{extent}" if all(values) else "-"
 
     both = [r.theirs for r in rounds], [r.ours for r in rounds]
-    count, total = len(rounds[0].found), rounds[0].total
+    count, total = len(rounds[0].mutants), rounds[0].total
     figures = [middle(lambda c: c.setup[0]), middle(lambda c: c.mutants[0]), middle(lambda c: count / c.mutants[0])]
     ratios = [spread(column) for column in zip(*(r.ratios() for r in rounds), strict=True)]
     return " | ".join([name, tool, str(count) if count == total else f"{count} of {total}", *figures, *ratios])
 
 
 def verdict_row(name: str, tool: str, rounds: Sequence[Compared]) -> str:
-    pairs = [(m.verdict, v) for r in rounds for m, v in zip(r.found, r.verdicts, strict=True)]
-    said = [", ".join(f"{n} {v}" for v, n in sorted(Counter(side).items())) for side in zip(*pairs, strict=True)]
+    pairs = [(m.verdict, v) for r in rounds for m, v in zip(r.mutants, r.verdicts, strict=True)]
+    counts = [", ".join(f"{n} {v}" for v, n in sorted(Counter(side).items())) for side in zip(*pairs, strict=True)]
     differ = sum(not same(a, b) for a, b in pairs)
     equal = sum(a == b for a, b in pairs)
     right = ", ".join(f"{who} {n}" for who, n in sorted(sum((r.right for r in rounds), Counter[str]()).items()))
-    return " | ".join([name, tool, *said, str(equal), str(len(pairs) - equal - differ), str(differ), right])
+    return " | ".join([name, tool, *counts, str(equal), str(len(pairs) - equal - differ), str(differ), right])
 
 
 COSTS = (
@@ -418,12 +427,12 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", default=list(MODULES))
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--sample", type=int, default=20, help="mutants of cosmic-ray for each module")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     a = parser.parse_args()
     unknown = set(a.projects) - set(MODULES)
     if unknown:
-        parser.error(f"no such project: {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}")
+        parser.error(f"unknown project: {', '.join(sorted(unknown))}; choose from {', '.join(MODULES)}")
     if a.rounds < 1 or a.sample < 1:
         parser.error("--rounds and --sample must be at least 1")
     costs: list[str] = []
@@ -432,20 +441,20 @@ def main() -> None:
     for name in a.projects:
         rounds = [measure(name, a.folder.resolve(), a.sample) for _ in range(a.rounds)]
         for tool in ("mutmut", "cosmic-ray"):
-            found = [results[tool] for results, _, _ in rounds if tool in results]
-            if found:
-                costs.append(cost_row(name, tool, found))
-                verdicts.append(verdict_row(name, tool, found))
+            compared = [results[tool] for results, _, _ in rounds if tool in results]
+            if compared:
+                costs.append(cost_row(name, tool, compared))
+                verdicts.append(verdict_row(name, tool, compared))
                 print(costs[-1], verdicts[-1], sep="\n", flush=True)
-            notes += [f"- {why}" for why in {refused[tool] for _, refused, _ in rounds if tool in refused}]
-            seen = Counter(line for c in found for line in c.differing)
-            notes += [f"- {name}, {line}{f' ({n} rounds)' if n > 1 else ''}" for line, n in seen.items()]
+            notes += [f"- {reason}" for reason in {refused[tool] for _, refused, _ in rounds if tool in refused}]
+            lines = Counter(line for c in compared for line in c.differing)
+            notes += [f"- {name}, {line}{f' ({n} rounds)' if n > 1 else ''}" for line, n in lines.items()]
         text = [
             "# Mutants per second and verdicts, against mutmut and cosmic-ray, on the same mutants",
             "",
             f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, {', '.join(TOOLS)}. Made by "
-            f"`benchmarks/mutation_tools.py --rounds {a.rounds} --sample {a.sample}`, one job. What each figure is, "
-            f"the script says. Ours runs in the sandbox {rounds[0][2]}, the others in none.",
+            f"`benchmarks/mutation_tools.py --rounds {a.rounds} --sample {a.sample}`, one job. Its "
+            f"docstring defines the figures. Ours runs in the sandbox {rounds[0][2]}, the others in none.",
             "",
             *(f"- {n}: {', '.join(MODULES[n])}" for n in a.projects),
             "",

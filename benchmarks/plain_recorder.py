@@ -1,7 +1,7 @@
-"""A pytest plugin of the plain reference runs: what each test did, and from which files modules were imported.
+"""Pytest plugin of the plain reference runs: record the outcome of each test and the files of imported modules.
 
-It knows nothing of pytest-ssr. `plain_reference.py` puts it beside the tree with a file `plain_recorder.json`: where to
-write (`out`) and which files (`watched`, absolute paths) must be the ones that were imported. One JSON object a line:
+It does not use pytest-ssr. `plain_reference.py` puts it beside the tree with a file `plain_recorder.json`: the output
+file (`out`) and the files (`watched`, absolute paths) that must be the ones that were imported. One JSON object a line:
 report (`id`, `when`, `outcome`), collect-error (`id`), loaded (`paths`), end (`status`, `hashes`).
 """
 
@@ -24,27 +24,27 @@ def _write(kind, **fields):
 
 
 def _loaded():
-    """Return which of the watched files are the origin of a module that is loaded."""
+    """Return the watched files from which a module has been loaded."""
     origins = set()
     for module in list(sys.modules.values()):
         try:
-            # Not getattr: a lazy module would be loaded by it.
+            # getattr would load a lazy module.
             origins.add(object.__getattribute__(module, "__dict__").get("__file__"))
         except Exception:
             continue
-    found = {os.path.realpath(path) for path in origins if isinstance(path, str)}
-    return [path for path in _SETTINGS["watched"] if os.path.realpath(path) in found]
+    files = {os.path.realpath(path) for path in origins if isinstance(path, str)}
+    return [path for path in _SETTINGS["watched"] if os.path.realpath(path) in files]
 
 
 def _hashes():
-    found = {}
+    hashes = {}
     for path in _SETTINGS["watched"]:
         try:
             with open(path, "rb") as file:
-                found[path] = hashlib.sha256(file.read()).hexdigest()
+                hashes[path] = hashlib.sha256(file.read()).hexdigest()
         except OSError:
-            found[path] = ""
-    return found
+            hashes[path] = ""
+    return hashes
 
 
 _write("loaded", paths=_loaded())

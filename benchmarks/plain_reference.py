@@ -1,11 +1,11 @@
-"""Whole suites in fresh processes with a plain pytest: the reference that the fast path is compared with.
+"""Run whole suites in fresh processes with a plain pytest: the reference that the fast path is compared with.
 
-In: a project of `projects.py` and the files of a change. Out: which tests passed, how the run ended, and proof that the
-changed files were the ones imported. Nothing of pytest-ssr takes part: the tree is copied, the change written into the
-copy, its compiled files are removed, and `python -m pytest` runs on it under the project's own interpreter and with the
-project's own options. A mount namespace (bubblewrap) shows the copy at the place of the project, so that an editable
-install imports the copy; the rest of the system is read-only there, and has no network besides the loopback device.
-What a change does is kept in a file, as it depends on the change, the tree and the environment only.
+Given a project of `projects.py` and the files of a change, it returns which tests passed, how the run ended, and proof
+that the changed files were the ones imported. pytest-ssr is not involved: the tree is copied, the change written into
+the copy, its compiled files are removed, and `python -m pytest` runs on it under the project's own interpreter and with
+the project's own options. A mount namespace (bubblewrap) shows the copy at the path of the project, so that an editable
+install imports the copy; the rest of the system is read-only there, and the only network is the loopback device.
+Results are cached in a file, as they depend on the change, the tree and the environment only.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ FAILS, PASSES, NO_END, CRASH = "fails", "passes", "no end", "crash"
 BASE_RUNS = 3
 _RECORDER = Path(__file__).with_name("plain_recorder.py")
 _LIMITED = ("prlimit", f"--as={8 * 1024**3}", f"--fsize={1024**3}", "--")
-"""Bounds what a change can take: memory and the size of a file, in bytes."""
+"""Limits on the memory and the size of a file that a change can use, in bytes."""
 _LIMIT_FACTOR, _LIMIT_FLOOR_S = 5.0, 20.0
-_ENDED_BY_ITSELF = (0, 1, 2, 5)
-"""Pytest's exit statuses without an internal error and a usage error."""
+_EXIT_STATUSES = (0, 1, 2, 5)
+"""Pytest's exit statuses other than an internal error and a usage error."""
 _COUNTS = re.compile(r"\b\d+ (?:passed|failed|errors?|skipped|xfailed|xpassed)\b")
 
 
@@ -44,13 +44,13 @@ class PlainRun:
     """One run of the whole suite with a plain pytest."""
 
     exit_code: int | None
-    """None if it was ended at the time limit."""
+    """None if the time limit ended it."""
     ended: bool
-    """Whether pytest said that the session is over."""
+    """Whether pytest reported the end of the session."""
     passed: frozenset[str]
-    """Ids of tests of which every phase passed."""
+    """Ids of tests that passed in every phase."""
     loaded: frozenset[str]
-    """Changed files, relative, from which a module was loaded, and which held the change at the end as well."""
+    """Relative paths of changed files from which a module was loaded, and which still held the change at the end."""
     counts: tuple[str, ...]
     """The counts in pytest's last line."""
     seconds: float
@@ -58,7 +58,7 @@ class PlainRun:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """What a change does to the whole suite."""
+    """The effect of a change on the whole suite."""
 
     verdict: str
     """fails, passes, no end or crash."""
@@ -68,7 +68,7 @@ class Reference:
     """Whether every changed file was loaded by the process that ran the tests."""
     seconds: float
     note: str = ""
-    """What a reader should know of the verdict."""
+    """What a reader should know about the verdict."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "failing": sorted(self.failing)}
@@ -85,19 +85,19 @@ class PlainSuite:
     name: str
     source: Path
     python: Path
-    kept: Path
-    """The file in which results are kept."""
+    cache: Path
+    """The file in which results are cached."""
     stable: frozenset[str] = frozenset()
     """Tests that pass in each of the runs on the unchanged tree."""
     seconds: float = 0.0
     """The longest of these runs."""
     counts: tuple[str, ...] = ()
-    _known: dict[str, Reference] = field(default_factory=dict)
-    _writing: threading.Lock = field(default_factory=threading.Lock)
+    _references: dict[str, Reference] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
     def of(cls, name: str, folder: Path) -> PlainSuite:
-        """Run the suite on the unchanged tree, unless that was done; raises SystemExit if no test passes."""
+        """Run the suite on the unchanged tree, unless that is cached; raise SystemExit if no test passes."""
         source, python = fetch(name, folder / name)
         suite = cls(name, source, python, folder / name / f"reference-{environment_key(source, python)}.jsonl")
         suite._read()
@@ -112,25 +112,25 @@ class PlainSuite:
         return suite
 
     def judge(self, changes: Mapping[str, bytes | None], *, again: bool = False) -> Reference:
-        """Return what a change does, running the suite unless that is known; `again` runs it in any case."""
+        """Return the effect of a change; run the suite if that is not cached, or if `again` is true."""
         key = change_key(changes)
-        if key in self._known and not again:
-            return self._known[key]
+        if key in self._references and not again:
+            return self._references[key]
         run = self.run(changes, limit_s=_LIMIT_FLOOR_S + _LIMIT_FACTOR * self.seconds)
-        reference = self._judged(run, changes)
+        reference = self._reference(run, changes)
         if not again:
-            self._known[key] = reference
+            self._references[key] = reference
             self._append({"change": key, "reference": reference.to_json()})
         return reference
 
-    def _judged(self, run: PlainRun, changes: Mapping[str, bytes | None]) -> Reference:
+    def _reference(self, run: PlainRun, changes: Mapping[str, bytes | None]) -> Reference:
         failing, note = self.stable - run.passed, ""
         if run.exit_code is None:
             verdict, failing, note = NO_END, frozenset(), "ended at the time limit"
         elif failing and run.exit_code == 0 and run.counts == self.counts:
-            # A change in what pytest itself is made of can keep reports from a plugin while all tests pass.
+            # A change to code that pytest itself uses can keep reports from a plugin while all tests pass.
             verdict, failing, note = PASSES, frozenset(), "not all tests were reported; judged by pytest's summary"
-        elif not run.ended or run.exit_code not in _ENDED_BY_ITSELF:
+        elif not run.ended or run.exit_code not in _EXIT_STATUSES:
             verdict, failing, note = CRASH, frozenset(), f"pytest broke down, exit status {run.exit_code}"
         else:
             verdict = FAILS if failing else PASSES
@@ -150,12 +150,12 @@ class PlainSuite:
             watched = [str(self.source / path) for path in changes]
             (side / "plain_recorder.json").write_text(json.dumps({"out": str(out), "watched": watched}))
             begin = time.perf_counter()
-            exit_code, text = self._started(tree, side, limit_s)
+            exit_code, text = self._run_pytest(tree, side, limit_s)
             seconds = time.perf_counter() - begin
             return self._read_run(out, changes, exit_code, text, seconds)
 
-    def _started(self, tree: Path, side: Path, limit_s: float) -> tuple[int | None, str]:
-        """Run pytest in a mount namespace; returns its exit status (None: the time limit) and what it printed."""
+    def _run_pytest(self, tree: Path, side: Path, limit_s: float) -> tuple[int | None, str]:
+        """Run pytest in a mount namespace; return its exit status (None: the time limit) and the end of its output."""
         view = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
         view += ["--ro-bind", str(self.source.parent.parent), str(self.source.parent.parent)]
         view += ["--bind", str(tree), str(self.source), "--bind", str(side), str(side)]
@@ -194,8 +194,8 @@ class PlainSuite:
                 continue
             if record["kind"] == "report":
                 # An expected failure and a skipped test did not pass.
-                good = record["outcome"] == "passed"
-                passed[record["id"]] = passed.get(record["id"], True) and good
+                has_passed = record["outcome"] == "passed"
+                passed[record["id"]] = passed.get(record["id"], True) and has_passed
             elif record["kind"] == "loaded":
                 loaded.update(record["paths"])
             elif record["kind"] == "end":
@@ -210,20 +210,20 @@ class PlainSuite:
         }
         lines = text.strip().splitlines()
         counts = tuple(_COUNTS.findall(lines[-1])) if lines else ()
-        good_ids = frozenset(i for i, good in passed.items() if good)
+        good_ids = frozenset(i for i, has_passed in passed.items() if has_passed)
         return PlainRun(exit_code, hashes is not None, good_ids, frozenset(proven), counts, seconds)
 
     def _read(self) -> None:
-        lines = self.kept.read_text().splitlines() if self.kept.exists() else []
+        lines = self.cache.read_text().splitlines() if self.cache.exists() else []
         for record in map(json.loads, filter(None, lines)):
             if "base" in record:
                 self.stable, self.seconds = frozenset(record["base"]["stable"]), record["base"]["seconds"]
                 self.counts = tuple(record["base"]["counts"])
             else:
-                self._known[record["change"]] = Reference.from_json(record["reference"])
+                self._references[record["change"]] = Reference.from_json(record["reference"])
 
     def _append(self, record: Mapping[str, Any]) -> None:
-        with self._writing, self.kept.open("a") as out:
+        with self._lock, self.cache.open("a") as out:
             out.write(json.dumps(record) + "\n")
 
 
@@ -241,7 +241,7 @@ def write_changes(tree: Path, changes: Mapping[str, bytes | None]) -> None:
 
 
 def change_key(changes: Mapping[str, bytes | None]) -> str:
-    """Return a name for a change: the same files with the same content have the same."""
+    """Return a key for a change: the same files with the same content have the same key."""
     digest = hashlib.sha256()
     for path in sorted(changes):
         data = changes[path]

@@ -1,10 +1,10 @@
-"""First bug and five bugs on projects of different kinds, in seconds and in runs of the suite.
+"""Measure the time to the first bug and to five bugs on different projects, in seconds and in runs of the suite.
 
 Run: `python benchmarks/project_kinds.py --out benchmarks/results/NAME.jsonl [--projects flask,pluggy]`.
 For each project the suite is run twice with a plain pytest; then `ssr inject --count 5` runs in a fresh store, once
-for each number of jobs. Everything is measured from outside: a bug is there when the record of its attempt is written
-to the store. Peak memory: see `memory_watch.py`. What is in the file already is not measured again; the table beside
-it (`NAME.md`) is written after each project.
+for each number of jobs. Everything is measured from outside: a bug counts from the time when the record of its attempt
+is written to the store. For peak memory, see `memory_watch.py`. Results already in the file are not measured again; the
+table beside it (`NAME.md`) is rewritten after each project.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from projects import PROJECTS, fetch, run_suite
 
 ROOT = Path(__file__).parent.parent
 TARGET_RUNS = 3.0
-"""Runs of the suite in which the first bug must be there (median over the projects), besides TARGET_GRACE_S."""
+"""Runs of the suite within which the first bug must be found (median over the projects), plus TARGET_GRACE_S."""
 TARGET_RUNS_WORST = 5.0
 TARGET_GRACE_S = 10.0
 TARGET_WARM = 0.9
-_ENDING_S = 20.0
+_TERMINATE_S = 20.0
 _MIB = 1024 * 1024
 
 
@@ -45,7 +45,7 @@ class Measured:
 
     project: str
     jobs: str
-    """What was given to `--jobs`; `default` if nothing was."""
+    """The value of `--jobs`, or `default` if there was none."""
     suite_s: float = 0.0
     """The median of the plain runs."""
     tests: int = 0
@@ -64,11 +64,11 @@ class Measured:
     """Changes that were screened again because a warm process was wrong."""
     peak_mib: float = 0.0
     error: str = ""
-    """Why there is no result, or not a whole one."""
+    """Why the result is missing or incomplete."""
 
     @property
     def first_runs(self) -> float | None:
-        """Runs of the suite to the first bug, after the seconds that the target allows besides."""
+        """Runs of the suite to the first bug, without the seconds that the target allows in addition."""
         if self.first_s is None or not self.suite_s:
             return None
         return max(0.0, self.first_s - TARGET_GRACE_S) / self.suite_s
@@ -82,10 +82,10 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """One `ssr inject`, seen from outside."""
+    """One `ssr inject`, measured from outside."""
 
     begun: float
-    """When it was started, in seconds since the epoch."""
+    """Start time in seconds since the epoch."""
     wall_s: float
     peak_bytes: int
     failure: str
@@ -154,18 +154,18 @@ def inject_command(name: str, source: Path, python: Path, store: Path, *, count:
 
 
 def end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and its group: politely, and after a while for certain."""
+    """End a process and its group: terminate the process, and after a while kill the group."""
     if process.poll() is None:
         process.terminate()
         with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(_ENDING_S)
+            process.wait(_TERMINATE_S)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def attempts_of(store: Path) -> tuple[list[float], list[dict[str, Any]]]:
-    """Return when each attempt's record was written, and the records."""
+    """Return the time at which each attempt's record was written, and the records."""
     paths = sorted(store.glob("attempts/*/*.json"))
     return [path.stat().st_mtime for path in paths], [json.loads(path.read_text()) for path in paths]
 
@@ -176,7 +176,7 @@ def last_line(log: Path) -> str:
 
 
 def read_results(out: Path) -> list[Measured]:
-    """Read what was measured so far."""
+    """Read the results so far."""
     if not out.exists():
         return []
     return [Measured(**json.loads(line)) for line in out.read_text().splitlines() if line.strip()]
@@ -199,8 +199,8 @@ HEAD = (
 
 def table_row(row: Measured) -> list[str]:
     """Return one row of the table."""
-    known = ("valid", "survived", "rejected", "timed-out")
-    counts = [row.statuses.get(status, 0) for status in known]
+    statuses = ("valid", "survived", "rejected", "timed-out")
+    counts = [row.statuses.get(status, 0) for status in statuses]
     others = sum(row.statuses.values()) - sum(counts)
     warm = row.warm_share
     return [
@@ -225,7 +225,7 @@ def in_runs(seconds: float | None, suite_s: float) -> str:
 
 
 def targets(row: Measured) -> str:
-    """Say which targets a row meets."""
+    """Return which targets a row meets."""
     runs, warm = row.first_runs, row.warm_share
     if runs is None:
         return "no bug"
@@ -242,7 +242,7 @@ def grade(runs: float) -> str:
 
 
 def verdict_lines(rows: Sequence[Measured]) -> list[str]:
-    """Say, for each number of jobs, whether the projects together meet the targets."""
+    """Return, for each number of jobs, whether the projects together meet the targets."""
     lines = []
     for jobs in dict.fromkeys(row.jobs for row in rows):
         own = [row for row in rows if row.jobs == jobs]
@@ -262,7 +262,7 @@ def verdict_lines(rows: Sequence[Measured]) -> list[str]:
 def write_table(out: Path, rows: Sequence[Measured], arguments: argparse.Namespace) -> None:
     """Write the Markdown table beside the records."""
     fallbacks = [
-        f"- {row.project}, jobs {row.jobs}: " + "; ".join(f"{n} {why}" for why, n in row.fallbacks.items())
+        f"- {row.project}, jobs {row.jobs}: " + "; ".join(f"{n} {reason}" for reason, n in row.fallbacks.items())
         for row in rows
         if row.fallbacks
     ]
@@ -293,13 +293,13 @@ def main() -> None:
     parser.add_argument("--jobs", default="1,default", help="comma-separated numbers, or `default`")
     parser.add_argument("--count", type=int, default=5)
     parser.add_argument("--limit", type=float, default=1200.0, help="seconds for one `ssr inject` (default 1200)")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
-    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file; what is in it is not measured again")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
+    parser.add_argument("--out", type=Path, required=True, help="a .jsonl file; its results are not measured again")
     arguments = parser.parse_args()
     names = arguments.projects.split(",")
     unknown = set(names) - set(PROJECTS)
     if unknown:
-        parser.error(f"no such project: {', '.join(sorted(unknown))}; there are {', '.join(PROJECTS)}")
+        parser.error(f"unknown project: {', '.join(sorted(unknown))}; choose from {', '.join(PROJECTS)}")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     rows = read_results(arguments.out)
     done = {(row.project, row.jobs) for row in rows}

@@ -1,7 +1,7 @@
-"""Pinned source distributions that carry their tests, downloaded and given an environment of their own.
+"""Download pinned source distributions that include their tests, and create a separate environment for each.
 
 Run: `python benchmarks/projects.py [--folder /tmp/ssr-benchmarks] [project ...]` prepares projects and runs the suite
-of each once with a plain pytest; `READY.md` in the folder gets one line for each, and `ready.jsonl` one record.
+of each once with a plain pytest; it adds a line for each to `READY.md` in the folder, and a record to `ready.jsonl`.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class Project:
     kind: str
     """What makes it different from the others."""
     packages: tuple[str, ...] = ()
-    """What its environment holds besides pytest."""
+    """The packages of its environment besides pytest."""
     editable: str | None = None
-    """Extras with which the project itself is installed in editable mode; None: it is not installed."""
+    """Extras with which the project itself is installed in editable mode; None if it is not installed."""
     tests: tuple[str, ...] = ()
     """The part of the suite that is run; empty: all of it."""
     sources: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Project:
     repository: str = ""
     """The git repository of a project whose source distribution has no tests; the tag is the version."""
     used_before: bool = False
-    """Whether this package was developed on it; results on the others are of projects that it had not seen."""
+    """Whether this package was developed on it; results on the others are on unseen projects."""
 
     @property
     def version(self) -> str:
@@ -167,9 +167,9 @@ _QUIET = ["-q", "--disable-pip-version-check"]
 
 
 def fetch(name: str, folder: Path) -> tuple[Path, Path]:
-    """Download a project into a folder; returns its directory and the interpreter of its environment.
+    """Download a project into a folder; return its directory and the interpreter of its environment.
 
-    An environment that was not finished is made again; a source distribution that lies in the folder is taken.
+    An incomplete environment is created again; a source distribution already in the folder is used.
     """
     project = PROJECTS[name]
     folder.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def _unpack(project: Project, folder: Path) -> None:
         pip = [sys.executable, "-m", "pip", "download", *_QUIET, "--no-deps", "--no-binary", ":all:"]
         _run([*pip, "-d", str(folder), project.requirement])
     with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-        # Python 3.11.0 to 3.11.3 know no filters.
+        # Python 3.11.0 to 3.11.3 have no filters.
         archive.extractall(folder / "unpacked", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
     (folder / "unpacked").rename(folder / "source")
 
@@ -205,14 +205,14 @@ def _clone(project: Project, folder: Path) -> None:
 
 
 def _run(command: Sequence[str]) -> None:
-    """Run a command that must succeed; a failure shows the end of what it printed."""
+    """Run a command; if it fails, exit with the end of its output."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{(done.stdout + done.stderr)[-3000:]}")
 
 
 def plain(folder: Path, *, further: Sequence[str] = ()) -> Path:
-    """Return the interpreter of an environment in a folder that holds pytest, what is named, and nothing else."""
+    """Return the interpreter of an environment in a folder with pytest, the packages in `further`, and nothing else."""
     name = "-".join(["plain", *further])
     python = folder / name / "bin" / "python"
     if not python.exists():
@@ -225,13 +225,13 @@ def plain(folder: Path, *, further: Sequence[str] = ()) -> Path:
 def plain_environment(name: str, source: Path) -> dict[str, str]:
     """Return the environment variables of a plain run in a project's tree.
 
-    Those that would reach the project's Python or pytest are left out. A project that is not installed and lies in
-    `src` is imported from there.
+    Those that would affect the project's Python or pytest are left out. A project that is not installed and has a
+    folder `src` is imported from there.
     """
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "COV_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "PYTEST", "COV_"))}
     if PROJECTS[name].editable is None and (source / "src").is_dir():
-        kept["PYTHONPATH"] = str(source / "src")
-    return kept
+        environment["PYTHONPATH"] = str(source / "src")
+    return environment
 
 
 def suite_command(name: str, python: Path) -> list[str]:
@@ -244,16 +244,16 @@ class PlainRun:
     """One plain run of a project's suite."""
 
     exit_status: int
-    """None of pytest's statuses stands for a run that was ended."""
+    """Pytest's exit status; a run that times out has none."""
     seconds: float
     summary: str
     """Pytest's last line."""
 
     @property
     def tests(self) -> int:
-        """The tests that passed."""
-        found = re.search(r"(\d+) passed", self.summary)
-        return int(found[1]) if found else 0
+        """The number of tests that passed."""
+        match = re.search(r"(\d+) passed", self.summary)
+        return int(match[1]) if match else 0
 
 
 def run_suite(name: str, source: Path, python: Path, *, timeout_s: float = 900) -> PlainRun:

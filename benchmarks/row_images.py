@@ -1,9 +1,9 @@
-"""A container image for each row: its commit in /testbed, and an environment with pytest, as SWE-bench's images are.
+"""Build a container image for each row: its commit in /testbed, and an environment with pytest, as SWE-bench has them.
 
 Run: `python benchmarks/row_images.py ROWS --repos CLONES --base IMAGE --out ROWS_WITH_IMAGES.jsonl [--most 6]`.
-ROWS are in SWE-bench's form (`benchmarks/mine_rows.py` makes some) and need nothing but pytest, CLONES their
-repositories. IMAGE holds git, bash and a Python with venv. /testbed knows its commit and none after it. What is written
-are the rows with what swebench 5 needs of one: its image, its script and its parser.
+ROWS are in SWE-bench's format (`benchmarks/mine_rows.py` creates some) and need only pytest, CLONES are their
+repositories. IMAGE contains git, bash and a Python with venv. The history of /testbed is its one commit. The output is
+the rows with what swebench 5 needs of one: its image, its script and its parser.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _ROW = "FROM {base}\nCOPY testbed /testbed\nWORKDIR /testbed\n"
 
 
 def build(folder: Path, dockerfile: str, name: str) -> None:
-    """Build an image of a folder, without a network."""
+    """Build an image from a folder, without a network."""
     (folder / "Dockerfile").write_text(dockerfile)
     done = subprocess.run(
         ["docker", "build", "-q", "--network", "none", "-t", name, str(folder)],
@@ -44,7 +44,7 @@ def build(folder: Path, dockerfile: str, name: str) -> None:
 
 
 def check_out(clone: Path, commit: str, testbed: Path) -> None:
-    """Make a repository with one commit and no other."""
+    """Create a repository with a single commit."""
     git = ["git", "-C", str(testbed), "-c", "advice.detachedHead=false"]
     subprocess.run(["git", "init", "-q", str(testbed)], check=True)
     served = "git -c uploadpack.allowAnySHA1InWant=true upload-pack"
@@ -58,12 +58,12 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     parser.add_argument("--repos", type=Path, required=True)
     parser.add_argument("--base", required=True, metavar="IMAGE")
-    parser.add_argument("--most", type=int, default=6, help="rows that are taken, from the first on")
+    parser.add_argument("--most", type=int, default=6, help="number of rows to use, from the first on")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     rows = [json.loads(text) for text in arguments.rows.read_text().splitlines()][: arguments.most]
-    with tempfile.TemporaryDirectory(prefix="row-images-") as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(prefix="row-images-") as work:
+        folder = Path(work)
         wheels = [sys.executable, "-m", "pip", "wheel", "-q", "--disable-pip-version-check"]
         subprocess.run([*wheels, "-w", str(folder / "wheels"), "pytest"], check=True)
         build(folder, _ENVIRONMENT.format(base=arguments.base), "ssr-rows-environment")
@@ -71,7 +71,7 @@ def main() -> None:
             name = row["repo"].replace("/", "__")
             clone = next(p for n in (name, f"{name}.git") if (p := arguments.repos / n).is_dir())
             row["image"] = f"ssr-rows:{row['instance_id'].lower()}"
-            with tempfile.TemporaryDirectory(dir=place) as context:
+            with tempfile.TemporaryDirectory(dir=work) as context:
                 check_out(clone, row["base_commit"], Path(context, "testbed"))
                 build(Path(context), _ROW.format(base="ssr-rows-environment"), row["image"])
             row |= {"log_parser": "parse_log_pytest", "eval_type": "pass_and_fail", "eval_script": eval_script(row)}

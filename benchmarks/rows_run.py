@@ -1,11 +1,12 @@
-"""Solvers let at rows of real projects by `ssr run`: killed in the middle, run again, and their leaderboard.
+"""Run solvers on rows of real projects by `ssr run`: killed midway, run again, and their leaderboard.
 
 Run: `python benchmarks/rows_run.py ROWS --repos CLONES --out benchmarks/results/NAME.md [--folder DIR] [--jobs 2]`.
-ROWS are in SWE-bench's form (`benchmarks/mine_rows.py` makes some), CLONES their repositories. Three solvers: `search`;
-a model behind real HTTP with tool calls, whose words are fixed; and `scripted`, the same few replies to each row. What
-the HTTP model says comes from the rows: on half of them their solution, on others a comment or nothing that can be
-used, so its figures show that what a model does arrives in the leaderboard, and say nothing of any model. The run of
-`search` is killed with SIGKILL when a third of it is done: what was finished then must be there untouched at the end.
+ROWS are in SWE-bench's format (`benchmarks/mine_rows.py` creates some), CLONES their repositories. Three solvers:
+`search`; a model behind real HTTP with tool calls, whose replies are fixed; and `scripted`, the same few replies to
+each row. The replies of the HTTP model come from the rows: on half of them their solution, on others a comment or
+nothing that can be used, so its figures show that a model's actions arrive in the leaderboard, and measure no model.
+The run of `search` is killed with SIGKILL when a third of it is done: what was finished then must be unchanged at the
+end.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"))
 
-from tests.model_server import Served, message, response, serving
+from model_server import Served, message, response, serving
 
 COMMENT = "echo '# Looked at.' >> \"$(git ls-files '*.py' | grep -v test | head -1)\""
 SCRIPT: list[Any] = [
@@ -35,8 +37,8 @@ SCRIPT: list[Any] = [
 ] + [{"content": "", "tool_calls": [{"name": "submit", "arguments": {}}]}]
 
 
-class Mind:
-    """Says what comes next, by the row whose statement it is asked about and by what it has said."""
+class ScriptedModel:
+    """Chooses the next reply by the row whose statement is in the request and by its number of replies so far."""
 
     def __init__(self, rows: Sequence[dict[str, Any]], served: Served) -> None:
         self._rows, self._served = sorted(rows, key=lambda row: -len(row["problem_statement"])), served
@@ -44,10 +46,10 @@ class Mind:
     def __call__(self, request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         text = "\n".join(m["content"] or "" for m in request["messages"] if m["role"] in ("system", "user"))
         row = next(row for row in self._rows if row["problem_statement"].strip() in text)
-        said = sum(m["role"] == "assistant" for m in request["messages"])
+        reply_count = sum(m["role"] == "assistant" for m in request["messages"])
         plan = self._plan(row)
         self._served.replies.append(self)
-        return 200, {}, json.dumps(response(plan[min(said, len(plan) - 1)], request, self._served)).encode()
+        return 200, {}, json.dumps(response(plan[min(reply_count, len(plan) - 1)], request, self._served)).encode()
 
     @staticmethod
     def _plan(row: dict[str, Any]) -> list[dict[str, Any]]:
@@ -59,26 +61,26 @@ class Mind:
         return [message("", call) for call in (*calls, ("submit", {}))]
 
 
-def ssr(*words: object) -> list[str]:
-    return [sys.executable, "-m", "harness.cli", *map(str, words)]
+def ssr(*argv: object) -> list[str]:
+    return [sys.executable, "-m", "harness.cli", *map(str, argv)]
 
 
-def run(words: Sequence[str]) -> dict[str, Any]:
-    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False)
+def run(argv: Sequence[str]) -> dict[str, Any]:
+    done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode not in (0, 1, 3):
-        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}")
+    summary: dict[str, Any] = json.loads(done.stdout)
+    return summary
 
 
 def finished(store: Path) -> dict[str, str]:
-    """Return the attempts that a store holds: name to hash."""
+    """Return the attempts that a store holds, as file names with hashes."""
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in (store / "attempts").rglob("*.json")}
 
 
-def kill_when(words: Sequence[str], store: Path, enough: int) -> dict[str, str]:
-    """Start a run, kill it with all its processes when so many attempts are finished, and return these."""
-    started = subprocess.Popen(words, stdout=subprocess.DEVNULL, start_new_session=True)
+def kill_when(argv: Sequence[str], store: Path, enough: int) -> dict[str, str]:
+    """Start a run, kill it with all its processes when `enough` attempts are finished, and return these."""
+    started = subprocess.Popen(argv, stdout=subprocess.DEVNULL, start_new_session=True)
     while started.poll() is None and len(finished(store)) < enough:
         time.sleep(0.2)
     os.killpg(started.pid, signal.SIGKILL)
@@ -90,7 +92,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--repos", type=Path, required=True)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks/rows-run"), help="where runs are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks/rows-run"), help="folder for the runs")
     for name, default in (("jobs", 2), ("attempts", 2), ("tries", 200), ("seconds", 60)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--out", type=Path, required=True)
@@ -100,25 +102,25 @@ def main() -> None:
     runs.mkdir(parents=True, exist_ok=True)
     (script := runs / "script.json").write_text(json.dumps(SCRIPT))
 
-    def words(solver: str, name: str, *more: object) -> list[str]:
+    def run_argv(solver: str, name: str, *more: object) -> list[str]:
         common = ["run", arguments.rows, "--repos", arguments.repos, "--out", runs / name, "--store", store, "--json"]
         return ssr(*common, "--solver", solver, "--name", name, "--no-logs", "-n", arguments.jobs, *more)
 
     begin = time.monotonic()
     limits = ["--tries", arguments.tries, "--rollout-limit", arguments.seconds]
-    search = words("search", "search", "--attempts", arguments.attempts, *limits)
+    search = run_argv("search", "search", "--attempts", arguments.attempts, *limits)
     wanted = len(rows) * arguments.attempts
     before = kill_when(search, store, wanted // 3)
-    found = {"search": run(search)}
+    summaries = {"search": run(search)}
     after = finished(store)
     untouched = sum(after.get(name) == content for name, content in before.items())
     with serving(max_model_len=32_768) as served:
-        served.replies.append(Mind(rows, served))
-        found["http"] = run(words(f"vllm:{served.url}", "http", "--attempts", 1))
-        asked = len(served.asked)
-    found["scripted"] = run(words(f"scripted:{script}", "scripted", "--attempts", 1))
+        served.replies.append(ScriptedModel(rows, served))
+        summaries["http"] = run(run_argv(f"vllm:{served.url}", "http", "--attempts", 1))
+        request_count = len(served.asked)
+    summaries["scripted"] = run(run_argv(f"scripted:{script}", "scripted", "--attempts", 1))
     minutes = (time.monotonic() - begin) / 60
-    board = [runs / name for name in found]
+    board = [runs / name for name in summaries]
     page, table = runs / "board.html", runs / "board.md"
     subprocess.run(
         ssr("leaderboard", *board, "--html", page, "--markdown", table), check=True, stdout=subprocess.DEVNULL
@@ -135,11 +137,11 @@ def main() -> None:
         "",
         f"| {' | '.join(head)} |",
         "| --- |" + " --- |" * (len(head) - 1),
-        *(f"| {name} | {' | '.join(str(summary.get(key, '')) for key in keys)} |" for name, summary in found.items()),
+        *(f"| {name} | {' | '.join(str(one.get(key, '')) for key in keys)} |" for name, one in summaries.items()),
         "",
         f"The run of `search` was killed when {len(before)} of {wanted} attempts were finished. Run again it made "
-        f"the others: {len(after)} in all, {untouched} of {len(before)} untouched. The HTTP server was asked {asked} "
-        "times.",
+        f"the others: {len(after)} in all, {untouched} of {len(before)} untouched. The HTTP server was asked "
+        f"{request_count} times.",
         "",
         table.read_text().replace("\n# ", "\n## ").rstrip(),
     ]

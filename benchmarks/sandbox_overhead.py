@@ -1,9 +1,9 @@
-"""What a sandbox costs: a command in each backend that works here, against the same command as a bare process.
+"""Measure what a sandbox costs: a command in each backend that works here, against the same command in a bare process.
 
 Run: `python benchmarks/sandbox_overhead.py --out benchmarks/results/NAME.md [--rounds 40] [sandbox ...]`.
-*Warm*: `true` in a sandbox that is open. *Opened*: a sandbox opened on a tree of 100 files, `true`, closed, as a run of
-tests does it; Docker's container is then one that served before. *Fresh*: the same with nothing kept from before, so
-that Docker makes and removes a container. The backends take turns, so that a busy machine is as busy for each.
+*Warm*: `true` in an open sandbox. *Opened*: open a sandbox on a tree of 100 files, run `true`, close it, as a run of
+tests does; Docker then uses a container again. *Fresh*: the same with nothing kept from before, so that Docker creates
+and removes a container. The backends take turns, so that a busy machine is as busy for each.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ TARGETS = {
 }
 
 
-def took(act: Callable[[], object]) -> float:
-    """Return how long something takes, in milliseconds."""
+def call_ms(act: Callable[[], object]) -> float:
+    """Return how long a call takes, in milliseconds."""
     begin = time.perf_counter()
     act()
     return 1000 * (time.perf_counter() - begin)
@@ -47,11 +47,15 @@ def fresh(provider: SandboxProvider, tree: Path) -> None:
         provider.close()
 
 
+def run_bare() -> object:
+    return subprocess.run(["true"], check=True, stdin=subprocess.DEVNULL, capture_output=True)
+
+
 def measure(names: list[str], tree: Path, rounds: int) -> dict[tuple[str, str], list[float]]:
     providers = {name: load_provider(name) for name in names}
     boxes = {name: p.open(tree, mount_at="/tmp/ssr-tree") for name, p in providers.items()}
     others = {name: load_provider(name) for name in names}
-    found: dict[tuple[str, str], list[float]] = {}
+    timings: dict[tuple[str, str], list[float]] = {}
     for number in range(rounds + 1):
         for name in names:
             kinds = {
@@ -61,15 +65,15 @@ def measure(names: list[str], tree: Path, rounds: int) -> dict[tuple[str, str], 
             if number % 4 == 0:
                 kinds["fresh"] = lambda p=others[name]: fresh(p, tree)
             for kind, act in kinds.items():
-                bare = took(lambda: subprocess.run(["true"], check=True, stdin=subprocess.DEVNULL, capture_output=True))
+                bare = call_ms(run_bare)
                 if number:
-                    found.setdefault(("bare", "warm"), []).append(bare)
-                    found.setdefault((name, kind), []).append(took(act))
+                    timings.setdefault(("bare", "warm"), []).append(bare)
+                    timings.setdefault((name, kind), []).append(call_ms(act))
                 else:
                     act()
     for box in boxes.values():
         box.close()
-    return found
+    return timings
 
 
 def line(key: tuple[str, str], values: list[float], bare: float) -> list[str]:
@@ -87,27 +91,27 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     if unknown := set(arguments.sandboxes) - set(SANDBOXES):
-        parser.error(f"no such sandbox: {', '.join(unknown)}; there are {', '.join(SANDBOXES)}")
+        parser.error(f"unknown sandbox: {', '.join(unknown)}; choose from {', '.join(SANDBOXES)}")
     probed = {name: load_provider(name).probe() for name in arguments.sandboxes}
-    works = [name for name, found in probed.items() if found.works]
+    works = [name for name, probe in probed.items() if probe.works]
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder, "tree")
         tree.mkdir()
         for number in range(100):
             (tree / f"file{number}.py").write_text(f"x = {number}\n" * 100)
-        found = measure(works, tree, arguments.rounds)
-    bare = statistics.median(found[("bare", "warm")])
+        timings = measure(works, tree, arguments.rounds)
+    bare = statistics.median(timings[("bare", "warm")])
     head = ["sandbox", "kind", "runs", "ms, median (quartiles)", "more than bare, ms", "target"]
-    rows = [line(key, values, bare) for key, values in found.items() if len(values) > 1]
+    rows = [line(key, values, bare) for key, values in timings.items() if len(values) > 1]
     text = [
         "# What a sandbox costs",
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `--rounds {arguments.rounds}`. "
-        "Made by `benchmarks/sandbox_overhead.py`, which says what the kinds are.",
+        "Made by `benchmarks/sandbox_overhead.py`, whose docstring defines the kinds.",
         "",
         *(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows)),
         "",
-        *(f"- {name}: {found.detail}" for name, found in probed.items()),
+        *(f"- {name}: {probe.detail}" for name, probe in probed.items()),
         "",
     ]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

@@ -1,10 +1,10 @@
-"""Self-play without a model over real projects: operators against `search`, some rounds, and where difficulty goes.
+"""Run some rounds of self-play without a model on real projects, operators against `search`, and plot solve rates.
 
 Run: `python benchmarks/self_play.py --out benchmarks/results/NAME.md [--rounds 3] [--count 4] [--attempts 8]
-[--tries 400] [--jobs 2] [--injector mutation,removal] [--control] [project ...]`. All projects are played by one `ssr
-play`, so that what pays in one is tried in the others; what it shows at its end is kept as it is, with a picture of the
-solve rates of each round beside it. --control: everything is played again with `--fixed-mixture`, where rounds learn
-nothing from each other. A run that is cut off goes on when it is started again.
+[--tries 400] [--jobs 2] [--injector mutation,removal] [--control] [project ...]`. One `ssr play` plays all projects, so
+that what pays in one is tried in the others; its final output is kept unchanged, with a plot of the solve rates of each
+round beside it. --control: everything is played again with `--fixed-mixture`, so that rounds learn nothing from each
+other. An interrupted run continues when it is started again.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any
 
 from projects import fetch, plain
 
-from harness.rewards import best_solve_rate, clustered_interval
+from harness.records.rewards import best_solve_rate, clustered_interval
 
 PROJECTS = ["itsdangerous", "toolz", "sqlparse", "boltons"]
 INJECTORS = "mutation,removal,combination"
 
 
-def played(words: list[str], *, as_json: bool) -> str:
-    command = [sys.executable, "-m", "harness.cli", "play", *words, *(["--json"] if as_json else [])]
+def play(argv: list[str], *, as_json: bool) -> str:
+    command = [sys.executable, "-m", "harness.cli", "play", *argv, *(["--json"] if as_json else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode not in (0, 1):
         raise SystemExit(f"ssr play ended with {done.returncode}: {done.stderr}")
@@ -38,7 +38,7 @@ def played(words: list[str], *, as_json: bool) -> str:
 
 
 def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
-    """Return a row for each round, and one for the second half of them: how hard the bugs were, and what paid."""
+    """Return a row for each round, and one for the second half of them: how hard the bugs were, and the rewards."""
     rows = []
     numbers = sorted({e["round"] for e in episodes})
     spans = [(str(n), {n}) for n in numbers]
@@ -50,10 +50,10 @@ def rounds_of(episodes: list[dict[str, Any]]) -> list[list[str]]:
         grades = [[r["resolved"] for r in e["rollouts"] if r["resolved"] is not None] for e in bugs]
         rates = [e["solve_rate"] for e in bugs if e["solve_rate"] is not None]
         between = sum(0 < r < 1 for r in rates)
-        solved, made = sum(map(sum, grades)), sum(map(len, grades))
+        solved, attempts = sum(map(sum, grades)), sum(map(len, grades))
         low, high = clustered_interval([(sum(g), len(g)) for g in grades])
         rewards = [e["injector_reward"] for e in episodes if e["round"] in among and e["injector_reward"] is not None]
-        rate = f"{solved} of {made}, {solved / max(1, made):.2f} ({low:.2f} to {high:.2f})"
+        rate = f"{solved} of {attempts}, {solved / max(1, attempts):.2f} ({low:.2f} to {high:.2f})"
         rows.append([label, str(len(bugs)), rate, f"{between} of {len(rates)}", f"{fmean(rewards):+.2f}"])
     return rows
 
@@ -65,7 +65,7 @@ def means_of(episodes: list[dict[str, Any]]) -> dict[int, float]:
 
 
 def draw(episodes: list[dict[str, Any]], control: list[dict[str, Any]], best: float, path: Path) -> None:
-    """Draw the solve rates of bugs by round, and the one that pays most."""
+    """Plot the solve rates of bugs by round, and the one that pays most."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -73,11 +73,11 @@ def draw(episodes: list[dict[str, Any]], control: list[dict[str, Any]], best: fl
 
     figure, axes = plt.subplots(figsize=(6, 3.4))
     names = sorted({e["project"] for e in episodes})
-    for place, name in enumerate(names):
+    for number, name in enumerate(names):
         bugs = [e for e in episodes if e["project"] == name and e["valid"] and e["solve_rate"] is not None]
-        alike = Counter((e["round"] + (place - (len(names) - 1) / 2) * 0.12, e["solve_rate"]) for e in bugs)
+        counts = Counter((e["round"] + (number - (len(names) - 1) / 2) * 0.12, e["solve_rate"]) for e in bugs)
         # The area of a dot is the number of bugs.
-        axes.scatter(*zip(*alike, strict=True), s=[22 * n for n in alike.values()], alpha=0.7, label=name)
+        axes.scatter(*zip(*counts, strict=True), s=[22 * n for n in counts.values()], alpha=0.7, label=name)
     rounds = sorted({e["round"] for e in episodes})
     axes.plot(*zip(*means_of(episodes).items(), strict=True), color="black", label="mean")
     if control:
@@ -96,25 +96,25 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--injector", default=INJECTORS)
     parser.add_argument("--control", action="store_true")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     sources = [str(fetch(name, arguments.folder / name)[0]) for name in arguments.projects]
     python = plain(arguments.folder, further=["freezegun"])
     numbers = [f"--{n}={getattr(arguments, n)}" for n in ("rounds", "count", "attempts", "tries", "jobs", "seed")]
-    words = [*sources, "--store", str(arguments.folder / "self-play"), "--python", str(python), "--solver", "search"]
-    words += ["--injector", arguments.injector, "--higher-order=0", *numbers]
+    argv = [*sources, "--store", str(arguments.folder / "self-play"), "--python", str(python), "--solver", "search"]
+    argv += ["--injector", arguments.injector, "--higher-order=0", *numbers]
     begin = time.monotonic()
-    episodes = json.loads(played(words, as_json=True))["episodes"]
-    fixed = [*words, "--fixed-mixture"]
-    control = json.loads(played(fixed, as_json=True))["episodes"] if arguments.control else []
+    episodes = json.loads(play(argv, as_json=True))["episodes"]
+    fixed = [*argv, "--fixed-mixture"]
+    control = json.loads(play(fixed, as_json=True))["episodes"] if arguments.control else []
     minutes = (time.monotonic() - begin) / 60
-    shown = played(words, as_json=False)
+    shown = play(argv, as_json=False)
     best = best_solve_rate(arguments.attempts)
     head = ["round", "bugs", "attempts resolved (95 %)", "bugs solved at times", "injector's mean reward"]
-    picture = arguments.out.with_suffix(".svg")
+    plot = arguments.out.with_suffix(".svg")
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    draw(episodes, control, best, picture)
+    draw(episodes, control, best, plot)
     rows = [[*row, *["learnt"] * bool(control)] for row in rounds_of(episodes)]
     if control:
         head.append("operators are drawn")
@@ -132,7 +132,7 @@ def main() -> None:
         "",
         f"A solve rate of {best:.3f} pays the injector most. Intervals count attempts at one bug as alike.",
         "",
-        f"![solve rates by round]({picture.name})",
+        f"![solve rates by round]({plot.name})",
         "",
         "```",
         shown[shown.index("by strategy") :].rstrip(),

@@ -1,15 +1,15 @@
-"""Validated bugs per core-hour: three ways on the same candidates, side by side in one run, one job.
+"""Measure validated bugs per core-hour: three ways on the same candidates, side by side in one run, one job.
 
 Run: `python benchmarks/speed.py --out benchmarks/results/NAME.md [--candidates 30] [project ...]`.
 - *naive*: the one-run rule (some test breaks, some test still passes) by a fresh process and the whole suite for each
   candidate, without a sandbox and with compiled files kept: as SWE-smith does it, without its container. Its time
-  limit is that of the screening (5 s and 5 times the baseline), and what passes it is no bug.
-- *one run*: the one-run rule by this package's screening: the tests a change can touch, until one of them fails, in a
+  limit is that of the screening (5 s plus 5 times the baseline), and a candidate that exceeds it is not a bug.
+- *one run*: the one-run rule by this package's screening: the tests a change can affect, until one of them fails, in a
   fork of a warm process in a sandbox.
 - *full*: this package's full rule: screening, seven checks, controls, repeats, the artifact's own script and parser in
   fresh sandboxes.
 The three take turns on each candidate, so that a busy machine is as busy for each. Ratios are of bugs per second; the
-interval is what 95 % of 1,000 resamplings of the candidates give. The baseline is paid once for a tree and shown apart.
+interval holds 95 % of 1,000 resamplings of the candidates. The baseline is paid once for a tree and shown separately.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from pathlib import Path
 
 from projects import fetch
 
-from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Campaign
-from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.trial import Trial
+from pytest_ssr.execution.runner import FACTOR, FLOOR_S
 from pytest_ssr.execution.suite import guest_source, read_channel
-from pytest_ssr.execution.workbench import FACTOR, FLOOR_S
-from pytest_ssr.making import candidate_state
-from pytest_ssr.opening import open_campaign
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.trial import Trial
+from pytest_ssr.storage.store import Store
 
 
 @dataclass
 class Measured:
-    """One candidate: seconds, and whether it is a bug, by each way."""
+    """One candidate: its seconds, and whether it is a bug, in each way."""
 
     seconds: dict[str, float]
     valid: dict[str, bool]
@@ -51,7 +51,7 @@ class Measured:
 
 
 class Naive:
-    """A copy of the tree in which every candidate is written, run, and taken back."""
+    """A copy of the tree in which every candidate is written, run, and reverted."""
 
     def __init__(self, campaign: Campaign, python: Path, folder: Path) -> None:
         self.campaign, self.python, self.tree = campaign, python, folder / "tree"
@@ -69,10 +69,10 @@ class Naive:
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "PYTHON"))}
         env |= {"SSR_CHANNEL": str(channel), "PYTHONPATH": f"{self.tree}/src:{self.tree}:{self.folder}"}
         limit = FLOOR_S + FACTOR * self.campaign.baseline.seconds
-        words = ["-m", "pytest", "-q", "--tb=no", "--continue-on-collection-errors", "-p", "ssr_reporter"]
+        options = ["-m", "pytest", "-q", "--tb=no", "--continue-on-collection-errors", "-p", "ssr_reporter"]
         try:
             done = subprocess.run(
-                [str(self.python), *words], cwd=self.tree, env=env, capture_output=True, timeout=limit, check=False
+                [str(self.python), *options], cwd=self.tree, env=env, capture_output=True, timeout=limit, check=False
             )
             code = done.returncode
         except subprocess.TimeoutExpired:
@@ -84,7 +84,7 @@ class Naive:
         return read_channel(channel.read_bytes(), ExecResult(code, b"", b"", 0.0)).passing
 
     def put(self, path: str, data: bytes | None) -> None:
-        """Write a file with a time of its own: Python takes compiled files by the size and second of their source."""
+        """Write a file with a unique time: Python finds compiled files by the size and second of their source."""
         target = self.tree / path
         if data is None:
             target.unlink(missing_ok=True)
@@ -102,16 +102,16 @@ def measure(name: str, folder: Path, count: int) -> tuple[list[Measured], float]
     campaign = open_campaign(project, Store(work / "store"), settings=RuleSettings(), python=python, seed=7)
     opened_s = time.perf_counter() - begin
     naive = Naive(campaign, python, work)
-    found = []
+    results = []
     try:
         for index in range(count):
             candidate = campaign.candidate(index)
             if candidate is None:
                 break
-            found.append(one(campaign, naive, index))
+            results.append(one(campaign, naive, index))
     finally:
         campaign.close()
-    return found, opened_s
+    return results, opened_s
 
 
 def one(campaign: Campaign, naive: Naive, index: int) -> Measured:
@@ -125,31 +125,31 @@ def one(campaign: Campaign, naive: Naive, index: int) -> Measured:
     seconds["naive"] = time.perf_counter() - begin
     begin = time.perf_counter()
     screened = campaign.screening.run(state, bench=campaign.bench.scoped(), stop_after=1)
-    # Tests that the change cannot touch pass; where it touches all, one must have been seen to pass.
+    # Tests that the change cannot affect pass; if it affects all, one must have been seen to pass.
     passes = screened.selected < len(stable) or bool(screened.run.passing)
     valid["one run"] = bool(screened.failing) and passes and not screened.run.fault
     seconds["one run"] = time.perf_counter() - begin
     begin = time.perf_counter()
     attempt = Trial(campaign, index, candidate).finish()
     assert attempt is not None
-    valid["full"] = attempt.status is AttemptStatus.VALID
+    valid["full"] = attempt.status is CandidateStatus.VALID
     seconds["full"] = time.perf_counter() - begin
     return Measured(seconds, valid, attempt.runs)
 
 
-def rate(found: Sequence[Measured], way: str) -> float:
-    return 3600 * sum(m.valid[way] for m in found) / sum(m.seconds[way] for m in found)
+def rate(results: Sequence[Measured], way: str) -> float:
+    return 3600 * sum(m.valid[way] for m in results) / sum(m.seconds[way] for m in results)
 
 
-def ratio(found: Sequence[Measured], way: str) -> tuple[float, float, float]:
-    chance = random.Random(0)
-    drawn = []
+def ratio(results: Sequence[Measured], way: str) -> tuple[float, float, float]:
+    rng = random.Random(0)
+    ratios = []
     for _ in range(1000):
-        sample = chance.choices(found, k=len(found))
+        sample = rng.choices(results, k=len(results))
         base = rate(sample, "naive")
-        drawn.append(rate(sample, way) / base if base else float("inf"))
-    drawn.sort()
-    return rate(found, way) / max(1e-9, rate(found, "naive")), drawn[25], drawn[974]
+        ratios.append(rate(sample, way) / base if base else float("inf"))
+    ratios.sort()
+    return rate(results, way) / max(1e-9, rate(results, "naive")), ratios[25], ratios[974]
 
 
 HEAD = [
@@ -165,24 +165,24 @@ HEAD = [
 ]
 
 
-def row(name: str, found: list[Measured], opened_s: float) -> list[str]:
+def row(name: str, results: list[Measured], opened_s: float) -> list[str]:
     def cell(way: str) -> str:
-        return f"{sum(m.valid[way] for m in found)}, {rate(found, way):.0f}"
+        return f"{sum(m.valid[way] for m in results)}, {rate(results, way):.0f}"
 
     def against(way: str) -> str:
-        middle, low, high = ratio(found, way)
+        middle, low, high = ratio(results, way)
         return f"**{middle:.1f}** ({low:.1f} to {high:.1f})"
 
-    valid = sum(m.valid["full"] for m in found)
+    valid = sum(m.valid["full"] for m in results)
     return [
         name,
-        str(len(found)),
+        str(len(results)),
         cell("naive"),
         cell("one run"),
         cell("full"),
         against("one run"),
         against("full"),
-        f"{sum(m.runs for m in found) / max(1, valid):.1f}",
+        f"{sum(m.runs for m in results) / max(1, valid):.1f}",
         f"{opened_s:.0f}",
     ]
 
@@ -191,7 +191,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="*", default=["toolz", "itsdangerous", "sqlparse", "boltons", "click"])
     parser.add_argument("--candidates", type=int, default=30)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     rows = []
@@ -202,7 +202,7 @@ def main() -> None:
             "# Validated bugs per core-hour, three ways on the same candidates",
             "",
             f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, "
-            f"`benchmarks/speed.py --candidates {arguments.candidates}`, one job. What each way is, the script says.",
+            f"`benchmarks/speed.py --candidates {arguments.candidates}`, one job. Its docstring defines the ways.",
             "",
             *(f"| {' | '.join(cells)} |" for cells in (HEAD, ["---"] * len(HEAD), *rows)),
             "",

@@ -1,7 +1,7 @@
-"""What the plugin costs a run that does not use it: paired runs of `pytest` with the plugin and without it.
+"""Measure what the plugin costs a run that does not use it, by paired runs of `pytest` with and without it.
 
 Run: `python benchmarks/startup.py [--pairs 30]`. Each pair runs `pytest --collect-only` on an empty project once with
-the plugin blocked (`-p no:ssr`) and once with it, in alternating order; shown is the difference in CPU time.
+the plugin blocked (`-p no:ssr`) and once with it, in alternating order; the output is the difference in CPU time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Validated bugs per core-hour of two versions of this package, side by side on the same projects and environments.
+"""Measure validated bugs per core-hour of two versions of this package, on the same projects and environments.
 
 Run: `git worktree add ../before REV`, then `python benchmarks/two_versions.py --before ../before --out NAME.md
 [--count 10] [--rounds 2] [--jobs 2] [project ...]`.
 The versions take turns: each makes `--count` valid artifacts of a project in a fresh store with `ssr inject`, baseline
 included, both in the project's own environment. A core-hour is an hour of wall time of one job; with as many jobs as
-there are cores, what a version does in the background counts against it.
+there are cores, background work of a version counts against it.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ROOT = Path(__file__).parent.parent
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What one `ssr inject` made."""
+class InjectRun:
+    """The artifacts and cost of one `ssr inject`."""
 
     valid: int
     attempts: int
@@ -41,7 +41,7 @@ class Made:
         return self.valid / (self.core_s / 3600)
 
 
-def inject(version: Path, project: Path, python: Path, count: int, jobs: int) -> Made:
+def inject(version: Path, project: Path, python: Path, count: int, jobs: int) -> InjectRun:
     """Run `ssr inject` of one checkout in a fresh store."""
     with tempfile.TemporaryDirectory(prefix="bench-") as store:
         command = [sys.executable, "-m", "harness.cli", "inject", str(project), "--json", "--store", store]
@@ -53,7 +53,7 @@ def inject(version: Path, project: Path, python: Path, count: int, jobs: int) ->
     if done.returncode not in (0, 1):
         raise SystemExit(f"{project.name}, {version}: {done.stderr}")
     attempts = json.loads(done.stdout)["attempts"]
-    return Made(sum(a["status"] == "valid" for a in attempts), len(attempts), core_s)
+    return InjectRun(sum(a["status"] == "valid" for a in attempts), len(attempts), core_s)
 
 
 def main() -> None:
@@ -63,24 +63,24 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="where downloads are kept")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     versions = arguments.before.resolve(), ROOT
     rows: list[list[str]] = []
     for name in arguments.projects:
         project, python = fetch(name, arguments.folder / name)
-        made: dict[Path, list[Made]] = {version: [] for version in versions}
+        runs: dict[Path, list[InjectRun]] = {version: [] for version in versions}
         for number in range(arguments.rounds):
             for version in versions if number % 2 == 0 else reversed(versions):
-                made[version].append(inject(version, project, python, arguments.count, arguments.jobs))
-        rows.append(row(name, *made.values()))
+                runs[version].append(inject(version, project, python, arguments.count, arguments.jobs))
+        rows.append(row(name, *runs.values()))
         write(arguments, rows)
         print(" | ".join(rows[-1]), flush=True)
 
 
-def row(name: str, before: list[Made], now: list[Made]) -> list[str]:
-    rates = [statistics.median(made.per_core_hour for made in version) for version in (before, now)]
+def row(name: str, before: list[InjectRun], now: list[InjectRun]) -> list[str]:
+    rates = [statistics.median(run.per_core_hour for run in version) for version in (before, now)]
     cells = [
         f"{statistics.median(m.core_s for m in version):.0f} ({version[0].valid} of {version[0].attempts})"
         for version in (before, now)

@@ -1,10 +1,10 @@
-"""Validated bugs on real projects: `ssr inject --count N` on pinned source distributions, as a Markdown table.
+"""Measure validated bugs on real projects: `ssr inject --count N` on pinned source distributions, as a Markdown table.
 
 Run: `python benchmarks/validated_bugs.py --out benchmarks/results/NAME.md [--count 10] [--jobs 2] [project ...]`.
-Each project is downloaded with pip (`--no-binary`), unpacked, and gets an environment of its own. The table shows
+Each project is downloaded with pip (`--no-binary`), unpacked, and gets a separate environment. The table shows
 candidates, survivors, rejections by check, validated bugs per core-hour, seconds per artifact, and sizes. A core-hour
-is an hour of wall time of one job, the baseline included: CPU time would miss processes that a sandbox ends unwaited
-for. Afterwards every artifact is validated again from its five files alone, in another directory.
+is an hour of wall time of one job, the baseline included: CPU time would miss processes that a sandbox ends without
+waiting for them. Afterwards every artifact is validated again from its five files alone, in another directory.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def again(project: Path, python: Path, store: Path, elsewhere: Path) -> str:
         info.unlink()
     command = [sys.executable, "-m", "harness.cli", "validate", str(elsewhere), "--repo", str(project), "--json"]
     done = subprocess.run([*command, "--python", str(python)], capture_output=True, text=True, check=False)
-    found = json.loads(done.stdout)["artifacts"]
-    return f"{sum(a['valid'] for a in found)} of {len(found)}"
+    artifacts = json.loads(done.stdout)["artifacts"]
+    return f"{sum(a['valid'] for a in artifacts)} of {len(artifacts)}"
 
 
 def row(name: str, result: dict[str, Any], core_s: float, repeated: str) -> list[str]:

@@ -1,12 +1,12 @@
-"""Screening in a container beside bubblewrap: the same candidates in turns, and the time that each takes.
+"""Compare screening in a container with bubblewrap: the same candidates in turn, and the time that each takes.
 
 Run: `python benchmarks/warm_containers.py --out benchmarks/results/NAME.md [--candidates 60] [project ...]`.
-Each candidate is screened in one sandbox and then in the other; which comes first alternates. The first candidate
-that a tier gets in a sandbox also starts a server, so it is reported apart. The ratio is the sum of seconds in the
+Each candidate is screened in one sandbox and then in the other; which comes first alternates. The first candidate of
+each tier in a sandbox also starts a server, so it is reported separately. The ratio is the sum of seconds in the
 container over that in bubblewrap, of candidates that both screened by the same tier; its interval is a bootstrap over
 candidates (95 %, 4,000 resamples). Work that is done once, such as trying a test file alone, makes a few candidates
 much longer and can weigh down either side; the typical ratio is the median of the ratios of single candidates, with
-its interval. Candidates that no test can touch are not run, and not counted. `--container docker:IMAGE` takes the
+its interval. Candidates that no test can reach are not run, and not counted. `--container docker:IMAGE` uses the
 image's own interpreter.
 """
 
@@ -25,13 +25,13 @@ from pathlib import Path
 
 from projects import PROJECTS, fetch
 
-from pytest_ssr.campaign import Campaign
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.screening import Screened
-from pytest_ssr.making import candidate_state
-from pytest_ssr.opening import open_campaign
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 TARGET_RATIO = 1.5
 _RESAMPLES = 4000
@@ -48,7 +48,7 @@ class Side:
     starts_s: list[float] = field(default_factory=list)
 
     def screen(self, index: int) -> tuple[Screened, float, bool] | None:
-        """Return the result of a candidate, its seconds, and whether it may have started a server; None if none."""
+        """Return a candidate's result, its seconds, and whether it may have started a server; None if there is none."""
         candidate = self.campaign.candidate(index)
         if candidate is None:
             return None
@@ -73,7 +73,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Comparison:
     """All candidates of a project."""
 
     project: str
@@ -82,7 +82,7 @@ class Found:
     sides: tuple[Side, Side]
 
 
-def measure(name: str, folder: Path, candidates: int, container: str) -> Found:
+def measure(name: str, folder: Path, candidates: int, container: str) -> Comparison:
     """Screen the candidates of a project in both sandboxes."""
     project, python = fetch(name, folder / name)
     sides = []
@@ -115,7 +115,7 @@ def measure(name: str, folder: Path, candidates: int, container: str) -> Found:
     finally:
         for side in sides:
             side.campaign.close()
-    return Found(name, pairs, apart, (plain, contained))
+    return Comparison(name, pairs, apart, (plain, contained))
 
 
 def ratio_of_sums(pairs: Sequence[Pair]) -> float:
@@ -134,10 +134,10 @@ def with_interval(statistic: Callable[[Sequence[Pair]], float], pairs: Sequence[
     return f"{statistic(pairs):.2f} ({low:.2f} to {high:.2f})"
 
 
-def rows(found: Found) -> list[list[str]]:
+def rows(comparison: Comparison) -> list[list[str]]:
     """Return a line for each tier and one for all."""
-    tiers = sorted({p.tier for p in found.pairs})
-    groups = {tier: [p for p in found.pairs if p.tier == tier] for tier in tiers} | {"all": found.pairs}
+    tiers = sorted({p.tier for p in comparison.pairs})
+    groups = {tier: [p for p in comparison.pairs if p.tier == tier] for tier in tiers} | {"all": comparison.pairs}
     lines = []
     for tier, pairs in groups.items():
         if not pairs:
@@ -148,20 +148,20 @@ def rows(found: Found) -> list[list[str]]:
         contained = statistics.median(p.container_s for p in pairs)
         ratios = [with_interval(statistic, pairs) for statistic in (ratio_of_sums, typical_ratio)]
         medians = [f"{1000 * plain:.0f}", f"{1000 * contained:.0f}"]
-        lines.append([found.project, tier, str(len(pairs)), *medians, *ratios, met])
+        lines.append([comparison.project, tier, str(len(pairs)), *medians, *ratios, met])
     return lines
 
 
-def notes(found: Found) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """Return what the table does not show."""
-    lines = [f"{count} candidates: {what}" for what, count in found.apart.items()]
-    for side in found.sides:
+    lines = [f"{count} candidates: {difference}" for difference, count in comparison.apart.items()]
+    for side in comparison.sides:
         starts = ", ".join(f"{seconds:.1f}" for seconds in side.starts_s)
         lines.append(f"{side.name}: opened in {side.opened_s:.1f} s; the first candidate of each tier: {starts} s")
         warm = side.campaign.bench.warm
         reasons = warm.unfit if warm is not None else {}
         lines += [f"{side.name}: {count} runs not warm: {reason}" for reason, count in reasons.items()]
-    return [f"- {found.project}: {line}" for line in lines]
+    return [f"- {comparison.project}: {line}" for line in lines]
 
 
 HEAD = ["project", "tier", "candidates", "bubblewrap, median ms", "container, median ms"]
@@ -173,16 +173,16 @@ def main() -> None:
     parser.add_argument("projects", nargs="*", default=["toolz"])
     parser.add_argument("--candidates", type=int, default=60)
     parser.add_argument("--container", default="docker", help="docker, docker:IMAGE, apptainer, gvisor")
-    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="downloads are kept here")
+    parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     if unknown := set(arguments.projects) - set(PROJECTS):
-        parser.error(f"no such project: {', '.join(unknown)}; there are {', '.join(PROJECTS)}")
+        parser.error(f"unknown project: {', '.join(unknown)}; choose from {', '.join(PROJECTS)}")
     table, further = [], []
     for name in arguments.projects:
-        found = measure(name, arguments.folder, arguments.candidates, arguments.container)
-        table += rows(found)
-        further += notes(found)
+        comparison = measure(name, arguments.folder, arguments.candidates, arguments.container)
+        table += rows(comparison)
+        further += notes(comparison)
         text = [
             "# Screening in a container beside bubblewrap",
             "",

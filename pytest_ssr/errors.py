@@ -1,17 +1,17 @@
-"""The exception tree. A bad artifact that can still be judged is a verdict, never an exception.
+"""Define the exceptions. A bad artifact that can still be judged gets a verdict, never an exception.
 
 SsrError
-├── ProjectError        the project cannot be worked on (no tests, read-only, a suite that hangs)
+├── ProjectError        the project cannot be used (no tests, read-only, a suite that hangs)
 ├── ArtifactError       an artifact directory or a diff cannot be read at all
-├── SandboxError        a sandbox is absent or broke; never the fault of what ran inside
+├── SandboxError        a sandbox is missing or failed; never the fault of what ran inside
 │   └── SandboxUnavailableError
-├── ModelError          a model or its server failed; never what a model said
-│   └── RefusedError    a server will not answer this request, for what is in it
-│       └── ContextError    what has to be sent is longer than the model takes
+├── ModelError          a model or its server failed; never the content of a reply
+│   └── RefusedError    a server rejects this request because of its content
+│       └── ContextError    the prompt does not fit into the model's context
 ├── StoreError          the store cannot be read or written
-│   └── StoreWriteError a full disk, a read-only place; a run can go on once that is mended
-├── SettingsError       an option has a value that makes no sense
-├── NothingToDoError    the options leave nothing to do; nobody's fault
+│   └── StoreWriteError a full disk, a read-only directory; a run can continue once that is fixed
+├── SettingsError       an option has an invalid value
+├── NothingToDoError    the options leave nothing to do; not a failure
 └── MissingExtraError   an optional package is not installed
 """
 
@@ -21,11 +21,11 @@ from pathlib import Path
 
 
 class SsrError(Exception):
-    """The root of every error raised on purpose; its text is meant for the user, without a traceback."""
+    """The base class of every error raised on purpose; its message is shown to the user without a traceback."""
 
 
 class ProjectError(SsrError):
-    """The project cannot be worked on: not Python, no tests, all of them fail, the suite hangs."""
+    """The project cannot be used: not Python, no tests, all tests fail, or the suite hangs."""
 
 
 class ArtifactError(SsrError):
@@ -33,7 +33,7 @@ class ArtifactError(SsrError):
 
 
 class SandboxError(SsrError):
-    """A sandbox broke: an infrastructure fault, never a verdict about what ran in it."""
+    """A sandbox failed: an infrastructure fault, never a verdict about what ran in it."""
 
 
 class SandboxUnavailableError(SandboxError):
@@ -41,21 +41,21 @@ class SandboxUnavailableError(SandboxError):
 
 
 class ModelError(SsrError):
-    """A model gave no reply: an infrastructure fault, never a verdict about what it did before."""
+    """A model gave no reply: an infrastructure fault, never a verdict about its earlier actions."""
 
     def __init__(self, message: str, *, retry: bool = False, wait_s: float = 0.0) -> None:
-        """retry: the same request may be answered later, after `wait_s` seconds where the server says so."""
+        """retry: the same request may succeed later, after `wait_s` seconds if the server gave a delay."""
         super().__init__(message)
         self.retry = retry
         self.wait_s = wait_s
 
 
 class RefusedError(ModelError):
-    """A server will not answer this request, for what is in it; it may answer others."""
+    """A server rejects this request because of its content; other requests may succeed."""
 
 
 class ContextError(RefusedError):
-    """A prompt does not fit into what the model takes, and nothing more can be left out."""
+    """A prompt does not fit into the model's context, and nothing more can be left out."""
 
 
 class StoreError(SsrError):
@@ -63,15 +63,15 @@ class StoreError(SsrError):
 
 
 class StoreWriteError(StoreError):
-    """The file system refused; what is finished stays, and the same command goes on later."""
+    """A write failed; finished results are kept, and running the same command again continues."""
 
 
 class SettingsError(SsrError):
-    """An option has an unknown or impossible value."""
+    """An option has an unknown or invalid value."""
 
 
 class NothingToDoError(SsrError):
-    """The options leave nothing to do, such as a diff without code; commands say so and end with status 0."""
+    """The options leave nothing to do, such as a diff without code; commands report it and exit with status 0."""
 
 
 class MissingExtraError(SsrError):
@@ -82,21 +82,21 @@ class MissingExtraError(SsrError):
 
 
 def unforeseen(error: Exception) -> str:
-    """Return an error that nobody raised on purpose, with its place in the code: it is one to be reported."""
+    """Return an unexpected error as a string with its source location, so that it can be reported as a bug."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
 def advice(error: OSError, *, option: str = "--store") -> str:
-    """Return what the file system says, and what to do about it where that is known.
+    """Return the cause of a file system error and, for common causes, what to do about it.
 
-    option: what chooses another place; empty where it is the user's word itself.
+    option: the option that chooses the directory; empty if the path itself is an argument.
     """
-    elsewhere = f"choose another place with {option}" if option else "choose another place"
+    suggestion = f"choose another place with {option}" if option else "choose another place"
     return {
         errno.ENOSPC: "the disk is full; free some space and run the same command again",
         errno.EDQUOT: "the quota is used up; free some space and run the same command again",
-        errno.EROFS: f"the file system is read-only; {elsewhere}",
-        errno.EACCES: f"permission is denied; {elsewhere}",
-        errno.ENOTDIR: f"a file is in the way; {elsewhere}",
+        errno.EROFS: f"the file system is read-only; {suggestion}",
+        errno.EACCES: f"permission is denied; {suggestion}",
+        errno.ENOTDIR: f"a file is in the way; {suggestion}",
     }.get(error.errno or 0, f"{error.strerror or error}")

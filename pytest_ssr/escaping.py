@@ -1,17 +1,17 @@
-"""Text that others wrote, made fit for a terminal: paths, test ids and reasons may hold escape sequences."""
+"""Escape untrusted text for a terminal: paths, test ids and reasons may contain escape sequences."""
 
 from __future__ import annotations
 
-_KEPT = frozenset("\t\n")
+_ALLOWED = frozenset("\t\n")
 
 
 def escaped(text: str) -> str:
-    """Return text in which every character that a terminal would obey is shown as an escape; lines and tabs stay."""
+    """Return the text with every unprintable character shown as an escape; newlines and tabs are kept."""
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() or c in _KEPT else ascii(c)[1:-1] for c in text)
+    return "".join(c if c.isprintable() or c in _ALLOWED else ascii(c)[1:-1] for c in text)
 
 
 def escaped_line(text: str) -> str:
-    """Return the same on one line."""
+    """Return the escaped text on one line."""
     return escaped(text).replace("\n", "\\n")

@@ -1,4 +1,4 @@
-"""How far the measuring of a project's tests has come: counts in, lines for people out."""
+"""Report the progress of a project's baseline run as lines for people to read."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import time
 from collections.abc import Callable
 
 Progress = Callable[[int, int], None]
-"""Called from time to time, in any thread, with how many tests were collected and how many of them have run.
+"""Called from time to time, in any thread, with the numbers of tests collected and tests run.
 
-Both are 0 as long as that is not known.
+Both are 0 while they are unknown.
 """
 _PLAIN_EVERY_S = 15.0
-"""Often enough for a log to show life, and seldom enough for it to stay readable."""
+"""Often enough to show that the run is alive, rarely enough to keep a log readable."""
 
 
 def duration(seconds: float) -> str:
-    """Return seconds in the unit that reads best."""
+    """Return a duration as a string in seconds, minutes or hours, whichever reads best."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
@@ -24,7 +24,7 @@ def duration(seconds: float) -> str:
 
 
 class MeasuringLines:
-    """Shows the progress of the measuring: on a terminal as a line that changes, else as a line now and then."""
+    """Show the progress of the baseline run: one changing line on a terminal, otherwise a line every 15 seconds."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class MeasuringLines:
         plain: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """live: replaces the line that it wrote last; None if the output is no terminal. plain: writes a line."""
+        """live: replaces the line it wrote last; None if the output is not a terminal. plain: writes a new line."""
         self._live, self._plain, self._clock = live, plain, clock
         self._start = clock()
         self._due = self._start + _PLAIN_EVERY_S
@@ -41,7 +41,7 @@ class MeasuringLines:
         self._shown = False
 
     def __call__(self, collected: int, done: int) -> None:
-        """Show it; see Progress."""
+        """Show the counts; see Progress."""
         with self._lock:
             now = self._clock()
             line = measuring_line(collected, done, now - self._start)
@@ -53,14 +53,14 @@ class MeasuringLines:
                 self._plain(line)
 
     def clear(self) -> None:
-        """Leave the terminal's line empty: what comes next is no progress."""
+        """Clear the terminal's line before other output."""
         with self._lock:
             if self._live is not None and self._shown:
                 self._live("")
 
 
 def measuring_line(collected: int, done: int, elapsed_s: float) -> str:
-    """Return `measuring the tests: 812 of 1950 run, 34 s`; without the counts if they are not known."""
+    """Return `measuring the tests: 812 of 1950 run, 34 s`, without the counts if they are unknown."""
     if not collected:
         return f"measuring the tests, {elapsed_s:.0f} s"
     return f"measuring the tests: {min(done, collected)} of {collected} run, {elapsed_s:.0f} s"

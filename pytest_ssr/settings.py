@@ -1,4 +1,4 @@
-"""The thresholds and limits of the rule, one validated record shared by the plugin and the command line."""
+"""Hold the thresholds and limits of validation, shared by the plugin and the command line."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _BUDGET = re.compile(r"(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+(?:\.\
 
 
 def budget_seconds(text: str, *, option: str) -> float:
-    """Return the seconds of a budget of time such as `90`, `90s`, `10m` or `1h30m`; raises SettingsError.
+    """Return the seconds of a time budget such as `90`, `90s`, `10m` or `1h30m`; raises SettingsError.
 
-    option: as the user typed it, for the message.
+    option: the option's name as the user typed it, for the message.
     """
-    found = _BUDGET.fullmatch("".join(text.split()))
-    parts = found.groupdict(default="0") if found is not None else {"h": "0", "m": "0", "s": "0"}
+    match = _BUDGET.fullmatch("".join(text.split()))
+    parts = match.groupdict(default="0") if match is not None else {"h": "0", "m": "0", "s": "0"}
     seconds = 3600 * int(parts["h"]) + 60 * int(parts["m"]) + float(parts["s"])
     if not seconds > 0:
         raise SettingsError(f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}")
@@ -25,7 +25,7 @@ def budget_seconds(text: str, *, option: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings:
-    """What an artifact must satisfy, and how long a run may take."""
+    """The conditions an artifact must meet, and the time limit of a run."""
 
     min_passing_tests: int = 1
     """Oracle tests that must pass on the original."""
@@ -41,7 +41,7 @@ class RuleSettings:
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense; raises SettingsError naming the option."""
+        """Raise SettingsError, naming the option, for a value out of range."""
         for name in ("min_passing_tests", "min_changed_files", "min_failing_tests"):
             if getattr(self, name) < 1:
                 raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -51,5 +51,5 @@ class RuleSettings:
             raise SettingsError(f"time_limit must be a positive number of seconds, not {self.time_limit_s}")
 
     def key(self) -> str:
-        """A text that is equal exactly for equal settings."""
+        """Return a string that is equal exactly for equal settings."""
         return ",".join(f"{f.name}={getattr(self, f.name)}" for f in fields(self))

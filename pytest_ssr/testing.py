@@ -1,7 +1,7 @@
-"""What tests of this package and of its plugins stand on: a fake sandbox, and the contract that every sandbox keeps.
+"""Provide test helpers for this package and its plugins: a fake sandbox, and the contract tests for sandboxes.
 
-Subclass `SandboxContract` under a name that pytest collects and define a fixture `provider`; each method `holds_x`
-becomes a test `test_x`. With `isolates = False`, those named `isolates_x` are left out.
+Subclass `SandboxContract` under a name that pytest collects, and define a fixture `provider`; each method `holds_x` or
+`isolates_x` becomes a test `test_x`. With `isolates = False` the methods `isolates_x` are omitted.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 import pytest
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox.contract import LIMITS, LimitContract
 from pytest_ssr.sandbox.fake import FakeCall, FakeSandbox, FakeSandboxProvider, fake_result
-from pytest_ssr.sandbox.promises import LIMITS, LimitPromises
 from pytest_ssr.sandbox.protocol import MIB
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ _DEEP = "d=x; for i in 1 2 3 4 5 6 7 8 9 10; do d=$d/$d; done; mkdir -p $d"
 _CONNECT = "import socket; socket.create_connection(('127.0.0.1', {port}), 2)"
 
 
-class SandboxContract(LimitPromises):
-    """The promises of the protocol, one test each."""
+class SandboxContract(LimitContract):
+    """The guarantees of the sandbox protocol, one test each."""
 
     isolates: ClassVar[bool] = True
-    """The provider hides home, mounts at the place asked for, and closes the network and the rest of the disk."""
+    """Whether the provider hides home, mounts at the requested path, and blocks the network and other paths."""
 
     def __init_subclass__(cls) -> None:
         for name in dir(cls):
@@ -64,13 +64,13 @@ class SandboxContract(LimitPromises):
             yield sandbox
 
     def holds_probe_works(self, provider: SandboxProvider) -> None:
-        """The probe works and says what it found."""
-        found = provider.probe()
-        assert found.works, f"{found.detail}; {found.remedy}"
-        assert found.detail
+        """The probe works and reports details."""
+        availability = provider.probe()
+        assert availability.works, f"{availability.detail}; {availability.remedy}"
+        assert availability.detail
 
     def holds_writes_are_kept_and_private(self, sandbox: Sandbox, tree: Path) -> None:
-        """Writes, deletions and modes stay from one command to the next and never reach the tree."""
+        """Writes, deletions and modes persist from one command to the next and never reach the tree."""
         script = "echo new > package/module.py; rm package/inner/deep.txt; chmod 644 run.sh; echo x > added"
         assert self.sh(sandbox, script).exit_code == 0
         seen = self.sh(
@@ -83,7 +83,7 @@ class SandboxContract(LimitPromises):
         assert not (tree / "added").exists()
 
     def holds_fork_is_independent(self, sandbox: Sandbox) -> None:
-        """A fork starts from what is there and goes its own way."""
+        """A fork starts from the current content and is independent afterwards."""
         self.sh(sandbox, f"echo one > package/module.py; rm -r package/inner; echo s > {sandbox.scratch}/s")
         with sandbox.fork() as other:
             script = 'cat package/module.py; ls package; cat "$1/s"; echo two > package/module.py; mkdir package/inner'
@@ -92,7 +92,7 @@ class SandboxContract(LimitPromises):
             assert self.sh(other, "ls package/inner").stdout == b""
 
     def holds_replaced_directory_hides_the_old(self, sandbox: Sandbox) -> None:
-        """A directory that was removed and made anew shows nothing of the old one."""
+        """A directory that was removed and created again shows nothing of the old one."""
         self.sh(sandbox, "rm -r package; mkdir package; echo y > package/fresh")
         assert sandbox.read("package/fresh") == b"y\n"
         with sandbox.fork() as other, pytest.raises(FileNotFoundError):
@@ -101,7 +101,7 @@ class SandboxContract(LimitPromises):
             sandbox.read("package/module.py")
 
     def holds_files_from_outside(self, sandbox: Sandbox) -> None:
-        """Files written and removed from outside are so for the commands."""
+        """Commands see files that were written and removed from outside."""
         assert sandbox.read("package/module.py") == b"original\n"
         sandbox.write("package/inner/made/tool", b"#!/bin/sh\necho tool\n", executable=True)
         sandbox.write(f"{sandbox.scratch}/note", b"note")
@@ -130,7 +130,7 @@ class SandboxContract(LimitPromises):
             sandbox.read("package/module.py", max_bytes=3)
 
     def holds_exit_codes(self, sandbox: Sandbox) -> None:
-        """Exit statuses, signals and missing programs are told apart."""
+        """Exit statuses, signals and missing programs can be distinguished."""
         assert [self.sh(sandbox, f"exit {n}").exit_code for n in (0, 3, 255)] == [0, 3, 255]
         assert self.sh(sandbox, "kill -9 $$").exit_code == -signal.SIGKILL
         assert self.sh(sandbox, "kill -15 $$").exit_code == -signal.SIGTERM
@@ -139,7 +139,7 @@ class SandboxContract(LimitPromises):
         assert b"no-such-program" in missing.stderr
 
     def holds_streams_and_stdin(self, sandbox: Sandbox) -> None:
-        """20 MiB of input and output pass unchanged, and input that nobody reads does no harm."""
+        """20 MiB of input and output pass unchanged, and unread input is harmless."""
         data = os.urandom(MIB) * 20
         limits = replace(LIMITS, output_bytes=64 * MIB)
         done = sandbox.exec(["sh", "-c", "cat; echo e >&2"], limits=limits, stdin=data)
@@ -149,14 +149,14 @@ class SandboxContract(LimitPromises):
         assert sandbox.exec(["cat"], limits=LIMITS).stdout == b""
 
     def holds_directory(self, sandbox: Sandbox) -> None:
-        """A command starts in the root or where it was told to."""
+        """A command starts in the root or in the given directory."""
         assert os.fsdecode(self.sh(sandbox, "pwd").stdout.strip()) == sandbox.root
         for cwd in ("package", f"{sandbox.root}/package"):
             done = sandbox.exec(["ls"], limits=LIMITS, cwd=cwd)
             assert done.stdout == b"inner\nmodule.py\n"
 
     def holds_environment(self, sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-        """The caller's variables are hidden; those given arrive; HOME and TMPDIR can be written."""
+        """The caller's variables are hidden, given ones are passed on, and HOME and TMPDIR are writable."""
         monkeypatch.setenv("SSR_PLANTED_SECRET", "secret")
         done = sandbox.exec(["env"], limits=LIMITS, env={"GIVEN": "a b\nc"})
         assert b"secret" not in done.stdout
@@ -165,11 +165,11 @@ class SandboxContract(LimitPromises):
         assert self.sh(sandbox, 'echo x > "$TMPDIR/t" && echo x > "$HOME/h"').exit_code == 0
 
     def isolates_place(self, sandbox: Sandbox) -> None:
-        """The tree appears where it was asked for."""
+        """The tree appears at the requested path."""
         assert sandbox.root == "/home/a user/pro:ject,x"
 
     def isolates_home(self, provider: SandboxProvider, tree: Path) -> None:
-        """Files of the home directory cannot be read, nor the whole of it be asked for."""
+        """Files of the home directory cannot be read, and the whole of it cannot be requested."""
         with tempfile.NamedTemporaryFile(dir=Path.home()) as planted, provider.open(tree, mount_at="/w") as sandbox:
             Path(planted.name).write_text("private")
             assert self.sh(sandbox, 'cat "$1"', planted.name).exit_code == 1
@@ -177,21 +177,21 @@ class SandboxContract(LimitPromises):
             provider.open(tree, mount_at="/w", readable=[Path.home()])
 
     def isolates_writes_outside(self, sandbox: Sandbox) -> None:
-        """Nothing outside the view and scratch can be written, settings of the kernel included."""
-        # A setting is written back as it was: where the promise is broken, nothing must come to harm.
-        places = ("/planted", "/usr/planted", "/etc/planted", "/dev/planted", "/home/planted")
-        for place in places:
-            assert self.sh(sandbox, 'echo x > "$1"', place).exit_code != 0, place
+        """Nothing outside the view and scratch can be written, including kernel settings."""
+        # The setting is written back unchanged, so that a sandbox that breaks the guarantee does no harm.
+        paths = ("/planted", "/usr/planted", "/etc/planted", "/dev/planted", "/home/planted")
+        for path in paths:
+            assert self.sh(sandbox, 'echo x > "$1"', path).exit_code != 0, path
         setting = "/proc/sys/kernel/core_pattern"
         assert self.sh(sandbox, 'v=$(cat "$1") && echo "$v" > "$1"', setting).exit_code != 0
 
     def isolates_kernel(self, sandbox: Sandbox) -> None:
-        """What the kernel tells of the host's keys and of what waits in other processes is not shown."""
-        for place in ("/proc/keys", "/proc/timer_list"):
-            assert self.sh(sandbox, 'cat "$1" 2>/dev/null', place).stdout == b"", place
+        """The kernel's lists of the host's keys and of other processes' timers are hidden."""
+        for path in ("/proc/keys", "/proc/timer_list"):
+            assert self.sh(sandbox, 'cat "$1" 2>/dev/null', path).stdout == b"", path
 
     def isolates_readable(self, provider: SandboxProvider, tree: Path, tmp_path: Path) -> None:
-        """What was asked for is readable at its own place, below the view too, and not writable."""
+        """Requested paths are readable at their own location, also below the view, and not writable."""
         for name in ("library", "view/.venv"):
             (tmp_path / name).mkdir(parents=True)
             (tmp_path / name / "file").write_text("host\n")
@@ -202,20 +202,20 @@ class SandboxContract(LimitPromises):
         assert done.exit_code != 0
 
     def isolates_hidden(self, provider: SandboxProvider, tree: Path, tmp_path: Path) -> None:
-        """What is hidden is there and empty, and cannot be written; what lies beside it is as it was."""
+        """Hidden paths exist, are empty, and cannot be written; their siblings are unchanged."""
         library = tmp_path / "library"
         (library / "copied" / "inner").mkdir(parents=True)
         for name in ("copied/inner/a.py", "copied/b.py", "alone.py", "kept.py"):
             (library / name).write_text("host\n")
         hidden = [f"{library}/copied/", f"{library}/alone.py"]
         with provider.open(tree, mount_at="/w", readable=[library], hidden=hidden) as sandbox, sandbox.fork() as other:
-            for one in (sandbox, other):
-                done = self.sh(one, 'cd "$1"; ls . copied; cat alone.py kept.py; echo x > copied/b.py', str(library))
+            for each in (sandbox, other):
+                done = self.sh(each, 'cd "$1"; ls . copied; cat alone.py kept.py; echo x > copied/b.py', str(library))
                 assert done.stdout == b".:\nalone.py\ncopied\nkept.py\n\ncopied:\nhost\n"
                 assert done.exit_code != 0
 
     def isolates_network(self, sandbox: Sandbox) -> None:
-        """Neither the network nor the host can be reached; an own loopback works."""
+        """Neither the network nor the host can be reached; the sandbox has its own loopback."""
         import socket
 
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -226,7 +226,7 @@ class SandboxContract(LimitPromises):
         assert self.python(sandbox, own).exit_code == 0
 
     def holds_planted_links_and_devices(self, sandbox: Sandbox, tmp_path: Path) -> None:
-        """Links, fifos and devices that were planted are neither followed nor opened."""
+        """Planted links, fifos and devices are neither followed nor opened."""
         (tmp_path / "victim").write_text("victim")
         script = 'ln -s "$1" dir; ln -s "$1/victim" file; mkfifo fifo; ln -s /dev/zero zero; mkdir d; ln -s / d/up'
         assert self.sh(sandbox, script, str(tmp_path)).exit_code == 0
@@ -252,7 +252,7 @@ class SandboxContract(LimitPromises):
                 with pytest.raises(SandboxError, match="is not a plain path inside the sandbox"):
                     act(path)
 
-    def holds_names_that_are_no_text(self, sandbox: Sandbox) -> None:
+    def holds_names_that_are_not_utf8(self, sandbox: Sandbox) -> None:
         """File names that are not UTF-8 work everywhere."""
         assert self.sh(sandbox, r"""printf x > "$(printf 'a\377b')" """).exit_code == 0
         assert sandbox.read(os.fsdecode(b"a\xffb")) == b"x"
@@ -261,10 +261,10 @@ class SandboxContract(LimitPromises):
             assert b"a\xffb\nc\xff\n" in self.sh(other, "ls | cat").stdout
 
     def holds_close_removes_everything(self, provider: SandboxProvider, tree: Path, tmp_path: Path) -> None:
-        """Closing leaves no file, however deep or unreadable; a closed sandbox says so."""
+        """Closing leaves no file, however deep or unreadable; using a closed sandbox raises an error."""
         (tmp_path / "tmp").mkdir()
         with provider.open(tree, mount_at="/w") as first:
-            # What a provider keeps for all its sandboxes is there from now on.
+            # Create now what a provider keeps for all of its sandboxes.
             self.sh(first, "true")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))

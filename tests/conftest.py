@@ -1,4 +1,4 @@
-"""What all tests share: a small project, and the rule that a real part may be missing anywhere but in CI."""
+"""Shared fixtures: a small project, and the rule that real sandboxes may be missing everywhere except in CI."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from plain import plain_python
 
-from pytest_ssr.execution import interpreter
+from pytest_ssr.project import interpreter
 from pytest_ssr.sandbox import SANDBOXES, load_provider
 from pytest_ssr.sandbox.protocol import Availability
 
@@ -63,24 +63,24 @@ def test_clamp_keeps():
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what needs a sandbox where it does not work; in CI that is a failure."""
+    """Skip tests whose sandbox does not work here; in CI they fail."""
     for name in SANDBOXES:
         if item.get_closest_marker(name):
-            found = probed(name)
-            if not found.works:
-                text = f"{name} does not work here: {found.detail}; {found.remedy}"
-                (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+            availability = probe_once(name)
+            if not availability.works:
+                message = f"{name} does not work here: {availability.detail}; {availability.remedy}"
+                (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
 
 
 @functools.cache
-def probed(name: str) -> Availability:
-    """Try a sandbox once in each process."""
+def probe_once(name: str) -> Availability:
+    """Probe a sandbox once in each process."""
     return load_provider(name).probe()
 
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_by_default() -> Iterator[None]:
-    """Where no interpreter is named, projects are run by the plain one in place of this one."""
+    """Use the plain interpreter as the default for projects, instead of the current one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter, "sys", SimpleNamespace(executable=str(plain_python())))
         yield
@@ -88,13 +88,13 @@ def plain_by_default() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def calculator() -> dict[str, str]:
-    """The files of a small project with seven passing tests, and a function that they do not check."""
+    """Return the files of a small project with seven passing tests, and a function that they do not check."""
     return {"calc.py": CALC, "tests/test_calc.py": TESTS, "pytest.ini": "[pytest]\n"}
 
 
 @pytest.fixture
 def project(tmp_path: Path, calculator: dict[str, str]) -> Path:
-    """The small project in a folder of its own."""
+    """Return the small project in a separate folder."""
     folder = tmp_path / "project"
     (folder / "tests").mkdir(parents=True)
     for name, text in calculator.items():

@@ -1,1 +1,1 @@
-"""The loop that lets a model work in a sandbox: its tools, its context window, its prompts."""
+"""Run a model as an agent in a sandbox: the loop, the tools, the context window and the prompts."""

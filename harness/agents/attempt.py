@@ -1,4 +1,4 @@
-"""One attempt of an agent, whatever its role, from the check of its settings to the end of its record."""
+"""Run one attempt of an agent of either role, from the check of its settings to the end of its record."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
-from harness.agents.desk import Desk
 from harness.agents.loop import Agent, closing
 from harness.agents.tools.protocol import ToolBundle, schema_of
-from harness.messages import SYSTEM, USER, Message, Sampling
+from harness.agents.workspace import Workspace
 from harness.models.protocol import Model, ToolSchema
-from harness.trajectory import Journal, Trajectory
+from harness.records.messages import SYSTEM, USER, Message, Sampling
+from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.errors import SettingsError
 
 
-def attempted(
+def run_attempt(
     agent: Agent,
     journal: Journal,
-    desk: Callable[[], AbstractContextManager[Desk]],
+    open_workspace: Callable[[], AbstractContextManager[Workspace]],
     *,
     system: str,
-    task: Callable[[Desk], str],
+    task: Callable[[Workspace], str],
     bundles: Sequence[ToolBundle] = (),
 ) -> Trajectory:
-    """Let an agent make one attempt and return its record, which has an end whatever happens.
+    """Run one attempt of an agent and return its record, which is always complete with an end.
 
-    desk: opens where the agent works. task: says what is to be done there. bundles: tools that are installed there
-    first. Raises SettingsError, before anything is opened, where no rollout can be made with the agent's settings;
-    BudgetSpentError when the run's budget is spent.
+    open_workspace: opens the workspace of the attempt. task: returns the task's prompt for a workspace. bundles: tools
+    to install in the workspace first. Raises SettingsError, before anything is opened, if the agent's settings allow
+    no rollout; BudgetSpentError when the run's budget is spent.
     """
     tools = [schema_of(t) for t in agent.tools]
     journal.describe(
@@ -37,28 +37,29 @@ def attempted(
     with closing(journal):
         require_room(agent.model, agent.sampling, system=system, tools=tools)
         own = replace(agent, model=agent.model.session(journal.trajectory.rollout_id))
-        with desk() as opened:
+        with open_workspace() as workspace:
             for bundle in bundles:
-                bundle.install(opened)
-            own.run(system, task(opened), opened, journal)
+                bundle.install(workspace)
+            own.run(system, task(workspace), workspace, journal)
     return journal.trajectory
 
 
 def require_room(model: Model, sampling: Sampling, *, system: str = "", tools: Sequence[ToolSchema] = ()) -> None:
-    """Raise SettingsError where a model's context window has no room for any task beside the longest reply.
+    """Raise SettingsError if a model's context window has no room for a task next to the longest reply.
 
-    system, tools: what every prompt holds. Raises ModelError where a model that has to be started does not start.
+    system, tools: the fixed parts of every prompt. Raises ModelError if a model server has to be started and does not
+    start.
     """
-    window, most = model.context_tokens, sampling.max_tokens
-    if most >= window:
+    window, reply_tokens = model.context_tokens, sampling.max_tokens
+    if reply_tokens >= window:
         raise SettingsError(
-            f"max_tokens is {most}, and {model.name} takes {window} tokens for prompt and reply together: nothing is "
+            f"max_tokens is {reply_tokens}, and the context window of {model.name} has {window} tokens: no room is "
             "left for a prompt; choose a smaller max_tokens, or a model with a larger context window"
         )
-    least = model.count([Message(SYSTEM, system), Message(USER, "")], tools=tools) if system else 0
-    if least > window - most:
+    fixed_tokens = model.count([Message(SYSTEM, system), Message(USER, "")], tools=tools) if system else 0
+    if fixed_tokens > window - reply_tokens:
         raise SettingsError(
-            f"{model.name} takes {window} tokens for prompt and reply together; with max_tokens {most} that leaves "
-            f"{window - most} for a prompt, and its instructions and tools alone are {least}; choose a smaller "
-            "max_tokens, or a model with a larger context window"
+            f"the context window of {model.name} has {window} tokens; max_tokens {reply_tokens} leaves "
+            f"{window - reply_tokens} of them for a prompt, and its instructions and tools alone need {fixed_tokens}; "
+            "choose a smaller max_tokens, or a model with a larger context window"
         )

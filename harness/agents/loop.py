@@ -1,7 +1,7 @@
-"""The loop: what happened so far in, a reply of the model, its actions done, what came of them back to the model.
+"""The agent loop: query the model, execute the actions of its reply, and return the observations to it.
 
-It always ends, and with a reason; whatever happens, the trajectory is there. A model that gives no reply and a sandbox
-that breaks are faults of ours: such a rollout is aborted and gets no grade.
+Every rollout ends with a reason and leaves a trajectory. A model that does not reply and a sandbox that breaks are
+infrastructure failures: such a rollout is aborted and gets no grade.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
-from harness.agents.actions import FormatError, actions_of
 from harness.agents.context import ContextWindow, Prompt, Window, elided
-from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
-from harness.agents.tools.protocol import Observation, Tool, problem, schema_of
-from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
+from harness.agents.tool_calls import FormatError, actions_of
+from harness.agents.tools.protocol import Observation, Tool, argument_problem, schema_of
+from harness.agents.workspace import Workspace
+from harness.models.budget import BudgetSpentError
 from harness.models.protocol import Model
-from harness.models.spending import BudgetSpentError
-from harness.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
+from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
+from harness.records.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
 from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, unforeseen
 
-_MOST_TIGHTENINGS = 6
-_LONGEST_TURN = 3
+_MAX_TIGHTENINGS = 6
+_LONGEST_CYCLE = 3
 
 
-class EndOfRollout(Exception):  # noqa: N818 - it is no error
-    """Ends a rollout with a reason."""
+class EndOfRollout(Exception):  # noqa: N818 - it is not an error
+    """Raised to end a rollout with a reason."""
 
     def __init__(self, reason: ExitReason, detail: str = "", result: Mapping[str, object] | None = None) -> None:
         super().__init__(detail)
@@ -45,46 +45,45 @@ class Agent:
     limits: RolloutLimits = RolloutLimits()
     sampling: Sampling = Sampling()
     observe_as: str = TOOL
-    """The role of observations on actions that were written as text: `tool`, or `user` for servers that refuse it."""
+    """The role of observations for actions written as text: `tool`, or `user` for servers that refuse `tool`."""
     window: Window | None = None
-    """What decides about what is sent; by default a `ContextWindow` that fits the model."""
+    """Selects the messages of each prompt; by default a `ContextWindow` that fits the model."""
     clock: Callable[[], float] = time.monotonic
-    leave: Callable[[Desk], Mapping[str, object]] = lambda _: {}
-    """Gives the result of a rollout that a limit ended, of what it has left so far."""
+    partial_result: Callable[[Workspace], Mapping[str, object]] = lambda _: {}
+    """Returns the result of a rollout that a limit ended, from the state of its workspace."""
 
     def __post_init__(self) -> None:
-        """Refuse what no rollout can be made with; raises SettingsError."""
+        """Raise SettingsError for settings that allow no rollout."""
         if self.observe_as not in (TOOL, USER):
-            raise SettingsError(f"observations are sent as {TOOL} or as {USER}, not as {self.observe_as!r}")
+            raise SettingsError(f"the role of observations must be {TOOL} or {USER}, not {self.observe_as!r}")
         names = [tool.name for tool in self.tools]
-        if twice := next((n for n in names if names.count(n) > 1), None):
-            raise SettingsError(f"there are two tools of the name {twice!r}; rename one of them")
+        if duplicate := next((n for n in names if names.count(n) > 1), None):
+            raise SettingsError(f"two tools have the name {duplicate!r}; rename one of them")
 
-    def run(self, system: str, task: str, desk: Desk, journal: Journal) -> Trajectory:
-        """Let the model work until it submits or a limit ends it.
+    def run(self, system: str, task: str, workspace: Workspace, journal: Journal) -> Trajectory:
+        """Run the model until it submits or a limit ends the rollout.
 
-        Ctrl-C and faults of our own close the record, too, and are raised again.
+        Ctrl-C and internal errors also close the record; see `closing` for those that are raised again.
         """
         with closing(journal):
             try:
-                _Rollout(self, desk, journal).go(system, task)
+                _Rollout(self, workspace, journal).go(system, task)
             except EndOfRollout as end:
                 reason, detail, result = end.reason, end.detail, end.result
             except ContextError as error:
                 reason, detail, result = ExitReason.CONTEXT, str(error), None
             if result is None and is_truncated(reason):
-                result = self.leave(desk)
+                result = self.partial_result(workspace)
             journal.end(reason, detail, result)
         return journal.trajectory
 
 
 @contextlib.contextmanager
 def closing(journal: Journal) -> Iterator[None]:
-    """Give a rollout its end where a fault ends it.
+    """Record the end of a rollout that an exception ends.
 
-    A model that gives no reply, a sandbox that breaks and an error that nobody foresaw are in the record, and go no
-    further. What ends the whole run is in the record, too, and is raised again: a budget that is spent, Ctrl-C,
-    settings that cannot work.
+    A model that does not reply, a sandbox that breaks and an unexpected error are recorded and suppressed. Whatever
+    ends the whole run is recorded and raised again: a spent budget, Ctrl-C, invalid settings.
     """
     try:
         yield
@@ -106,9 +105,9 @@ def closing(journal: Journal) -> Iterator[None]:
 
 
 class _Rollout:
-    def __init__(self, agent: Agent, desk: Desk, journal: Journal) -> None:
+    def __init__(self, agent: Agent, workspace: Workspace, journal: Journal) -> None:
         self._agent, self._journal = agent, journal
-        self._desk = replace(desk, limits=replace(desk.limits, wall_s=agent.limits.command_s))
+        self._workspace = replace(workspace, limits=replace(workspace.limits, wall_s=agent.limits.command_s))
         self._tools = {tool.name: tool for tool in agent.tools}
         self._schemas = [schema_of(tool) for tool in agent.tools]
         self._window = agent.window or ContextWindow(
@@ -118,10 +117,10 @@ class _Rollout:
         self._begin = agent.clock()
         self._waited_s = 0.0
         self._malformed = 0
-        self._last: deque[tuple[str, str, str]] = deque(maxlen=_LONGEST_TURN * agent.limits.repeats)
+        self._last: deque[tuple[str, str, str]] = deque(maxlen=_LONGEST_CYCLE * agent.limits.repeats)
 
     def go(self, system: str, task: str) -> NoReturn:
-        """Take turns until something ends it."""
+        """Alternate between the model and its actions until the rollout ends."""
         self._journal.message(Message(SYSTEM, system))
         self._journal.message(Message(USER, task))
         while True:
@@ -141,34 +140,34 @@ class _Rollout:
         usage = done.usage
         if len(done.calls) >= limits.steps:
             raise EndOfRollout(ExitReason.STEP_LIMIT, f"{limits.steps} replies")
-        if self._left_s() <= 0:
+        if self._remaining_s() <= 0:
             raise EndOfRollout(ExitReason.TIME_LIMIT, f"{limits.wall_s:g} s")
         if usage.prompt_tokens + usage.completion_tokens >= limits.tokens:
             raise EndOfRollout(ExitReason.TOKEN_LIMIT, f"{limits.tokens} tokens")
         if done.cost_usd >= limits.usd:
             raise EndOfRollout(ExitReason.COST_LIMIT, f"{limits.usd:g} USD")
 
-    def _left_s(self) -> float:
+    def _remaining_s(self) -> float:
         return self._agent.limits.wall_s - (self._agent.clock() - self._begin - self._waited_s)
 
     def _reply(self) -> Reply:
-        """Ask the model; only the time that its reply took counts, not what went by until a busy server took it."""
+        """Query the model; only the latency of its reply counts, not the time spent waiting for a busy server."""
         journal, clock = self._journal, self._agent.clock
         number = len(journal.trajectory.calls)
         begin = clock()
-        prompt, reply = self._asked(number)
+        prompt, reply = self._query(number)
         self._waited_s += max(0.0, clock() - begin - reply.latency_s)
-        place = journal.message(replace(reply.message, role=ASSISTANT))
-        journal.call(ModelCall.of(number, prompt.sent, place, reply))
+        index = journal.message(replace(reply.message, role=ASSISTANT))
+        journal.call(ModelCall.of(number, prompt.sent, index, reply))
         return reply
 
-    def _asked(self, number: int) -> tuple[Prompt, Reply]:
-        """Return what was sent and the reply: less of the past where the server counts more tokens than we do."""
+    def _query(self, number: int) -> tuple[Prompt, Reply]:
+        """Return the prompt and the reply, with a shorter prompt if the server counts more tokens than the estimate."""
         model, sampling = self._agent.model, self._agent.sampling
         if sampling.seed is not None:
             sampling = replace(sampling, seed=sampling.seed + number)
         refused: ContextError | None = None
-        for _ in range(_MOST_TIGHTENINGS):
+        for _ in range(_MAX_TIGHTENINGS):
             try:
                 prompt = self._window.prompt(self._journal.trajectory.messages)
             except ContextError:
@@ -181,68 +180,71 @@ class _Rollout:
                 refused = error
                 self._window.tighten()
         assert refused is not None
-        raise refused if number else _first_refused(model, sampling, refused)
+        raise refused if number else _first_prompt_refused(model, sampling, refused)
 
-    def _take_malformed(self, why: str, reply: Reply, number: int) -> None:
+    def _take_malformed(self, reason: str, reply: Reply, number: int) -> None:
         if reply.finish_reason == "length":
-            why = f"the reply was cut off after {self._agent.sampling.max_tokens} tokens; be shorter"
+            reason = f"the reply was cut off after {self._agent.sampling.max_tokens} tokens; be shorter"
         self._malformed += 1
-        place = self._journal.message(Message(USER, why))
-        self._journal.step(Step(len(self._journal.trajectory.steps), number, "format-error", observation_index=place))
+        index = self._journal.message(Message(USER, reason))
+        self._journal.step(Step(len(self._journal.trajectory.steps), number, "format-error", observation_index=index))
         if self._malformed >= self._agent.limits.format_errors:
             raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} replies in a row called no tool")
 
     def _act(self, action: ToolCall, number: int, *, native: bool) -> None:
-        found = self._used(action)
-        # Names of files may hold halves of characters, and no request can.
-        whole = found.text.encode("utf-8", "backslashreplace").decode()
-        text, gone = elided(whole, self._agent.limits.output_chars)
+        observation = self._call_tool(action)
+        # File names may contain lone surrogates, which no request can encode.
+        whole = observation.text.encode("utf-8", "backslashreplace").decode()
+        text, omitted = elided(whole, self._agent.limits.output_chars)
         role = TOOL if native else self._agent.observe_as
-        place = self._journal.message(Message(role, text, tool_call_id=action.id if role == TOOL else ""))
-        known = action.name in self._tools and not action.fault
+        index = self._journal.message(Message(role, text, tool_call_id=action.id if role == TOOL else ""))
+        is_tool_call = action.name in self._tools and not action.fault
+        kind = "tool" if is_tool_call else "format-error"
+        if observation.done:
+            kind = "submit"
         step = Step(
             id=len(self._journal.trajectory.steps),
             call=number,
-            kind="submit" if found.done else "tool" if known else "format-error",
+            kind=kind,
             tool=action.name,
             arguments=action.arguments,
-            observation_index=place,
-            exit_code=found.exit_code,
-            limit=found.limit,
-            seconds=round(found.seconds, 3),
-            elided_chars=gone + found.elided_chars,
+            observation_index=index,
+            exit_code=observation.exit_code,
+            limit=observation.limit,
+            seconds=round(observation.seconds, 3),
+            elided_chars=omitted + observation.elided_chars,
         )
         self._journal.step(step)
-        if found.done:
-            raise EndOfRollout(ExitReason.SUBMITTED, "", dict(found.result))
-        self._watch(action, text, known=known)
+        if observation.done:
+            raise EndOfRollout(ExitReason.SUBMITTED, "", dict(observation.result))
+        self._check_progress(action, text, is_tool_call=is_tool_call)
 
-    def _used(self, action: ToolCall) -> Observation:
+    def _call_tool(self, action: ToolCall) -> Observation:
         tool = self._tools.get(action.name)
         if tool is None:
-            return Observation(f"there is no tool {action.name!r}; there are {', '.join(self._tools)}", 1)
-        if why := action.fault or problem(tool, action.arguments):
-            return Observation(why, 1)
-        left = max(1.0, min(self._agent.limits.command_s, self._left_s()))
-        self._desk.limits = replace(self._desk.limits, wall_s=left)
-        return tool.use(action.arguments, self._desk)
+            return Observation(f"{action.name!r} is not a tool; the tools are {', '.join(self._tools)}", 1)
+        if reason := action.fault or argument_problem(tool, action.arguments):
+            return Observation(reason, 1)
+        remaining = max(1.0, min(self._agent.limits.command_s, self._remaining_s()))
+        self._workspace.limits = replace(self._workspace.limits, wall_s=remaining)
+        return tool.use(action.arguments, self._workspace)
 
-    def _watch(self, action: ToolCall, text: str, *, known: bool) -> None:
-        """End a rollout that gets nowhere: calls of nothing, or the same few, with the same results."""
+    def _check_progress(self, action: ToolCall, text: str, *, is_tool_call: bool) -> None:
+        """End a rollout without progress: invalid calls, or a cycle of calls with the same results."""
         limits = self._agent.limits
-        self._malformed = 0 if known else self._malformed + 1
+        self._malformed = 0 if is_tool_call else self._malformed + 1
         if self._malformed >= limits.format_errors:
-            raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} calls in a row could not be used")
+            raise EndOfRollout(ExitReason.FORMAT, f"{self._malformed} calls in a row were invalid")
         self._last.append((action.name, action.raw, text))
-        for several in range(1, _LONGEST_TURN + 1):
-            last = list(self._last)[-several * limits.repeats :]
-            if len(last) == several * limits.repeats and len(set(last)) <= several:
-                which = f"{action.name} was" if several == 1 else f"the same {several} calls were"
-                raise EndOfRollout(ExitReason.LOOP, f"{which} made {limits.repeats} times with the same result")
+        for length in range(1, _LONGEST_CYCLE + 1):
+            last = list(self._last)[-length * limits.repeats :]
+            if len(last) == length * limits.repeats and len(set(last)) <= length:
+                subject = f"{action.name} was called" if length == 1 else f"the same {length} calls were made"
+                raise EndOfRollout(ExitReason.LOOP, f"{subject} {limits.repeats} times with the same result")
 
 
-def _first_refused(model: Model, sampling: Sampling, error: ContextError) -> ModelError:
-    """Return the fault of a server that refuses a task which fits by all that is known: it is not the solver's."""
+def _first_prompt_refused(model: Model, sampling: Sampling, error: ContextError) -> ModelError:
+    """Return the error for a server that refuses a first prompt which should fit: it is not the solver's fault."""
     return ModelError(
         f"{model.name} refuses the first prompt of a rollout, which fits into {model.context_tokens} tokens with "
         f"{sampling.max_tokens} for the reply; is its context window smaller than that? {error}"

@@ -1,1 +1,1 @@
-"""Predictions graded over instances, one by one or under xdist, and what is written of them."""
+"""Grade predictions over instances, one by one or under xdist, and write reports."""

@@ -1,9 +1,8 @@
-"""The log of a plain run of the tests, as SWE-bench's harness keeps it, and what its rule makes of it.
+"""Write logs of plain test runs in the format of SWE-bench's harness, and apply its rule to them.
 
-The rule is that of swebench 5.x (`harness/grading.py` and `parse_log_pytest` there): a line that begins with the name
-of a status gives it to the word that follows, a PASS_TO_PASS test may be skipped, and a run that ends with another
-status than 0 has to show a failure. It believes what is printed and cuts ids at spaces; our own grade does neither, so
-where the two disagree both are told.
+The rule is that of swebench 5.x (`harness/grading.py` and `parse_log_pytest` there): a line that starts with a status
+assigns it to the next word, a PASS_TO_PASS test may be skipped, and a run with a nonzero exit code must show a failure.
+It trusts the output and cuts ids at spaces; our own grade does neither, so if the two disagree both are reported.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from harness.instances.cases import Case
+from harness.datasets.instance_task import InstanceTask
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.grading import repaired_state
 from pytest_ssr.patch import Patch
@@ -19,83 +18,90 @@ from pytest_ssr.sandbox.protocol import Limit, Limits
 
 START, END, EXIT_CODE = ">>>>> Start Test Output", ">>>>> End Test Output", ">>>>> Test Exit Code"
 APPLIED, NOT_APPLIED = ">>>>> Applied Patch", ">>>>> Patch Apply Failed"
-_LATE = "Timeout error: {seconds:g} seconds exceeded."
-_VOID = (NOT_APPLIED, ">>>>> Reset Failed", ">>>>> Tests Errored", ">>>>> Tests Timed Out")
+_TIMED_OUT = "Timeout error: {seconds:g} seconds exceeded."
+_FAILURE_MARKERS = (NOT_APPLIED, ">>>>> Reset Failed", ">>>>> Tests Errored", ">>>>> Tests Timed Out")
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _GOOD, _BAD = ("PASSED", "XFAIL"), ("FAILED", "ERROR")
 
 
-def test_log(case: Case, patch: Patch) -> str:
-    """Run the tests of an instance with a patch, as anyone would run them, and return what a log of that holds.
+def test_log(task: InstanceTask, patch: Patch) -> str:
+    """Run an instance's tests with a patch as a plain pytest command, and return the log.
 
-    Empty where the patch does not apply.
+    The log is empty if the patch does not apply.
     """
-    bench, instance = case.bench.scoped(), case.instance
+    runner, instance = task.runner.scoped(), task.instance
     try:
-        state, _ = repaired_state(bench, case.artifact, patch)
+        state, _ = repaired_state(runner, task.artifact, patch)
     except ArtifactError:
         return ""
     names = (*instance.fail_to_pass, *instance.pass_to_pass)
     files = list(dict.fromkeys(name.split("::", 1)[0] for name in names))
-    words = [
-        str(bench.interpreter.executable),
+    argv = [
+        str(runner.interpreter.executable),
         "-m",
         "pytest",
-        # Verbose, too: SWE-smith reads those lines, and SWE-bench the summary.
+        # Verbose as well: SWE-smith reads the verbose lines, and SWE-bench the summary.
         "-rA",
         "-v",
         "-p",
         "no:cacheprovider",
-        *case.bench.root,
+        *task.runner.root,
         *files,
     ]
-    # As long as the same tests had in the grade: a patch that hangs is not waited for twice.
-    wall_s = bench.limits_after(case.original_s).wall_s
-    with bench.open(state) as sandbox:
+    # The limit that the grade had for the same tests, so that a patch that hangs costs no more here.
+    wall_s = runner.limits_after(task.original_s).wall_s
+    with runner.open(state) as sandbox:
         env = {"PYTHONPATH": f"{sandbox.root}/src:{sandbox.root}", "PYTHONHASHSEED": "0"}
-        done = sandbox.exec(words, limits=Limits(wall_s=wall_s), env=env)
-    text = done.stdout.decode("utf-8", "replace").rstrip("\n")
+        process = sandbox.exec(argv, limits=Limits(wall_s=wall_s), env=env)
+    text = process.stdout.decode("utf-8", "replace").rstrip("\n")
     lines = [APPLIED, f"+ : {START!r}", text]
-    if done.exit_code is None:
-        lines += ["", _LATE.format(seconds=wall_s)] if done.limit is Limit.WALL_TIME else []
+    if process.exit_code is None:
+        lines += ["", _TIMED_OUT.format(seconds=wall_s)] if process.limit is Limit.WALL_TIME else []
         return "\n".join([*lines, ""])
-    told = f"{EXIT_CODE}: {done.exit_code}"
+    exit_line = f"{EXIT_CODE}: {process.exit_code}"
     return "\n".join(
-        [*lines, f"+ SWEBENCH_TEST_EXIT_CODE={done.exit_code}", f"+ : {END!r}", f"+ echo {told!r}", told, ""]
+        [
+            *lines,
+            f"+ SWEBENCH_TEST_EXIT_CODE={process.exit_code}",
+            f"+ : {END!r}",
+            f"+ echo {exit_line!r}",
+            exit_line,
+            "",
+        ]
     )
 
 
-def parsed(log: str) -> dict[str, str]:
-    """Return id to status by SWE-bench's rule."""
+def parse_log(log: str) -> dict[str, str]:
+    """Return statuses by test id, parsed by SWE-bench's rule."""
     body = log.split(START)[1].split(END)[0] if START in log else ""
     return _statuses(body) or _statuses(log)
 
 
 def _statuses(text: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    statuses: dict[str, str] = {}
     for line in text.split("\n"):
         if not line.startswith(_STATUSES):
             continue
-        words = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split()
-        if len(words) > 1:
-            found[words[1]] = words[0]
-    return found
+        fields = (line.replace(" - ", " ") if line.startswith("FAILED") else line).split()
+        if len(fields) > 1:
+            statuses[fields[1]] = fields[0]
+    return statuses
 
 
 def resolved_by(log: str, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> bool | None:
-    """Tell what SWE-bench's rule makes of a log; None without one."""
+    """Return whether a log is resolved by SWE-bench's rule; None if it has no test output."""
     if START not in log:
         return None
-    if END not in log or any(word in log for word in _VOID):
+    if END not in log or any(marker in log for marker in _FAILURE_MARKERS):
         return False
-    found = parsed(log)
-    ended = re.search(rf"{EXIT_CODE}:\s*(-?\d+)", log)
-    if ended is not None and int(ended[1]) and not any(status in _BAD for status in found.values()):
+    statuses = parse_log(log)
+    exit_code = re.search(rf"{EXIT_CODE}:\s*(-?\d+)", log)
+    if exit_code is not None and int(exit_code[1]) and not any(status in _BAD for status in statuses.values()):
         return False
-    repaired = all(found.get(_cut(name)) in _GOOD for name in fail_to_pass)
-    return repaired and all(found.get(_cut(name)) in (*_GOOD, "SKIPPED") for name in pass_to_pass)
+    repaired = all(statuses.get(_cut_id(name)) in _GOOD for name in fail_to_pass)
+    return repaired and all(statuses.get(_cut_id(name)) in (*_GOOD, "SKIPPED") for name in pass_to_pass)
 
 
-def _cut(name: str) -> str:
-    """Return an id as the rule finds it."""
+def _cut_id(name: str) -> str:
+    """Return an id as the rule reads it, cut at the first space."""
     return re.split(r"\s", name, maxsplit=1)[0]

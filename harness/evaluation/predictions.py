@@ -1,6 +1,6 @@
-"""Predictions as SWE-bench and mini-swe-agent write them: JSONL, a JSON list, or a JSON object by instance.
+"""Read predictions in the formats of SWE-bench and mini-swe-agent: JSONL, a JSON list, or a JSON object by instance.
 
-A folder is one that `mini-extra swebench` has written: `preds.json`, and `ID/ID.traj.json` of each instance.
+A folder must be one that `mini-extra swebench` wrote: `preds.json`, and `ID/ID.traj.json` for each instance.
 """
 
 from __future__ import annotations
@@ -12,28 +12,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from harness.instances import Instance
-from harness.writing import half_character
+from harness.datasets import Instance
+from harness.storage.atomic_write import half_character
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.outcomes import some
+from pytest_ssr.records.test_run import some
 
 GOLD, EMPTY = "gold", "empty"
-_OF_MINI = "preds.json"
-_LONGEST = 200
-"""Bytes of a folder's name; reports have words of ours behind it."""
+_MINI_FILE = "preds.json"
+_MAX_NAME_BYTES = 200
+"""Bytes of a folder's name; reports append a suffix to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What one model handed in for one instance."""
+    """The patch that one model submitted for one instance."""
 
     instance_id: str
     model: str
     """`model_name_or_path`."""
     patch: str
-    """A git diff; empty: nothing was handed in."""
+    """A git diff; empty if nothing was submitted."""
     recorded: Path | None = None
-    """The trajectory that mini-swe-agent wrote of it."""
+    """The path of its trajectory by mini-swe-agent."""
 
     def to_json(self) -> dict[str, str]:
         """Return a row in SWE-bench's form."""
@@ -45,50 +45,54 @@ class Prediction:
 
 
 def read_predictions(
-    source: str, instances: Iterable[Instance], told: Callable[[str], None] = lambda _: None
+    source: str, instances: Iterable[Instance], report: Callable[[str], None] = lambda _: None
 ) -> list[Prediction]:
     """Return the predictions for these instances in their order: `gold`, `empty`, or those of a file or folder.
 
-    Instances that a file says nothing of are left out, and `told` is told so, as of those that are for none of these.
-    Raises SettingsError for a file that holds no predictions, that tells of an instance twice, or of none of these.
+    Instances without a prediction are left out and passed to `report`, and so are predictions for other instances.
+    Raises SettingsError for a file without predictions for these instances, or with two for the same instance.
     """
     instances = list(instances)
     if source == GOLD:
         return [Prediction(i.id, GOLD, i.patch.data.decode("utf-8", "surrogateescape")) for i in instances]
     if source == EMPTY:
         return [Prediction(i.id, EMPTY, "") for i in instances]
-    known: dict[str, Prediction] = {}
+    by_id: dict[str, Prediction] = {}
     path = Path(source)
     folder = path if path.is_dir() else None
-    for where, row in _rows(path / _OF_MINI if folder is not None else path):
-        found = _prediction(row, where)
-        if found.instance_id in known:
-            raise SettingsError(f"{where}: {found.instance_id} is predicted twice; one file holds one attempt at each")
-        known[found.instance_id] = found
-    wanted = [_with_trajectory(known[i.id], folder) for i in instances if i.id in known]
+    for location, row in _rows(path / _MINI_FILE if folder is not None else path):
+        prediction = _prediction(row, location)
+        if prediction.instance_id in by_id:
+            raise SettingsError(
+                f"{location}: {prediction.instance_id} is predicted twice; a file holds one prediction per instance"
+            )
+        by_id[prediction.instance_id] = prediction
+    wanted = [_with_trajectory(by_id[i.id], folder) for i in instances if i.id in by_id]
     if not wanted:
         raise SettingsError(f"{source} predicts none of the {len(instances)} instances")
-    if missing := [i.id for i in instances if i.id not in known]:
-        told(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {some(missing)}")
-    if strange := sorted(known.keys() - {i.id for i in instances}):
-        told(f"{len(strange)} of {len(known)} predictions in {source} are for none of the instances: {some(strange)}")
+    if missing := [i.id for i in instances if i.id not in by_id]:
+        report(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {some(missing)}")
+    if unmatched := sorted(by_id.keys() - {i.id for i in instances}):
+        report(
+            f"{len(unmatched)} of {len(by_id)} predictions in {source} are for none of the instances: {some(unmatched)}"
+        )
     folders: dict[str, str] = {}
     for model in dict.fromkeys(p.model for p in wanted):
         other = folders.setdefault(folder_of(model), model)
         if other != model:
-            raise SettingsError(f"{source}: the models {other} and {model} would be one folder; name one otherwise")
+            raise SettingsError(f"{source}: the models {other} and {model} would share one folder; rename one")
     return wanted
 
 
 def folder_of(model: str) -> str:
-    """Return a model's name as a folder, as SWE-bench writes it; nothing leads out of where it lies."""
+    """Return the name of a model's folder, as SWE-bench writes it; it is a single path component."""
     return model.replace("/", "__").strip(".") or "unnamed"
 
 
-def require_name(model: str, where: str) -> str:
+def require_name(model: str, location: str) -> str:
     """Return a model's name; raises SettingsError for one that cannot name a folder."""
-    if half_character(model) or not model.isprintable() or len(os.fsencode(folder_of(model))) > _LONGEST:
-        raise SettingsError(f"{where} {ascii(model)[:80]} cannot name a folder")
+    if half_character(model) or not model.isprintable() or len(os.fsencode(folder_of(model))) > _MAX_NAME_BYTES:
+        raise SettingsError(f"{location} {ascii(model)[:80]} cannot name a folder")
     return model
 
 
@@ -108,30 +112,30 @@ def _rows(path: Path) -> list[tuple[str, Any]]:
         ) from None
     if path.suffix == ".jsonl":
         lines = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return [(f"{path}: line {n}", _parsed(line, f"{path}: line {n}")) for n, line in lines]
-    data = _parsed(text, str(path))
+        return [(f"{path}: line {n}", _parse(line, f"{path}: line {n}")) for n, line in lines]
+    data = _parse(text, str(path))
     if isinstance(data, Mapping):
-        # mini-swe-agent's; its rows may leave out the name they are under.
+        # mini-swe-agent's format; a row may omit the instance_id that is its key.
         data = [{"instance_id": k, **v} if isinstance(v, Mapping) else v for k, v in data.items()]
     if not isinstance(data, list):
         raise SettingsError(f"{path} is neither a list of predictions nor an object of them")
     return [(f"{path}: row {n}", row) for n, row in enumerate(data, 1)]
 
 
-def _parsed(text: str, where: str) -> Any:
+def _parse(text: str, location: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{where} is not JSON: {error}") from None
+        raise SettingsError(f"{location} is not JSON: {error}") from None
 
 
-def _prediction(row: Any, where: str) -> Prediction:
+def _prediction(row: Any, location: str) -> Prediction:
     if not isinstance(row, Mapping) or not isinstance(row.get("instance_id"), str):
-        raise SettingsError(f"{where} is no prediction: it has no instance_id")
+        raise SettingsError(f"{location} is not a prediction: it has no instance_id")
     patch = row.get("model_patch", row.get("patch"))
     if patch is not None and not isinstance(patch, str):
-        raise SettingsError(f"{where}: model_patch is {type(patch).__name__}, not text")
+        raise SettingsError(f"{location}: model_patch is {type(patch).__name__}, not text")
     if half := half_character(patch or ""):
-        raise SettingsError(f"{where}: model_patch holds {half}, which is half a character")
-    model = require_name(str(row.get("model_name_or_path") or "unnamed"), f"{where}: model_name_or_path")
+        raise SettingsError(f"{location}: model_patch holds {half}, which is half a character")
+    model = require_name(str(row.get("model_name_or_path") or "unnamed"), f"{location}: model_name_or_path")
     return Prediction(row["instance_id"], model, patch or "")

@@ -1,4 +1,4 @@
-"""What is known of how a prediction came about: into its outcome, and into `traj.json`."""
+"""Add recorded trajectories to the results of predictions, and write them as `traj.json`."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.evaluation.outcome import Outcome
-from harness.solvers.mini.reading import read_recorded
-from harness.spent import Spent
-from harness.trajectory import Trajectory
+from harness.records.evaluation_result import EvaluationResult
+from harness.records.trajectory import Trajectory
+from harness.records.usage import RunUsage
+from harness.solvers.mini.trajectory_reader import read_recorded
 
 
-def as_recorded(graded: Outcome, path: Path | None, model: str) -> Outcome:
-    """Return the outcome of a prediction of this model, with what a file of mini-swe-agent tells of it.
+def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -> EvaluationResult:
+    """Return a prediction's result for this model, with the data of a trajectory file of mini-swe-agent, if any.
 
     Raises SettingsError for a damaged file.
     """
-    found = replace(graded, model=model)
+    result = replace(evaluated, model=model)
     if path is None:
-        return found
-    read = read_recorded(path, model)
-    spent = Spent.of(read.rollout)
+        return result
+    recording = read_recorded(path, model)
+    usage = RunUsage.of(recording.rollout)
     return replace(
-        found,
-        exit_reason=str(read.rollout.exit_reason),
-        steps=len(read.rollout.steps),
-        tokens=spent.tokens,
-        cost_usd=read.cost_usd,
-        unpriced=spent.unpriced,
-        estimated=spent.estimated,
+        result,
+        exit_reason=str(recording.rollout.exit_reason),
+        steps=len(recording.rollout.steps),
+        tokens=usage.tokens,
+        cost_usd=recording.cost_usd,
+        unpriced=usage.unpriced,
+        estimated=usage.estimated,
     )
 
 
-def told(outcome: Outcome, rollout: Trajectory) -> Mapping[str, Any]:
-    """Return a rollout as `traj.json` holds it."""
+def trajectory_json(result: EvaluationResult, rollout: Trajectory) -> Mapping[str, Any]:
+    """Return a rollout in the format of `traj.json`."""
     return {
-        "instance_id": outcome.instance_id,
-        "model_name_or_path": outcome.model,
-        "attempt": outcome.attempt,
+        "instance_id": result.instance_id,
+        "model_name_or_path": result.model,
+        "attempt": result.attempt,
         **rollout.header(),
         **rollout.ending(),
         "messages": [m.to_json() for m in rollout.messages],

@@ -1,10 +1,10 @@
-"""What a run over instances leaves: predictions, results, a summary, and logs in the folders of SWE-bench's harness.
+"""Write the files of a run over instances: predictions, results, a summary, and logs in SWE-bench's folder layout.
 
 `logs/run_evaluation/RUN/MODEL/INSTANCE/{report.json,patch.diff,test_output.txt}` and `MODEL.RUN.json` (schema version
-2) have the fields that its own reporting code reads (swebench 4.1 and 5.x). What is an error has no report.json there,
-for that is how it knows one, but a run_instance.log that says why. It knows one prediction of a model for an instance:
-further attempts are runs of their own there, `RUN.2` and so on. Each has a run.json that names the dataset, by which
-`swebench report` makes verdicts anew from the logs.
+2) have the fields that SWE-bench's own reporting code reads (swebench 4.1 and 5.x). An error has no report.json, which
+is how that code recognizes one, but a run_instance.log with the reason. SWE-bench supports one prediction of a model
+for an instance, so further attempts are written as separate runs, `RUN.2` and so on. Each run has a run.json that names
+the dataset, so that `swebench report` can compute verdicts from the logs again.
 """
 
 from __future__ import annotations
@@ -18,182 +18,191 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from harness.evaluation.logs import NOT_APPLIED
-from harness.evaluation.outcome import Outcome, Status, counts
 from harness.evaluation.predictions import folder_of
-from harness.writing import write_text
+from harness.records.evaluation_result import EvaluationResult, Status, counts
+from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreWriteError, advice
 
 LOGS, RESULTS, META, RUN = Path("logs", "run_evaluation"), "results.jsonl", "meta.json", "run.json"
 EARLIER = "results.earlier.jsonl"
-# The last tells that the others are ours.
+# The last marks a folder as ours.
 _FILES = ("patch.diff", "report.json", "run_instance.log", "test_output.txt", "traj.json", META)
 _PASSED = "passed"
 
 
-class Kept(Protocol):
-    """Knows more of an outcome than its record."""
+class ResultDetails(Protocol):
+    """Provides the data of a result that its record does not hold."""
 
-    def patch(self, outcome: Outcome) -> str:
-        """Return what was handed in."""
+    def patch(self, result: EvaluationResult) -> str:
+        """Return the submitted patch."""
 
-    def trajectory(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return how it came about, where that is known."""
+    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return its trajectory in the format of `traj.json`, if there is one."""
 
-    def native(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return that in the form of mini-swe-agent, where it was at work."""
+    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
 
-    def log(self, outcome: Outcome) -> str:
-        """Return what the tests have printed, empty where they were not run."""
+    def log(self, result: EvaluationResult) -> str:
+        """Return the test output, empty if no tests ran."""
 
 
 def write_run(
     folder: Path,
     run: str,
-    kept: Kept,
-    outcomes: Sequence[Outcome],
+    details: ResultDetails,
+    results: Sequence[EvaluationResult],
     *,
     wanted: int,
     instances: Sequence[str],
     about: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write all files of a run and return its summary; each file is whole or as it was before.
+    """Write all files of a run atomically and return its summary.
 
-    What an earlier run of the name has left there, of other models, instances and attempts, is removed.
-    wanted: how many outcomes there would be at its end. instances: all that were chosen, those without a prediction as
-    well. about: what it was made with. Raises StoreWriteError.
+    Files of an earlier run with the same name, of other models, instances and attempts, are removed.
+    wanted: how many results a complete run has. instances: all that were selected, including those without a
+    prediction. about: the run's settings. Raises StoreWriteError.
     """
-    none = sorted(set(instances) - {o.instance_id for o in outcomes})
-    summary = {**counts(outcomes), "wanted": wanted, "instances": len(instances), "without_outcome": none, **about}
+    without_result = sorted(set(instances) - {r.instance_id for r in results})
+    summary = {
+        **counts(results),
+        "wanted": wanted,
+        "instances": len(instances),
+        "without_outcome": without_result,
+        **about,
+    }
     written: set[Path] = set()
-    with reporting(folder):
-        for attempt in sorted({o.attempt for o in outcomes}):
-            mine = [o for o in outcomes if o.attempt == attempt]
+    with store_write_errors(folder):
+        for attempt in sorted({r.attempt for r in results}):
+            of_attempt = [r for r in results if r.attempt == attempt]
             name = run if attempt == 0 else f"{run}.{attempt + 1}"
             suffix = "" if attempt == 0 else f".{attempt + 1}"
-            written.add(path := folder / f"predictions{suffix}.jsonl")
-            _lines(path, [_prediction(o, kept.patch(o)) for o in mine])
-            for outcome in mine:
-                written.add(path := folder / LOGS / name / folder_of(outcome.model) / outcome.instance_id)
-                _write_instance(path, outcome, kept)
+            path = folder / f"predictions{suffix}.jsonl"
+            written.add(path)
+            _write_json_lines(path, [_prediction(r, details.patch(r)) for r in of_attempt])
+            for result in of_attempt:
+                path = folder / LOGS / name / folder_of(result.model) / result.instance_id
+                written.add(path)
+                _write_instance(path, result, details)
             _write_about(folder / LOGS / name / RUN, about)
-            for model in dict.fromkeys(o.model for o in mine):
-                of_model = [o for o in mine if o.model == model]
-                written.add(path := folder / f"{folder_of(model)}.{name}.json")
-                write_text(path, _dumped(totals(of_model, instances)))
+            for model in dict.fromkeys(r.model for r in of_attempt):
+                of_model = [r for r in of_attempt if r.model == model]
+                path = folder / f"{folder_of(model)}.{name}.json"
+                written.add(path)
+                write_text(path, _to_json(totals(of_model, instances)))
         _remove_others(folder, run, written)
-        _lines(folder / RESULTS, [o.to_json() for o in outcomes])
-        write_text(folder / "summary.json", _dumped(summary))
+        _write_json_lines(folder / RESULTS, [r.to_json() for r in results])
+        write_text(folder / "summary.json", _to_json(summary))
     return summary
 
 
 @contextlib.contextmanager
-def reporting(place: Path) -> Iterator[None]:
-    """Tell of a file that cannot be written; raises StoreWriteError."""
+def store_write_errors(path: Path) -> Iterator[None]:
+    """Convert an OSError on a file into a StoreWriteError."""
     try:
         yield
     except OSError as error:
-        raise StoreWriteError(f"{error.filename or place}: {advice(error)}") from None
+        raise StoreWriteError(f"{error.filename or path}: {advice(error)}") from None
 
 
-def keep_earlier(path: Path, known: Sequence[Mapping[str, Any]]) -> int:
-    """Keep the results that are there beside their place, where some with a grade are not known any more.
+def keep_earlier(path: Path, current: Sequence[Mapping[str, Any]]) -> int:
+    """Copy a results file to EARLIER if it has graded results that are not among the current ones.
 
-    Returns how many these are. Raises StoreWriteError.
+    Return how many these are; raises StoreWriteError.
     """
-    with reporting(path):
+    with store_write_errors(path):
         try:
             before = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
             return 0
-        here = {json.dumps(row) for row in known}
-        passed = sum(line not in here and _is_graded(line) for line in before.splitlines())
-        if passed:
+        lines = {json.dumps(row) for row in current}
+        dropped = sum(line not in lines and _is_graded(line) for line in before.splitlines())
+        if dropped:
             write_text(path.with_name(EARLIER), before)
-        return passed
+        return dropped
 
 
 def _is_graded(line: str) -> bool:
     try:
-        found = Outcome.from_json(json.loads(line))
+        result = EvaluationResult.from_json(json.loads(line))
     except (ValueError, AttributeError, RecursionError):
         return False
-    return found is not None and found.verdict is not None
+    return result is not None and result.verdict is not None
 
 
 def write_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write JSON, an object on each line; raises StoreWriteError."""
-    with reporting(path):
-        _lines(path, rows)
+    """Write rows as JSON Lines; raises StoreWriteError."""
+    with store_write_errors(path):
+        _write_json_lines(path, rows)
 
 
 def _remove_others(folder: Path, run: str, written: Collection[Path]) -> None:
-    """Remove what an earlier run of the name has left of other models, instances and attempts, and nothing else."""
-    for told in (folder / LOGS).glob(f"*/*/*/{META}"):
-        place, model, name = told.parent, told.parents[1].name, told.parents[2].name
+    """Remove an earlier run's files of other models, instances and attempts, and nothing else."""
+    for meta in (folder / LOGS).glob(f"*/*/*/{META}"):
+        directory, model, name = meta.parent, meta.parents[1].name, meta.parents[2].name
         number = re.fullmatch(rf"{re.escape(run)}(\.\d+)?", name)
-        if place in written or not number:
+        if directory in written or not number:
             continue
         for path in (folder / f"predictions{number[1] or ''}.jsonl", folder / f"{model}.{name}.json"):
             if path not in written:
                 path.unlink(missing_ok=True)
-        for file in (*_FILES, f"{place.name}.traj.json"):
-            (place / file).unlink(missing_ok=True)
-        for empty in told.parents[:2]:
+        for file in (*_FILES, f"{directory.name}.traj.json"):
+            (directory / file).unlink(missing_ok=True)
+        for empty in meta.parents[:2]:
             with contextlib.suppress(OSError):
                 empty.rmdir()
-        # Of a run that holds nothing else.
+        # The run has no other results.
         with contextlib.suppress(OSError):
-            if [p.name for p in told.parents[2].iterdir()] == [RUN]:
-                (told.parents[2] / RUN).unlink()
-            told.parents[2].rmdir()
+            if [p.name for p in meta.parents[2].iterdir()] == [RUN]:
+                (meta.parents[2] / RUN).unlink()
+            meta.parents[2].rmdir()
 
 
 def _write_about(path: Path, about: Mapping[str, Any]) -> None:
     local = Path(about["dataset"])
     dataset = str(local.absolute()) if local.exists() else about["dataset"]
-    told = {"dataset": dataset, "split": about["split"], "task_repo": None}
+    settings = {"dataset": dataset, "split": about["split"], "task_repo": None}
     with contextlib.suppress(OSError, ValueError, TypeError):
-        if told.items() <= dict(json.loads(path.read_text())).items():
+        if settings.items() <= dict(json.loads(path.read_text())).items():
             return
-    write_text(path, _dumped({**told, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}))
+    write_text(path, _to_json({**settings, "created_at": datetime.now(UTC).isoformat(timespec="seconds")}))
 
 
-def _write_instance(place: Path, outcome: Outcome, kept: Kept) -> None:
-    write_text(place / "patch.diff", kept.patch(outcome))
-    if outcome.status is Status.ERROR:
-        # An earlier run may have left one, of another patch.
-        (place / "report.json").unlink(missing_ok=True)
-        write_text(place / "run_instance.log", f"{NOT_APPLIED}:\n{outcome.reason.text}\n")
+def _write_instance(directory: Path, result: EvaluationResult, details: ResultDetails) -> None:
+    write_text(directory / "patch.diff", details.patch(result))
+    if result.status is Status.ERROR:
+        # It may be there from an earlier run with another patch.
+        (directory / "report.json").unlink(missing_ok=True)
+        write_text(directory / "run_instance.log", f"{NOT_APPLIED}:\n{result.reason.text}\n")
     else:
-        (place / "run_instance.log").unlink(missing_ok=True)
-        write_text(place / "report.json", _dumped({outcome.instance_id: report(outcome)}))
-    told = {k: v for k, v in outcome.to_json().items() if k not in ("fail_to_pass", "pass_to_pass")}
-    write_text(place / META, _dumped(told))
-    trajectory, native = kept.trajectory(outcome), kept.native(outcome)
+        (directory / "run_instance.log").unlink(missing_ok=True)
+        write_text(directory / "report.json", _to_json({result.instance_id: instance_report(result)}))
+    meta = {k: v for k, v in result.to_json().items() if k not in ("fail_to_pass", "pass_to_pass")}
+    write_text(directory / META, _to_json(meta))
+    trajectory, native = details.trajectory(result), details.native(result)
     texts = {
-        "test_output.txt": kept.log(outcome),
-        "traj.json": _dumped(trajectory) if trajectory is not None else "",
-        f"{outcome.instance_id}.traj.json": _dumped(native) if native is not None else "",
+        "test_output.txt": details.log(result),
+        "traj.json": _to_json(trajectory) if trajectory is not None else "",
+        f"{result.instance_id}.traj.json": _to_json(native) if native is not None else "",
     }
     for name, text in texts.items():
         if text:
-            write_text(place / name, text)
+            write_text(directory / name, text)
         else:
-            # Of another patch.
-            (place / name).unlink(missing_ok=True)
+            # It belongs to another patch.
+            (directory / name).unlink(missing_ok=True)
 
 
-def _prediction(outcome: Outcome, patch: str) -> dict[str, str]:
-    return {"instance_id": outcome.instance_id, "model_name_or_path": outcome.model, "model_patch": patch}
+def _prediction(result: EvaluationResult, patch: str) -> dict[str, str]:
+    return {"instance_id": result.instance_id, "model_name_or_path": result.model, "model_patch": patch}
 
 
-def report(outcome: Outcome) -> dict[str, Any]:
-    """Return one instance's report in the form of SWE-bench's harness."""
-    empty, applied = outcome.status is Status.EMPTY, outcome.status not in (Status.EMPTY, Status.ERROR)
-    infra = outcome.status is Status.INFRA
+def instance_report(result: EvaluationResult) -> dict[str, Any]:
+    """Return an instance's report in the format of SWE-bench's harness."""
+    empty, applied = result.status is Status.EMPTY, result.status not in (Status.EMPTY, Status.ERROR)
+    infra = result.status is Status.INFRA
     tests = {
-        "FAIL_TO_PASS": _split(outcome.fail_to_pass),
-        "PASS_TO_PASS": _split(outcome.pass_to_pass),
+        "FAIL_TO_PASS": _split(result.fail_to_pass),
+        "PASS_TO_PASS": _split(result.pass_to_pass),
         "FAIL_TO_FAIL": {"success": [], "failure": []},
         "PASS_TO_FAIL": {"success": [], "failure": []},
     }
@@ -201,28 +210,28 @@ def report(outcome: Outcome) -> dict[str, Any]:
         "patch_is_None": empty,
         "patch_exists": not empty,
         "patch_successfully_applied": applied and not infra,
-        "resolved": outcome.status is Status.RESOLVED,
+        "resolved": result.status is Status.RESOLVED,
         "infra_failure": infra,
-        **({"infra_failure_reason": outcome.reason.text} if infra else {}),
+        **({"infra_failure_reason": result.reason.text} if infra else {}),
         "tests_status": tests,
     }
 
 
-def totals(outcomes: Sequence[Outcome], instances: Sequence[str]) -> dict[str, Any]:
-    """Return a model's totals in the form of SWE-bench's harness, schema version 2.
+def totals(results: Sequence[EvaluationResult], instances: Sequence[str]) -> dict[str, Any]:
+    """Return a model's totals in the format of SWE-bench's harness, schema version 2.
 
-    instances: all that were chosen; those without an outcome are incomplete.
+    instances: the ids of all selected instances; those without a result are incomplete.
     """
 
     def ids(*statuses: Status) -> list[str]:
-        return sorted(o.instance_id for o in outcomes if o.status in statuses)
+        return sorted(r.instance_id for r in results if r.status in statuses)
 
     unresolved = ids(Status.UNRESOLVED, Status.TIMED_OUT)
-    named = {
+    by_category = {
         "completed_ids": sorted([*ids(Status.RESOLVED), *unresolved]),
-        "incomplete_ids": sorted(set(instances) - {o.instance_id for o in outcomes}),
+        "incomplete_ids": sorted(set(instances) - {r.instance_id for r in results}),
         "empty_patch_ids": ids(Status.EMPTY),
-        "submitted_ids": sorted(o.instance_id for o in outcomes),
+        "submitted_ids": sorted(r.instance_id for r in results),
         "resolved_ids": ids(Status.RESOLVED),
         "unresolved_ids": unresolved,
         "infra_failure_ids": ids(Status.INFRA),
@@ -231,16 +240,16 @@ def totals(outcomes: Sequence[Outcome], instances: Sequence[str]) -> dict[str, A
     }
     return {
         "total_instances": len(instances),
-        "submitted_instances": len(outcomes),
-        "completed_instances": len(named["completed_ids"]),
-        "resolved_instances": len(named["resolved_ids"]),
+        "submitted_instances": len(results),
+        "completed_instances": len(by_category["completed_ids"]),
+        "resolved_instances": len(by_category["resolved_ids"]),
         "unresolved_instances": len(unresolved),
-        "infra_failure_instances": len(named["infra_failure_ids"]),
+        "infra_failure_instances": len(by_category["infra_failure_ids"]),
         "ambiguous_failure_instances": 0,
-        "empty_patch_instances": len(named["empty_patch_ids"]),
-        "error_instances": len(named["error_ids"]),
-        **named,
-        "failure_reasons": {o.instance_id: o.reason.text for o in outcomes if o.status in (Status.INFRA, Status.ERROR)},
+        "empty_patch_instances": len(by_category["empty_patch_ids"]),
+        "error_instances": len(by_category["error_ids"]),
+        **by_category,
+        "failure_reasons": {r.instance_id: r.reason.text for r in results if r.status in (Status.INFRA, Status.ERROR)},
         "schema_version": 2,
     }
 
@@ -252,9 +261,9 @@ def _split(statuses: Mapping[str, str]) -> dict[str, list[str]]:
     }
 
 
-def _dumped(data: object) -> str:
+def _to_json(data: object) -> str:
     return json.dumps(data, indent=1) + "\n"
 
 
-def _lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+def _write_json_lines(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     write_text(path, "".join(json.dumps(row) + "\n" for row in rows))

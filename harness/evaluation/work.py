@@ -1,4 +1,4 @@
-"""What a run over instances has to do, in units that any worker can do: predictions to grade, attempts to make."""
+"""Split a run over instances into units for workers: predictions to grade, or rollouts to run and grade."""
 
 from __future__ import annotations
 
@@ -8,187 +8,192 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.episode import Rollout
-from harness.evaluation.grading import Grading, fault_of
-from harness.evaluation.outcome import Outcome, Status, status_of
+from harness.datasets import Instance
+from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.predictions import Prediction
-from harness.evaluation.recorded import as_recorded, told
-from harness.instances import Instance
-from harness.solvers.mini.reading import read_recorded
+from harness.evaluation.recorded import trajectory_json, with_recording
+from harness.records.episode import Rollout
+from harness.records.evaluation_result import EvaluationResult, Status, status_of
+from harness.records.trajectory import read_trajectory
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.solvers.mini.solver import NATIVE
+from harness.solvers.mini.trajectory_reader import read_recorded
 from harness.solvers.protocol import Solver
-from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
-from harness.trajectory import read_trajectory
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
-from pytest_ssr.reasons import Reason, ReasonCode
-from pytest_ssr.store import key_of
-from pytest_ssr.verdict import Verdict
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.verdict import Verdict
+from pytest_ssr.storage.store import key_of
 
 ATTEMPTS = "attempts"
 
 
 @dataclass(frozen=True, slots=True)
 class Unit:
-    """One outcome that is wanted."""
+    """One result to produce."""
 
     instance: Instance
     model: str
     attempt: int = 0
     patch: str = ""
-    """What is graded, where it is known before."""
+    """The patch to grade, if it is a prediction."""
     recorded: Path | None = None
-    """The trajectory of mini-swe-agent that tells how that came about."""
+    """The path of the patch's trajectory by mini-swe-agent."""
 
     @property
     def name(self) -> str:
-        """A name of its own among the units of a run."""
+        """A name that is unique among the units of a run."""
         return f"{self.instance.id}::{self.attempt + 1}"
 
 
 class Work(Protocol):
-    """Units, and how they are done; each worker has its own."""
+    """The units of a run, and the operations on them; each worker has its own instance."""
 
     units: Sequence[Unit]
 
     @property
     def chosen(self) -> Sequence[str]:
-        """The instances of the dataset that are wanted, by id; of some there may be no unit."""
+        """The ids of the selected instances; some may have no unit."""
 
-    def known(self, unit: Unit) -> Outcome | None:
-        """Return what an earlier run has made of a unit."""
+    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+        """Return a unit's stored result from an earlier run, or None."""
 
-    def make(self, unit: Unit) -> Outcome:
-        """Do a unit; raises what ends a whole run."""
+    def make(self, unit: Unit) -> EvaluationResult:
+        """Run a unit and return its result; raises errors that end the whole run."""
 
-    def patch(self, outcome: Outcome) -> str:
-        """Return what was handed in."""
+    def patch(self, result: EvaluationResult) -> str:
+        """Return the submitted patch."""
 
-    def trajectory(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return how it came about, where that is known."""
+    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return its trajectory in the format of `traj.json`, if there is one."""
 
-    def native(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return that in the form of mini-swe-agent, where it was at work."""
+    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return its trajectory in mini-swe-agent's format, if that was the solver."""
 
-    def log(self, outcome: Outcome) -> str:
-        """Return what the tests have printed, empty where they were not run."""
+    def log(self, result: EvaluationResult) -> str:
+        """Return the test output, empty if no tests ran."""
 
     def expected_s(self, unit: Unit) -> float:
-        """Return how long a unit may take, by what earlier runs took."""
+        """Return the expected seconds of a unit, from earlier runs."""
 
     def close(self) -> None:
-        """End what was started."""
+        """Close everything that was opened."""
 
 
 @dataclass(slots=True)
-class Predicted:
-    """Grades of a file of predictions."""
+class PredictionWork:
+    """Grades the predictions of a file."""
 
-    grading: Grading
+    grader: Grader
     units: Sequence[Unit]
     chosen: Sequence[str]
     _by_id: dict[str, Unit] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, grading: Grading, predictions: Sequence[Prediction], instances: Sequence[Instance]) -> Predicted:
-        """Make a unit of each prediction."""
+    def of(cls, grader: Grader, predictions: Sequence[Prediction], instances: Sequence[Instance]) -> PredictionWork:
+        """Create one unit for each prediction."""
         by_id = {i.id: i for i in instances}
         units = [Unit(by_id[p.instance_id], p.model, 0, p.patch, p.recorded) for p in predictions]
-        return cls(grading, units, list(by_id))
+        return cls(grader, units, list(by_id))
 
-    def known(self, unit: Unit) -> Outcome | None:
-        """Return the grade that the store holds."""
-        found = self.grading.known(unit.instance, unit.patch)
-        return as_recorded(found, unit.recorded, unit.model) if found is not None else None
+    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+        """Return the stored result, or None."""
+        result = self.grader.stored_result(unit.instance, unit.patch)
+        return with_recording(result, unit.recorded, unit.model) if result is not None else None
 
-    def make(self, unit: Unit) -> Outcome:
+    def make(self, unit: Unit) -> EvaluationResult:
         """Grade a prediction."""
-        return as_recorded(self.grading.outcome(unit.instance, unit.patch), unit.recorded, unit.model)
+        return with_recording(self.grader.evaluate(unit.instance, unit.patch), unit.recorded, unit.model)
 
-    def patch(self, outcome: Outcome) -> str:
-        """Return what was predicted."""
-        return self._unit(outcome).patch
+    def patch(self, result: EvaluationResult) -> str:
+        """Return the predicted patch."""
+        return self._unit(result).patch
 
-    def trajectory(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return what mini-swe-agent has recorded; how other predictions came about is not known."""
-        unit = self._unit(outcome)
-        return told(outcome, read_recorded(unit.recorded, unit.model).rollout) if unit.recorded is not None else None
+    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return the trajectory that mini-swe-agent recorded; None for other predictions."""
+        unit = self._unit(result)
+        if unit.recorded is None:
+            return None
+        return trajectory_json(result, read_recorded(unit.recorded, unit.model).rollout)
 
-    def native(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return its file."""
-        unit = self._unit(outcome)
+    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return the content of its trajectory file."""
+        unit = self._unit(result)
         return read_recorded(unit.recorded, unit.model).data if unit.recorded is not None else None
 
-    def log(self, outcome: Outcome) -> str:
+    def log(self, result: EvaluationResult) -> str:
         """Return the log of a plain run."""
-        return self.grading.log(self._unit(outcome).instance, self.patch(outcome))
+        return self.grader.log(self._unit(result).instance, self.patch(result))
 
     def expected_s(self, unit: Unit) -> float:
-        """Return how long grades of its instance took."""
-        return self.grading.expected_s(unit.instance)
+        """Return the seconds of the last grade of its instance."""
+        return self.grader.expected_s(unit.instance)
 
-    def _unit(self, outcome: Outcome) -> Unit:
+    def _unit(self, result: EvaluationResult) -> Unit:
         if not self._by_id:
             self._by_id.update((u.instance.id, u) for u in self.units)
-        return self._by_id[outcome.instance_id]
+        return self._by_id[result.instance_id]
 
     def close(self) -> None:
-        """Let go of the instance at hand."""
-        self.grading.close()
+        """Close the open instance."""
+        self.grader.close()
 
 
 @dataclass(slots=True)
-class Attempted:
-    """Attempts of a solver at instances."""
+class RolloutWork:
+    """Runs a solver on instances and grades its rollouts."""
 
-    grading: Grading
+    grader: Grader
     units: Sequence[Unit]
     solver: Solver
     seed: int = 0
     grade_unsubmitted: bool = False
     by_statement: bool = True
-    """Say what is to be done in the row's words, where it has some, and not by the tests."""
-    closing: Callable[[], None] = lambda: None
-    """Ends what the solver stands on."""
+    """Describe the task by the row's statement, if it has one, instead of by the tests."""
+    on_close: Callable[[], None] = lambda: None
+    """Closes the resources that the solver uses."""
     _solving: tuple[str, Solving] | None = None
     _by_id: dict[str, Instance] = field(default_factory=dict)
 
     @property
     def chosen(self) -> Sequence[str]:
-        """The instances, by id."""
+        """The ids of the instances."""
         return list(dict.fromkeys(u.instance.id for u in self.units))
 
-    def known(self, unit: Unit) -> Outcome | None:
-        """Return an attempt that the store holds, if it has a grade."""
-        found = Outcome.from_json(self.grading.store.record(ATTEMPTS, self._key(unit)))
-        found = found.by(self.grading.rule) if found is not None else None
-        return replace(found, model=unit.model) if found is not None and found.verdict is not None else None
+    def stored_result(self, unit: Unit) -> EvaluationResult | None:
+        """Return the stored result of a rollout if it has a verdict, else None."""
+        result = EvaluationResult.from_json(self.grader.store.record(ATTEMPTS, self._key(unit)))
+        if result is None:
+            return None
+        result = result.by(self.grader.rule)
+        return replace(result, model=unit.model) if result.verdict is not None else None
 
-    def make(self, unit: Unit) -> Outcome:
-        """Make an attempt and grade it."""
-        instance, rule = unit.instance, self.grading.rule
-        lost = Reason(ReasonCode.NOT_GRADED)
-        begun = Outcome(
-            instance.id, instance.repo, unit.model, Status.INFRA, lost, attempt=unit.attempt, rule=str(rule)
+    def make(self, unit: Unit) -> EvaluationResult:
+        """Run a rollout and grade it."""
+        instance, rule = unit.instance, self.grader.rule
+        not_graded = Reason(ReasonCode.NOT_GRADED)
+        failed = EvaluationResult(
+            instance.id, instance.repo, unit.model, Status.INFRA, not_graded, attempt=unit.attempt, rule=str(rule)
         )
         try:
-            solving = self._at(unit.instance)
+            solving = self._open_solving(unit.instance)
             rollout = solving.known(unit.attempt) or solving.attempt(unit.attempt)
         except (SandboxUnavailableError, SettingsError) as error:
-            if not self.grading.images:
+            if not self.grader.images:
                 raise
-            return replace(begun, reason=fault_of(error, instance))
+            return replace(failed, reason=fault_of(error, instance))
         except Exception as error:
-            return replace(begun, reason=fault_of(error, instance))
-        found = self._outcome(begun, unit, rollout)
-        self.grading.store.put_record(ATTEMPTS, self._key(unit), found.to_json())
-        self.grading.took(unit.instance, found.solver_s + found.grading_s, self.solver.name)
-        return found
+            return replace(failed, reason=fault_of(error, instance))
+        result = self._result(failed, unit, rollout)
+        self.grader.store.put_record(ATTEMPTS, self._key(unit), result.to_json())
+        self.grader.record_seconds(unit.instance, result.solver_s + result.grading_s, self.solver.name)
+        return result
 
-    def _outcome(self, begun: Outcome, unit: Unit, rollout: Rollout) -> Outcome:
+    def _result(self, failed: EvaluationResult, unit: Unit, rollout: Rollout) -> EvaluationResult:
         graded = None
         verdict = rollout.verdict
         if rollout.patch_sha256 and verdict is not None:
-            graded = self.grading.known(unit.instance, self._file(rollout.id, PATCH).decode("utf-8", "surrogateescape"))
+            patch = self._file(rollout.id, PATCH).decode("utf-8", "surrogateescape")
+            graded = self.grader.stored_result(unit.instance, patch)
         if graded is not None:
             status = graded.status
         elif verdict is False and not rollout.patch_sha256:
@@ -196,7 +201,7 @@ class Attempted:
         else:
             status = status_of(verdict, rollout.reason.code)
         return replace(
-            begun,
+            failed,
             status=status,
             reason=rollout.reason,
             resolved=rollout.resolved,
@@ -216,86 +221,86 @@ class Attempted:
             estimated=rollout.estimated,
         )
 
-    def patch(self, outcome: Outcome) -> str:
-        """Return what was handed in; nothing where that is not kept."""
-        data = self._file(outcome.rollout, PATCH) if outcome.patch_sha256 else b""
+    def patch(self, result: EvaluationResult) -> str:
+        """Return the submitted patch, empty if it is not stored."""
+        data = self._file(result.rollout, PATCH) if result.patch_sha256 else b""
         return data.decode("utf-8", "surrogateescape")
 
-    def trajectory(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return what was said in an attempt and how it ended."""
-        if not outcome.rollout:
+    def trajectory(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return the messages of a rollout and how it ended."""
+        if not result.rollout:
             return None
         try:
-            found = read_trajectory(self.grading.store.root / ROLLOUTS / outcome.rollout / TRAJECTORY)
+            rollout = read_trajectory(self.grader.store.root / ROLLOUTS / result.rollout / TRAJECTORY)
         except StoreError:
             return None
-        return told(outcome, found)
+        return trajectory_json(result, rollout)
 
-    def native(self, outcome: Outcome) -> Mapping[str, Any] | None:
-        """Return what mini-swe-agent would have written of it."""
-        data = self._file(outcome.rollout, NATIVE)
-        return {**json.loads(data), "instance_id": outcome.instance_id} if data else None
+    def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
+        """Return the trajectory in the format that mini-swe-agent writes."""
+        data = self._file(result.rollout, NATIVE)
+        return {**json.loads(data), "instance_id": result.instance_id} if data else None
 
-    def log(self, outcome: Outcome) -> str:
+    def log(self, result: EvaluationResult) -> str:
         """Return the log of a plain run."""
-        patch = self.patch(outcome)
-        return self.grading.log(self._instance(outcome), patch) if patch else ""
+        patch = self.patch(result)
+        return self.grader.log(self._instance(result), patch) if patch else ""
 
     def expected_s(self, unit: Unit) -> float:
-        """Return how long attempts at its instance took."""
-        return self.grading.expected_s(unit.instance, self.solver.name)
+        """Return the seconds of the last rollout on its instance."""
+        return self.grader.expected_s(unit.instance, self.solver.name)
 
-    def _instance(self, outcome: Outcome) -> Instance:
+    def _instance(self, result: EvaluationResult) -> Instance:
         if not self._by_id:
             self._by_id.update((u.instance.id, u.instance) for u in self.units)
-        return self._by_id[outcome.instance_id]
+        return self._by_id[result.instance_id]
 
     def close(self) -> None:
-        """Let go of the instance at hand, and of what solves."""
+        """Close the open instance and the solver's resources."""
         try:
-            self._leave()
-            self.grading.close()
+            self._close_solving()
+            self.grader.close()
         finally:
-            self.closing()
+            self.on_close()
 
-    def _leave(self) -> None:
+    def _close_solving(self) -> None:
         if self._solving is not None:
             self._solving[1].close()
         self._solving = None
 
     def _key(self, unit: Unit) -> str:
-        own = getattr(self.solver, "key", self.solver.name)
+        solver = getattr(self.solver, "key", self.solver.name)
         statement = unit.instance.statement if self.by_statement else ""
-        how = (own, self.seed, self.grade_unsubmitted, self.by_statement, statement, unit.attempt)
-        return key_of(self.grading.key(unit.instance, ""), *how)
+        options = (solver, self.seed, self.grade_unsubmitted, self.by_statement, statement, unit.attempt)
+        return key_of(self.grader.key(unit.instance, ""), *options)
 
     def _file(self, rollout: str, name: str) -> bytes:
         try:
-            return (self.grading.store.root / ROLLOUTS / rollout / name).read_bytes() if rollout else b""
+            return (self.grader.store.root / ROLLOUTS / rollout / name).read_bytes() if rollout else b""
         except OSError:
             return b""
 
-    def _at(self, instance: Instance) -> Solving:
+    def _open_solving(self, instance: Instance) -> Solving:
         if self._solving is not None and self._solving[0] == instance.id:
             return self._solving[1]
-        self._leave()
-        case = self.grading.case(instance)
+        self._close_solving()
+        task = self.grader.task(instance)
         solving = Solving(
-            case.bench.scoped(),
-            case.artifact,
+            task.runner.scoped(),
+            task.artifact,
             Verdict(
-                case.id,
-                case.bench.snapshot.tree_hash,
+                task.id,
+                task.runner.snapshot.tree_hash,
                 fail_to_pass=instance.fail_to_pass,
                 pass_to_pass=instance.pass_to_pass,
             ),
             self.solver,
-            self.grading.store,
+            self.grader.store,
             seed=self.seed,
             grade_unsubmitted=self.grade_unsubmitted,
             statement=instance.statement if self.by_statement else "",
-            rule=self.grading.rule,
-            grader=lambda patch: self.grading.grade(instance, patch),
+            rule=self.grader.rule,
+            grader=lambda patch: self.grader.grade(instance, patch),
         )
         self._solving = (instance.id, solving)
         return solving

@@ -1,4 +1,4 @@
-"""Training data: rollouts and artifacts of stores in, rows as trainers read them out.
+"""Export rollouts and artifacts of stores as training data, in the row formats that trainers read.
 
-`recording` makes one canonical record of each rollout; every format is derived from it, a few at a time.
+`record` defines one canonical record of each rollout; every format of rollouts is derived from it, a few at a time.
 """

@@ -1,6 +1,6 @@
-"""The dataset card: what is in an export, where it comes from, and how its files are loaded and checked.
+"""Write the dataset card: what an export contains, where it comes from, and how to load and check its files.
 
-Its head is what the Hugging Face hub and `datasets` read; it holds no times and no paths, so that the same sources give
+The Hugging Face hub and `datasets` read its head. A card holds no times and no paths, so that the same sources give
 the same card.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 
+from harness.exporters.dataset_writer import MARK, TARS, Destination
 from harness.exporters.features import as_yaml
 from harness.exporters.licences import UNKNOWN
 from harness.exporters.protocol import Format
 from harness.exporters.report import Report
-from harness.exporters.writing import MARK, TARS, Destination
 
 _SIZES = ((10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**9, "1M<n<10M"))
-_KNOWN = {
+_HUB_NAMES = {
     "Apache-2.0": "apache-2.0",
     "MIT": "mit",
     "BSD-3-Clause": "bsd-3-clause",
@@ -33,19 +33,20 @@ _KNOWN = {
 def card(
     form: Format, report: Report, destination: Destination, *, licences: Mapping[str, str], made: Mapping[str, str]
 ) -> str:
-    """Return the card. licences: of each project. made: with which version, options and code."""
+    """Return the card as Markdown. licences: by project. made: the versions, options and code that made the export."""
     return "\n".join((*_head(form, report, destination, licences), *_body(form, report, licences, made), ""))
 
 
 def _head(form: Format, report: Report, destination: Destination, licences: Mapping[str, str]) -> Iterator[str]:
-    all_of = set(licences.values())
-    (one,) = all_of if len(all_of) == 1 else ("",)
+    names = set(licences.values())
+    only = next(iter(names)) if len(names) == 1 else ""
     yield "---"
-    yield f"license: {_KNOWN.get(one, 'other')}"
+    yield f"license: {_HUB_NAMES.get(only, 'other')}"
     yield "language: [code, en]"
     yield f"pretty_name: {json.dumps(f'SSR {form.name}')}"
     yield "task_categories: [text-generation]"
-    yield f"size_categories: [{next((n for most, n in _SIZES if report.total < most), 'n>1T')}]"
+    size = next((name for limit, name in _SIZES if report.total < limit), "n>1T")
+    yield f"size_categories: [{size}]"
     yield "tags: [software-engineering, swe-bench, self-play, synthetic]"
     if destination.container not in TARS:
         yield "configs:"
@@ -65,7 +66,7 @@ def _head(form: Format, report: Report, destination: Destination, licences: Mapp
 def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mapping[str, str]) -> Iterator[str]:
     yield f"# SSR {form.name}"
     yield ""
-    yield f"Made by self-play (SSR, arXiv 2512.18552) with pytest-ssr. Read by: {form.readers}."
+    yield f"Made by self-play (SSR, arXiv 2512.18552) with pytest-ssr. For: {form.readers}."
     yield MARK
     yield ""
     for note in form.notes:
@@ -74,26 +75,26 @@ def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mappi
         yes, total = report.on_policy[True], report.on_policy.total()
         yield f"- On-policy (token ids and log-probabilities of every sampled reply are there): {yes} of {total} rows."
         if not yes:
-            yield "- None of it is on-policy: good for imitation and preferences, not for policy gradients."
+            yield "- No row is on-policy: use them for imitation and preferences, not for policy gradients."
     yield ""
     yield "## Files"
     yield ""
     yield "| file | rows | bytes | sha256 |"
     yield "|---|---|---|---|"
-    for name, told in sorted(report.files.items()):
-        yield f"| `{name}` | {told['rows']} | {told['bytes']} | `{told['sha256']}` |"
+    for name, entry in sorted(report.files.items()):
+        yield f"| `{name}` | {entry['rows']} | {entry['bytes']} | `{entry['sha256']}` |"
     yield ""
     yield "## Sources"
     yield ""
-    yield "| project | licence, as its own files say | rows |"
+    yield "| project | licence (from its own files) | rows |"
     yield "|---|---|---|"
     for name, rows in sorted(report.repositories.items()):
         parts = ", ".join(f"{part} {count}" for part, count in sorted(rows.items()))
-        yield f"| {_cell(name) or 'not known'} | {_cell(licences.get(name, UNKNOWN))} | {parts} |"
+        yield f"| {_cell(name) or 'unknown'} | {_cell(licences.get(name, UNKNOWN))} | {parts} |"
     yield ""
-    yield "Rows of one project are in one part. Bugs were put into these projects by programs and models; issues,"
-    yield "commits and tests of benchmarks such as SWE-bench were not used. Whether a project is also in a benchmark"
-    yield "that you evaluate on is for you to check: the names are above."
+    yield "All rows of a project are in one part. Programs and models injected the bugs into these projects; issues,"
+    yield "commits and tests of benchmarks such as SWE-bench were not used. Check whether a project above is also in a"
+    yield "benchmark that you evaluate on."
     yield ""
     yield "## Provenance"
     yield ""
@@ -107,14 +108,15 @@ def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mappi
     if not report.left_out:
         yield "Nothing."
         return
-    yield "| why | how many | for example |"
+    yield "| reason | count | examples |"
     yield "|---|---|---|"
     for reason, count in report.reasons():
-        # Details may hold what is nobody else's business, such as paths of this machine.
-        yield f"| {_cell(reason)} | {count} | {_cell('; '.join(what for what, _ in report.examples[reason]))} |"
+        # Names only: the details may contain private data, such as paths on this machine.
+        names = "; ".join(name for name, _ in report.examples[reason])
+        yield f"| {_cell(reason)} | {count} | {_cell(names)} |"
 
 
 def _cell(text: str) -> str:
-    """Return a text as a cell of a table: of one line, and without what would end the cell or begin a tag."""
+    """Return a string as a table cell: on one line, with anything that would end the cell or begin a tag escaped."""
     shown = "".join(c if c.isprintable() else " " for c in text)
     return shown.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")[:500]

@@ -1,7 +1,7 @@
-"""Grades a working tree inside a container; runs there, alone, with whatever Python 3 is there.
+"""Grade a working tree inside a container, as a standalone program for any Python 3.
 
-What a patch has changed of the tests and of what runs them goes back to how it was, the improved tests come in, and the
-artifact's own script and parser say what passes. Exit status 0: every test that has to pass does.
+Changes of a patch to the tests and to what runs them are undone and the improved tests applied; then the artifact's own
+script and parser report which tests pass. The exit status is 0 if every test that has to pass does.
 """
 
 import fnmatch
@@ -34,28 +34,28 @@ _FOLDERS = ["test", "tests", "testdata", "test_data", "__snapshots__", "snapshot
 
 
 def is_surface(path: str) -> bool:
-    """Tell whether a path belongs to the tests or to what runs them."""
+    """Return whether a path belongs to the tests or to what runs them."""
     *folders, name = path.split("/")
     if name in _NAMES or any(fnmatch.fnmatchcase(name, p) for p in _PATTERNS):
         return True
     return any(f in _FOLDERS or f.endswith((".dist-info", ".egg-info")) for f in folders)
 
 
-def git(*words: str, **options: Any) -> bytes:
-    """Run git in the tree; it has to work."""
+def git(*argv: str, **options: Any) -> bytes:
+    """Run git in the working tree and return its output; raises CalledProcessError if it fails."""
     command = ("git", "-c", "safe.directory=*", "-c", "core.quotePath=off")
-    done: bytes = subprocess.run(command + words, check=True, stdout=subprocess.PIPE, **options).stdout
+    done: bytes = subprocess.run(command + argv, check=True, stdout=subprocess.PIPE, **options).stdout
     return done
 
 
 def restore(test_files: Any) -> None:
-    """Undo what was changed of the tests; what was added there goes."""
-    told = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split(b"\0")
-    known = set(git("ls-tree", "-r", "-z", "--name-only", "HEAD").split(b"\0"))
-    for path in (line[3:] for line in told if line):
+    """Undo changes to the tests, and delete files that were added there."""
+    changes = git("status", "--porcelain", "-z", "--no-renames", "--untracked-files=all").split(b"\0")
+    committed = set(git("ls-tree", "-r", "-z", "--name-only", "HEAD").split(b"\0"))
+    for path in (line[3:] for line in changes if line):
         name = os.fsdecode(path)
         if name in test_files or is_surface(name):
-            if path in known:
+            if path in committed:
                 git("checkout", "-q", "HEAD", "--", name)
             else:
                 git("rm", "-q", "--cached", "--ignore-unmatch", "--", name)
@@ -63,22 +63,22 @@ def restore(test_files: Any) -> None:
                     os.unlink(name)
 
 
-def main(told: Any) -> int:
-    """Return the exit status for what is told: specification, script, parser, test_files, tests."""
-    restore(set(told["test_files"]))
-    if told["specification"]:
-        git("apply", "--whitespace=nowarn", "-", input=told["specification"].encode("utf-8"))
-    with tempfile.TemporaryDirectory() as place:
+def main(task: Any) -> int:
+    """Return the exit status. task: an object with specification, script, parser, test_files and tests."""
+    restore(set(task["test_files"]))
+    if task["specification"]:
+        git("apply", "--whitespace=nowarn", "-", input=task["specification"].encode("utf-8"))
+    with tempfile.TemporaryDirectory() as folder:
         for name in ("script", "parser"):
-            with open(os.path.join(place, name), "w", encoding="utf-8", newline="") as file:
-                file.write(told[name])
-        command = ["bash", os.path.join(place, "script")]
+            with open(os.path.join(folder, name), "w", encoding="utf-8", newline="") as file:
+                file.write(task[name])
+        command = ["bash", os.path.join(folder, "script")]
         output = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
-        command = [sys.executable, "-I", os.path.join(place, "parser")]
+        command = [sys.executable, "-I", os.path.join(folder, "parser")]
         statuses = json.loads(subprocess.run(command, input=output, stdout=subprocess.PIPE, check=True).stdout)
-    missed = [name for name in told["tests"] if statuses.get(name) != "passed"]
-    print(f"{len(told['tests']) - len(missed)} of {len(told['tests'])} tests pass")
-    return 1 if missed or not told["tests"] else 0
+    missed = [name for name in task["tests"] if statuses.get(name) != "passed"]
+    print(f"{len(task['tests']) - len(missed)} of {len(task['tests'])} tests pass")
+    return 1 if missed or not task["tests"] else 0
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Prompt rows as slime's coding agent example reads them: tasks that run in a container image, graded by exit status.
+"""Write prompt rows for slime's coding agent example: tasks that run in a container image, graded by exit status.
 
-The image holds the project without the bug. `pre_commands` run before the agent, and again in the fresh container where
-its diff is graded: they put the bug in, weaken the tests, leave the history out, for the answer is in it, and remove
-themselves. `eval_cmd` is this project's own rule: tests as they were, and all of them have to pass.
+The image contains the project without the bug. `pre_commands` run before the agent, and again in the fresh container
+that grades its diff: they inject the bug, weaken the tests, drop the git history (it contains the answer) and delete
+themselves. `eval_cmd` applies this project's own rule: it restores the tests, and all of them have to pass.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harness.exporters import container_grade
-from harness.exporters.leaving import damaged, require_plain
 from harness.exporters.protocol import JSON, TEXT, Choices, Format, Group, Row, Task
+from harness.exporters.skipped import damaged, require_plain
 from harness.exporters.tasks import ids, instance_id, statement, text_of
-from pytest_ssr.artifact import BugArtifact
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.artifact import BugArtifact
 
 _FOLDER = "/tmp/ssr-grade"
 _UNPACK = "import base64, sys, zlib; sys.stdout.buffer.write(zlib.decompress(base64.b64decode(sys.stdin.read())))"
@@ -26,59 +26,62 @@ _GIT = "git -c user.name=ssr -c user.email=ssr@localhost -c core.hooksPath=/dev/
 
 
 def pre_commands(artifact: BugArtifact) -> list[str]:
-    """Return the lines of bash that make a task of a project, run from its root."""
-    told = {
+    """Return the bash commands that turn a project into the task, to be run from its root.
+
+    Raises SkippedError for an artifact that JSON cannot represent.
+    """
+    specification = {
         "specification": text_of(artifact.weaken.reverse(), "weakening"),
         "script": _text(artifact.script, "test script"),
         "parser": _text(artifact.parser, "parser"),
         "test_files": list(artifact.test_files),
         "tests": [*ids(artifact, "FAIL_TO_PASS"), *ids(artifact, "PASS_TO_PASS")],
     }
-    require_plain(told, "the artifact")
+    require_plain(specification, "the artifact")
     grader = Path(container_grade.__file__).read_bytes()
     return [
         *(f"{_unpacked(p.data)} | git apply --whitespace=nowarn -" for p in (artifact.bug, artifact.weaken) if p.data),
         f"rm -rf .git {_FOLDER}",
         f"mkdir -p {_FOLDER}",
         f"{_unpacked(grader)} > {_FOLDER}/grade.py",
-        f"{_unpacked(json.dumps(told).encode())} > {_FOLDER}/told.json",
+        f"{_unpacked(json.dumps(specification).encode())} > {_FOLDER}/told.json",
         "git init -q .",
         f"{_GIT} add -A",
         f"{_GIT} commit -q --no-verify -m start",
-        # The file that these lines are read from names the bug.
+        # The file that these lines are read from contains the bug.
         'rm -f -- "$0"',
     ]
 
 
 def _unpacked(data: bytes) -> str:
-    """Return a command that prints these bytes."""
+    """Return a shell command that prints these bytes."""
     packed = base64.b64encode(zlib.compress(data, 9)).decode()
     return f"printf %s {packed} | python3 -c '{_UNPACK}'"
 
 
-def _text(data: bytes, what: str) -> str:
+def _text(data: bytes, name: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise damaged(f"the {what} is no UTF-8") from None
+        raise damaged(f"the {name} is not valid UTF-8") from None
 
 
 def _rows(group: Group, choices: Choices) -> Iterator[Row]:
     if not choices.image:
-        raise SettingsError("--image is needed for slime-prompts: the container image that holds the project")
+        raise SettingsError("slime-prompts needs --image: the container image that contains the project")
     assert group.task is not None
     task: Task = group.task
     artifact = task.artifact()
-    told = statement(artifact)
+    prompt = statement(artifact)
     name = instance_id(task, choices)
     yield {
-        "prompt": told,
+        "prompt": prompt,
         "label": name,
         "metadata": {
             "instance_id": name,
             "image": choices.image,
             "workdir": choices.workdir,
-            "problem_statement": told,
+            "problem_statement": prompt,
             "pre_commands": pre_commands(artifact),
             "eval_cmd": f"python3 {_FOLDER}/grade.py {_FOLDER}/told.json",
             "task_id": task.id,
@@ -94,5 +97,5 @@ SLIME_PROMPTS = Format(
     {"prompt": TEXT, "label": TEXT, "metadata": JSON},
     _rows,
     of_tasks=True,
-    notes=("One image holds one project: with --image only tasks of that project make sense.",),
+    notes=("An image contains one project: with --image, export only tasks of that project.",),
 )

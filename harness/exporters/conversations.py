@@ -1,16 +1,16 @@
-"""Messages of a record as chat templates take them, and which parts of a rollout are one conversation."""
+"""Convert the messages of a record for chat templates, and find the rollouts that are a single conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from harness.exporters.calls import Call, Message
+from harness.exporters.model_calls import Call, Message
 from harness.exporters.record import Record
 
 
 def shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Return messages as trainers take them: arguments as objects; what is said about malformed ones left out."""
+    """Return messages as trainers take them: arguments as objects, without the fault of malformed ones."""
     return [_shown(m) for m in messages]
 
 
@@ -25,16 +25,16 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def conversation(record: Record) -> list[Message] | None:
-    """Return a rollout's messages up to its last reply; None where no single conversation is what the model saw.
+    """Return a rollout's messages up to its last reply; None if the model did not see a single conversation.
 
-    It is one where each prompt is the prompt before it, the reply to that, and what tools said.
+    It did if each prompt consists of the prompt before it, the reply to that, and the output of tools.
     """
-    held: list[Message] = []
+    messages: list[Message] = []
     for call in record.calls:
-        if list(call.prompt[: len(held)]) != held:
+        if list(call.prompt[: len(messages)]) != messages:
             return None
-        held = [*call.prompt, call.reply]
-    return held
+        messages = [*call.prompt, call.reply]
+    return messages
 
 
 def replies_of(call: Call) -> str:

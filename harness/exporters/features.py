@@ -1,6 +1,6 @@
-"""Columns of a format as Hugging Face's `datasets` describes them, for cards and parquet files.
+"""Describe the columns of a format as features of Hugging Face's `datasets`, for cards and parquet files.
 
-Without them a reader guesses the types from the first rows, and guesses wrong where a column is empty at first.
+Without them a reader guesses the types from the first rows, and guesses wrong if a column is empty at first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LISTS = {TEXTS: "string", IDS: "int32", BITS: "int8", NUMBERS: "float64", OBJEC
 
 
 def as_json(columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the features as the metadata of a parquet file holds them."""
+    """Return the features as a parquet file holds them in its metadata."""
 
     def value(kind: str) -> dict[str, Any]:
         return {"_type": "Json"} if kind == "json" else {"dtype": kind, "_type": "Value"}

@@ -1,4 +1,4 @@
-"""Files of sources, read as what they should be: lines and JSON objects, or told to be damaged."""
+"""Read lines and JSON objects from the files of sources."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from harness.exporters.leaving import damaged
+from harness.exporters.skipped import damaged
 
 MOST_BYTES = 512 * 1024**2
-"""A record that is longer is left out."""
+"""A longer record is skipped."""
 
 
 def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines of a file that hold something, each with its offset; the rest of one too long is passed over."""
+    """Yield the non-blank lines of a file with their offsets in bytes; one over `MOST_BYTES` is cut."""
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES):
             offset = file.tell() - len(line)
@@ -26,18 +26,18 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def parsed(data: bytes) -> dict[str, Any]:
-    """Return a JSON object; raises LeftOutError for what is none."""
+    """Parse a JSON object; raises SkippedError for anything else."""
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except (ValueError, RecursionError):
-        raise damaged("it is no JSON") from None
-    if not isinstance(found, dict):
-        raise damaged("it is no JSON object")
-    return found
+        raise damaged("it is not JSON") from None
+    if not isinstance(value, dict):
+        raise damaged("it is not a JSON object")
+    return value
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file; raises LeftOutError where there is none."""
+    """Read a JSON object from a file; raises SkippedError if there is none."""
     try:
         return parsed(path.read_bytes())
     except OSError as error:
@@ -45,7 +45,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders in a folder by their names; none where it is none. Links are passed over."""
+    """Yield the subfolders of a folder in the order of their names, without links; nothing if it is not a folder."""
     if folder.is_dir():
         with os.scandir(folder) as entries:
             names = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))

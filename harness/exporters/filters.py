@@ -1,4 +1,4 @@
-"""Which rollouts and tasks go into an export: each filter says in one sentence what it keeps out."""
+"""Select the rollouts and tasks of an export, and give the reason for each that is skipped."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from harness.exporters.leaving import LeftOutError
 from harness.exporters.protocol import Task
 from harness.exporters.record import ROLES, Record
+from harness.exporters.skipped import SkippedError
 from pytest_ssr.errors import SettingsError
 
-NO_GRADE = "it has no reward: the machine or a server was at fault, which is no failure of its own"
-NO_RATE = "it has no reward: its bug has no solve rate, or one for each of several runs, or was made before"
+NO_GRADE = "it has no reward: the machine or a server was at fault, not the rollout"
+NO_RATE = "it has no reward: its bug has no solve rate, has several from different runs, or repeats an earlier bug"
 
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What is kept; None and empty keep everything."""
+    """The rollouts and tasks to keep; None and empty values keep everything."""
 
     role: str = ""
     model: str = ""
@@ -25,20 +25,20 @@ class Filters:
     min_reward: float | None = None
     max_reward: float | None = None
     positive: bool = False
-    """Only rewards above 0."""
+    """Keep only rewards above 0."""
     min_solve_rate: float | None = None
     max_solve_rate: float | None = None
     min_calls: int | None = None
     max_calls: int | None = None
     max_tokens: int | None = None
-    """Of the longest call, prompt and reply."""
+    """Of the longest call: prompt and reply."""
     on_policy: bool = False
     no_flags: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse bounds that nothing can lie between; raises SettingsError naming the option."""
+        """Raise SettingsError, naming the option, for bounds that exclude everything."""
         if self.role not in ("", *ROLES):
-            raise SettingsError(f"--role is {' or '.join(ROLES)}, not {self.role!r}")
+            raise SettingsError(f"--role must be {' or '.join(ROLES)}, not {self.role!r}")
         for name in ("min_reward", "max_reward", "min_solve_rate", "max_solve_rate"):
             value = getattr(self, name)
             if value is not None and math.isnan(value):
@@ -61,52 +61,52 @@ class Filters:
                 raise SettingsError(f"{_option(low)} {least:g} is more than {_option(high)} {most:g}")
 
     def of_rollouts(self) -> list[str]:
-        """Return the options that say nothing about artifacts."""
-        given = (
+        """Return the given options that apply to rollouts only, not to artifacts."""
+        names = (
             *("role", "model", "min_reward", "max_reward", "min_calls", "max_calls", "max_tokens"),
             *("on_policy", "no_flags"),
         )
-        return [_option(n) for n in given if getattr(self, n) not in (None, "", False)]
+        return [_option(n) for n in names if getattr(self, n) not in (None, "", False)]
 
     def require(self, record: Record, *, rewarded: bool) -> None:
-        """Raise LeftOutError for a rollout that is to be left out. rewarded: one without a reward is."""
+        """Raise SkippedError for a rollout that the filters exclude. rewarded: exclude those without a reward."""
         if reason := self._refusal(record, rewarded=rewarded):
-            told = record.data["verdict"].get("reason") if reason in (NO_GRADE, NO_RATE) else ""
-            raise LeftOutError(reason, str(told or ""))
+            detail = record.data["verdict"].get("reason") if reason in (NO_GRADE, NO_RATE) else ""
+            raise SkippedError(reason, str(detail or ""))
 
     def _refusal(self, record: Record, *, rewarded: bool) -> str:
         data, reward = record.data, record.reward
         if self.role and data["role"] != self.role:
-            return "it is of another role"
+            return "it has another role"
         if self.model and data["policy"].get("model") != self.model:
-            return "it is of another model"
+            return "it was made by another model"
         if reward is None and (rewarded or self.min_reward is not None or self.max_reward is not None):
             is_fault = data["status"] == "aborted" or data["verdict"].get("infra")
             return NO_GRADE if is_fault else NO_RATE
         if self.positive and reward is not None and reward <= 0:
-            return "its reward is not above 0, and it would be imitated (--min-reward)"
+            return "its reward is not above 0, and training would imitate it (--min-reward)"
         if reward is not None and not _between(reward, self.min_reward, self.max_reward):
             return "its reward is out of bounds"
         if not _between(len(record.calls), self.min_calls, self.max_calls):
-            return "it has too few or too many calls"
+            return "its number of calls is out of bounds"
         if self.max_tokens is not None and record.tokens > self.max_tokens:
-            return "it is too long"
+            return "it has more than --max-tokens tokens"
         if self.on_policy and not record.on_policy:
-            return "it is not on-policy: token ids and log-probabilities of its replies are not all there"
+            return "it is not on-policy: token ids or log-probabilities of its replies are missing"
         if self.no_flags and data["flags"]:
             return "its grade has a flag"
         return self._of_task(str(data["task"].get("strategy", "")), data["task"].get("solve_rate"))
 
     def refusal_of_task(self, task: Task) -> str:
-        """Return why an artifact is left out; empty where it is not."""
+        """Return the reason why the filters exclude an artifact; empty if they do not."""
         return self._of_task(task.strategy, task.solve_rate)
 
     def _of_task(self, strategy: str, rate: Any) -> str:
         if self.strategies and strategy not in self.strategies:
-            return "its bug is of another strategy"
+            return "its bug was made by another strategy"
         bounded = self.min_solve_rate is not None or self.max_solve_rate is not None
         if bounded and type(rate) not in (int, float):
-            return "its solve rate is not known"
+            return "its solve rate is unknown"
         if bounded and not _between(rate, self.min_solve_rate, self.max_solve_rate):
             return "its solve rate is out of bounds"
         return ""

@@ -1,14 +1,14 @@
-"""The formats by the names that users type."""
+"""The formats, by the names that `--format` takes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from harness.exporters.containers import SLIME_PROMPTS
-from harness.exporters.imitation import BC, SFT, SFT_TOKENS
 from harness.exporters.preferences import DPO, KTO
 from harness.exporters.protocol import Format
-from harness.exporters.reinforcement import GRPO, ROLLOUTS, SLIME_SAMPLES
+from harness.exporters.rl import GRPO, ROLLOUTS, SLIME_SAMPLES
+from harness.exporters.sft import BC, SFT, SFT_TOKENS
 from harness.exporters.tasks import ARTIFACTS, SWE_BENCH, SWE_RL, SWE_SMITH
 
 _ALL = (

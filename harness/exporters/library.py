@@ -1,4 +1,4 @@
-"""An index of sources in, records and tasks out, one at a time."""
+"""Read the records and tasks of indexed sources, one at a time."""
 
 from __future__ import annotations
 
@@ -9,36 +9,36 @@ from typing import Any
 
 from harness.exporters.files import MOST_BYTES, parsed
 from harness.exporters.filters import Filters
-from harness.exporters.index import Index, Place
-from harness.exporters.leaving import LeftOutError, damaged
+from harness.exporters.index import Index, RolloutLocation
 from harness.exporters.protocol import Task
 from harness.exporters.record import Record
-from harness.exporters.recording import Known, record_of
-from harness.exporters.sources import Leave, Source, grade_of
-from harness.spent import NAME
-from harness.trajectory import Trajectory, read_trajectory
-from pytest_ssr.artifact import BugArtifact, read_artifact
+from harness.exporters.record_builder import Known, record_of
+from harness.exporters.skipped import SkippedError, damaged
+from harness.exporters.sources import ReportSkip, Source, grade_of
+from harness.records.trajectory import Trajectory, read_trajectory
+from harness.records.usage import NAME
 from pytest_ssr.errors import ArtifactError, StoreError
+from pytest_ssr.records.artifact import BugArtifact, read_artifact
 
-_SOME_REWARDS = "rewards-differ"
-"""Runs of different settings give a rollout different rewards."""
+_REWARDS_DIFFER = "rewards-differ"
+"""A flag: runs with different settings give the rollout different rewards."""
 _MADE_BEFORE = "made-before"
-"""The same bug was made before."""
+"""A flag: an earlier rollout made the same bug."""
 
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """Everything that some sources hold."""
+    """The records and tasks of some sources."""
 
     sources: Sequence[Source]
     index: Index
 
-    def record(self, place: Place) -> Record:
-        """Read one rollout; raises LeftOutError for what cannot be read or is damaged."""
-        source = self.sources[place.source]
+    def record(self, location: RolloutLocation) -> Record:
+        """Read the record of a rollout; raises SkippedError if it is damaged or cannot be read."""
+        source = self.sources[location.source]
         if source.is_file:
-            return self._told(place, source)
-        folder = source.path / "rollouts" / place.place
+            return self._from_file(location, source)
+        folder = source.path / "rollouts" / location.location
         path = folder / NAME
         try:
             if path.stat().st_size > MOST_BYTES:
@@ -46,16 +46,19 @@ class Library:
             rollout = read_trajectory(path)
         except (OSError, StoreError) as error:
             raise damaged(str(error).removeprefix(f"{path}").removeprefix(": ").strip()) from None
-        if rollout.rollout_id != place.id:
-            raise damaged("it was written anew meanwhile")
-        known = self._injected(rollout, place) if rollout.role == "injector" else self._solved(rollout, place, folder)
-        return record_of(rollout, known)
+        if rollout.rollout_id != location.id:
+            raise damaged("it was overwritten during the export")
+        if rollout.role == "injector":
+            context = self._injector_context(rollout, location)
+        else:
+            context = self._solver_context(rollout, location, folder)
+        return record_of(rollout, context)
 
-    def _told(self, place: Place, source: Source) -> Record:
-        """Read a line of a file of records; its solve rate is that of all that is exported here."""
+    def _from_file(self, location: RolloutLocation, source: Source) -> Record:
+        """Read a line of a file of records, with the solve rate over all sources of this export."""
         try:
             with source.path.open("rb") as file:
-                file.seek(int(place.place))
+                file.seek(int(location.location))
                 data = parsed(file.readline(MOST_BYTES))
         except OSError as error:
             raise StoreError(f"{source.path} cannot be read: {error.strerror or error}") from None
@@ -65,10 +68,14 @@ class Library:
             data["task"] = {**data["task"], "solve_rate": rate, "graded": graded}
         return record
 
-    def _solved(self, rollout: Trajectory, place: Place, folder: Path) -> Known:
+    def _solver_context(self, rollout: Trajectory, location: RolloutLocation, folder: Path) -> Known:
         row, grade = self.index.task(rollout.task_id), grade_of(folder)
         rate, graded = self.index.solve_rate(rollout.task_id, rollout.model)
-        task: dict[str, Any] = {"artifact": rollout.task_id, "repository": place.repository, "tree_hash": place.tree}
+        task: dict[str, Any] = {
+            "artifact": rollout.task_id,
+            "repository": location.repository,
+            "tree_hash": location.tree,
+        }
         if row is not None:
             task |= {"strategy": row["strategy"], "operator": row["operator"], "order": row["nth"]}
         task |= {"solve_rate": rate, "graded": graded}
@@ -76,17 +83,17 @@ class Library:
         if not isinstance(patch, str) or "patch_base64" in rollout.result:
             patch = None
         if grade is None:
-            why = "it has no grade: it was cut off, or its record is damaged or of another release"
-            return Known(task, verdict={"resolved": None, "reason": why, "infra": True}, patch=patch)
+            reason = "it has no grade: it was cut off, or its record is damaged or from another release"
+            return Known(task, verdict={"resolved": None, "reason": reason, "infra": True}, patch=patch)
         reward, components = grade.reward, {"resolved": grade.reward}
-        judged = self.index.judged(place.id)
-        if len(judged) == 1:
-            reward, components["judge"] = judged[0]["reward"], judged[0]["score"]
+        judge_rewards = self.index.judge_rewards(location.id)
+        if len(judge_rewards) == 1:
+            reward, components["judge"] = judge_rewards[0]["reward"], judge_rewards[0]["score"]
         flags = [*(str(f.code) for f in grade.flags), *(["forged"] if grade.forged else [])]
         if grade.verdict is None:
             reward, components = None, {}
-        elif len(judged) > 1:
-            reward, flags = None, [*flags, _SOME_REWARDS]
+        elif len(judge_rewards) > 1:
+            reward, flags = None, [*flags, _REWARDS_DIFFER]
         verdict = {
             "resolved": grade.resolved,
             "tests": grade.tests,
@@ -97,38 +104,42 @@ class Library:
         }
         return Known(task, reward, components, verdict, flags, patch)
 
-    def _injected(self, rollout: Trajectory, place: Place) -> Known:
-        """Tell what came of a rollout that injects, by the campaign's record and the episodes."""
-        made = self.index.injection(place.id)
-        task: dict[str, Any] = {"repository": place.repository, "tree_hash": place.tree}
+    def _injector_context(self, rollout: Trajectory, location: RolloutLocation) -> Known:
+        """Return the context of an injector's rollout, from the campaign's record and the episodes."""
+        injection = self.index.injection(location.id)
+        task: dict[str, Any] = {"repository": location.repository, "tree_hash": location.tree}
         task["strategy"] = str(rollout.provenance.get("strategy", ""))
-        if made is None:
-            why = "its campaign has no record of it: it was cut off, or is a replay"
-            return Known(task, verdict={"valid": None, "reason": why, "infra": True})
-        task |= {"strategy": made["strategy"], "operator": made["operator"], "artifact": made["artifact"] or None}
-        verdict = {"valid": bool(made["valid"]), "reason": made["why"], "infra": False}
-        if not made["valid"]:
+        if injection is None:
+            reason = "its campaign has no record of it: it was cut off, or it is a replay"
+            return Known(task, verdict={"valid": None, "reason": reason, "infra": True})
+        task |= {
+            "strategy": injection["strategy"],
+            "operator": injection["operator"],
+            "artifact": injection["artifact"] or None,
+        }
+        verdict = {"valid": bool(injection["valid"]), "reason": injection["reason"], "infra": False}
+        if not injection["valid"]:
             return Known(task, -1.0, {"valid": -1.0}, verdict)
-        artifact = self.index.task(made["artifact"])
-        if artifact is not None and artifact["rollout"] not in ("", place.id):
+        artifact = self.index.task(injection["artifact"])
+        if artifact is not None and artifact["rollout"] not in ("", location.id):
             return Known(task, verdict=verdict, flags=[_MADE_BEFORE])
-        outcomes = self.index.outcomes(made["artifact"])
-        told = {row["reward"] for row in outcomes if not row["repeated"] and row["reward"] is not None}
-        rates = {row["rate"] for row in outcomes if row["rate"] is not None}
+        episodes = self.index.episodes(injection["artifact"])
+        rewards = {row["reward"] for row in episodes if not row["repeated"] and row["reward"] is not None}
+        rates = {row["rate"] for row in episodes if row["rate"] is not None}
         task["solve_rate"] = rates.pop() if len(rates) == 1 else None
-        if len(told) == 1:
-            reward = told.pop()
+        if len(rewards) == 1:
+            reward = rewards.pop()
             return Known(task, reward, {"solve-rate": reward}, verdict)
-        return Known(task, verdict=verdict, flags=[_SOME_REWARDS] if told else [])
+        return Known(task, verdict=verdict, flags=[_REWARDS_DIFFER] if rewards else [])
 
     def tasks(self) -> Iterator[Task]:
-        """Yield the artifacts."""
+        """Yield the artifacts as tasks."""
         for row in self.index.tasks():
             if (task := self.task(row["id"])) is not None:
                 yield task
 
     def task(self, name: str) -> Task | None:
-        """Return an artifact and what is known of it; None where there is none of that id."""
+        """Return the task of an artifact; None if there is none of that id."""
         row = self.index.task(name)
         if row is None:
             return None
@@ -165,37 +176,37 @@ class Rollouts:
     filters: Filters
     name: str
     role: str
-    told: Leave
+    report_skip: ReportSkip
     rewarded: bool
-    """Leave out those without a reward."""
-    _read: bool = False
-    """All of it, once: what is left out has been told."""
+    """Skip those without a reward."""
+    _has_reported: bool = False
+    """Whether all records were read once, so that each skipped one has been reported."""
 
     @property
     def task(self) -> Task | None:
-        """The artifact; an injector's task is a tree."""
+        """The artifact; None for an injector, whose task is a tree."""
         return self.library.task(self.name) if self.role == "solver" else None
 
     def records(self) -> Iterator[Record]:
         """Yield the records that the filters keep."""
-        for place in self.library.index.rollouts(self.name, self.role):
+        for location in self.library.index.rollouts(self.name, self.role):
             try:
-                record = self.library.record(place)
+                record = self.library.record(location)
                 self.filters.require(record, rewarded=self.rewarded)
-            except LeftOutError as error:
-                if not self._read:
-                    self.told(place.id, error)
+            except SkippedError as error:
+                if not self._has_reported:
+                    self.report_skip(location.id, error)
                 continue
             yield record
-        self._read = True
+        self._has_reported = True
 
     def record(self, rollout: str) -> Record:
         """Return the record of a rollout that `records` has yielded."""
         return self.library.record(self.library.index.rollout(rollout))
 
-    def leave(self, what: str, error: LeftOutError) -> None:
-        """Count something that is no row."""
-        self.told(what, error)
+    def leave(self, name: str, error: SkippedError) -> None:
+        """Report something that yields no row. name: its id."""
+        self.report_skip(name, error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +214,16 @@ class OneTask:
     """An artifact alone, as formats see it."""
 
     task: Task
-    told: Leave
+    report_skip: ReportSkip
 
     def records(self) -> Iterator[Record]:
-        """Yield nothing: its rows are made of the artifact."""
+        """Yield nothing: the rows are made from the artifact."""
         return iter(())
 
     def record(self, rollout: str) -> Record:
-        """Raise KeyError: there is none here."""
+        """Raise KeyError: an artifact has no rollouts."""
         raise KeyError(rollout)
 
-    def leave(self, what: str, error: LeftOutError) -> None:
-        """Count something that is no row."""
-        self.told(what, error)
+    def leave(self, name: str, error: SkippedError) -> None:
+        """Report something that yields no row. name: its id."""
+        self.report_skip(name, error)

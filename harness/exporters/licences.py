@@ -1,4 +1,4 @@
-"""Which licence a project's own files name: its pyproject.toml, else the beginning of its licence file."""
+"""Find the licence that a project's own files name: its pyproject.toml, else the beginning of its licence file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 UNKNOWN = "unknown"
 _FILES = ("LICENSE", "LICENCE", "COPYING")
-_MOST = 4096
-_KNOWN = (
+_MAX_BYTES = 4096
+_PATTERNS = (
     ("Apache-2.0", r"apache license,?\s+version 2\.0"),
     ("MIT", r"\bmit license\b|permission is hereby granted, free of charge"),
     ("BSD-3-Clause", r"redistribution and use in source and binary forms[\s\S]*neither the name"),
@@ -26,23 +26,23 @@ _KNOWN = (
 
 
 def licence_of(trees: Iterable[Path]) -> str:
-    """Return the licence that the files of a project name, as SPDX has it where it is known, else `unknown`.
+    """Return the licence that a project's files name, as an SPDX identifier if it is recognised, else `unknown`.
 
-    trees: where copies of the files may lie. What a project says of itself is no legal advice.
+    trees: folders that may hold copies of the files. The result is not legal advice.
     """
     for tree in trees:
-        found = _in_pyproject(tree / "pyproject.toml") or _in_file(tree)
-        if found:
-            return found
+        licence = _in_pyproject(tree / "pyproject.toml") or _in_file(tree)
+        if licence:
+            return licence
     return UNKNOWN
 
 
 def _in_pyproject(path: Path) -> str:
     try:
-        told = tomllib.loads(_begin(path, 256 * 1024)).get("project", {}).get("license", "")
+        field = tomllib.loads(_begin(path, 256 * 1024)).get("project", {}).get("license", "")
     except (OSError, ValueError, AttributeError, RecursionError):
         return ""
-    text = told.get("text", "") if isinstance(told, dict) else told
+    text = field.get("text", "") if isinstance(field, dict) else field
     if not isinstance(text, str) or not re.fullmatch(r"[\w .+()-]{1,60}", text):
         return ""
     return text
@@ -51,12 +51,12 @@ def _in_pyproject(path: Path) -> str:
 def _in_file(tree: Path) -> str:
     try:
         names = sorted(p.name for p in tree.iterdir() if p.name.upper().startswith(_FILES))
-        text = "\n".join(_begin(tree / name, _MOST) for name in names).lower()
+        text = "\n".join(_begin(tree / name, _MAX_BYTES) for name in names).lower()
     except OSError:
         return ""
-    return next((name for name, words in _KNOWN if re.search(words, text)), "")
+    return next((name for name, pattern in _PATTERNS if re.search(pattern, text)), "")
 
 
-def _begin(path: Path, most: int) -> str:
+def _begin(path: Path, limit: int) -> str:
     with path.open("rb") as file:
-        return file.read(most).decode("utf-8", "replace")
+        return file.read(limit).decode("utf-8", "replace")

@@ -1,6 +1,6 @@
-"""Rows as parquet, compressed, a thousand at a time; the home of pyarrow.
+"""Write rows to compressed parquet files in batches. Only this module imports pyarrow.
 
-Columns of JSON are of Arrow's JSON type: `datasets` reads objects, pandas their text.
+Columns of JSON have Arrow's JSON type: `datasets` reads objects from them, pandas strings.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from harness.exporters.features import as_json
 from harness.exporters.protocol import BITS, IDS, JSON, NUMBER, NUMBERS, OBJECTS, TEXT, TEXTS, TRUTH, WHOLE, Row
 
-_ROWS, _BYTES = 1000, 16 * 1024**2
+_BATCH_ROWS = 1000
+_BATCH_BYTES = 16 * 1024**2
 _TYPES: dict[str, Any] = {
     TEXT: pa.string(),
     TEXTS: pa.list_(pa.string()),
@@ -32,10 +33,10 @@ _TYPES: dict[str, Any] = {
 
 
 class ParquetSink:
-    """Writes rows of known columns to a file."""
+    """Write rows with fixed columns to a parquet file."""
 
     def __init__(self, path: Path, columns: Mapping[str, str]) -> None:
-        """columns: each one's kind."""
+        """columns: the kind of each column, by name."""
         self._columns = columns
         features = json.dumps({"info": {"features": as_json(columns)}})
         self._schema = pa.schema([(n, _TYPES[k]) for n, k in columns.items()], metadata={"huggingface": features})
@@ -44,20 +45,20 @@ class ParquetSink:
         self._bytes = 0
 
     def write(self, row: Row) -> None:
-        """Add a row; it is on disk when enough others are there."""
+        """Add a row; it is written to disk once a batch is full."""
         values = [_value(row[name], kind) for name, kind in self._columns.items()]
         self._rows.append(values)
         self._bytes += sum(_size(v) for v in values)
-        if len(self._rows) >= _ROWS or self._bytes >= _BYTES:
+        if len(self._rows) >= _BATCH_ROWS or self._bytes >= _BATCH_BYTES:
             self._flush()
 
     def close(self) -> None:
-        """Write what is left, and the file's end."""
+        """Write the last batch and the footer."""
         self._flush()
         self._writer.close()
 
     def abandon(self) -> None:
-        """Let go of the file; what is in it is of no use."""
+        """Close the file without its remaining rows; it is incomplete."""
         self._rows.clear()
         self._writer.close()
 

@@ -1,9 +1,9 @@
-"""Formats that compare replies to the same prompt: pairs of steps for TRL's DPOTrainer and KTOTrainer.
+"""Pair better and worse replies to the same prompt, for TRL's DPOTrainer and KTOTrainer.
 
-These trainers count every token of a completion, tool output too: so a completion is one reply, and both replies of a
-pair follow exactly the same prompt. What a reply is worth is the mean reward of the attempts that went on from it (a
-Monte Carlo estimate, as in Math-Shepherd, arXiv 2312.08935). At each prompt the best reply meets the worst, the next
-best the next worst, as long as one is worth more; no reply is in two pairs.
+These trainers count every token of a completion, including tool output. So a completion is one reply, and both replies
+of a pair follow exactly the same prompt. The value of a reply is the mean reward of the attempts that continued from it
+(a Monte Carlo estimate, as in Math-Shepherd, arXiv 2312.08935). At each prompt the best reply is paired with the worst,
+the second best with the second worst, and so on while their values differ; no reply is in two pairs.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from harness.exporters.calls import Call, Message
 from harness.exporters.conversations import shown
-from harness.exporters.imitation import CUT, MALFORMED, NO_CALLS, tools_of
-from harness.exporters.leaving import LeftOutError
+from harness.exporters.model_calls import Call, Message
 from harness.exporters.protocol import NUMBER, OBJECTS, TEXT, TRUTH, WHOLE, Choices, Format, Group, Row
 from harness.exporters.record import Record
+from harness.exporters.sft import CUT, MALFORMED, NO_CALLS, tools_of
+from harness.exporters.skipped import SkippedError
 
-_ALONE = "no other attempt made another reply to one of its prompts and came to another reward"
+_UNPAIRED = "no other attempt gave a different reply to one of its prompts and got a different reward"
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One reply to a prompt, as the first attempt made it that did."""
+    """A reply to a prompt, identified by its first occurrence."""
 
     value: float
-    """Mean reward of the attempts that made it."""
+    """Mean reward of the attempts that gave this reply."""
     rollout: str
     call: int
 
 
 def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
-    """Yield better and worse replies to the same prompts, in the order of the first attempts.
+    """Yield pairs of a better and a worse reply to the same prompt, in the order of their first attempts.
 
-    What is compared lies in a temporary file, so that a task may have any number of attempts.
+    The replies are kept in a temporary database, so that a task may have any number of attempts.
     """
     with contextlib.closing(sqlite3.connect("")) as table:
         table.execute("CREATE TABLE steps (node BLOB, reply BLOB, reward REAL, rollout TEXT, call INTEGER)")
@@ -50,50 +50,50 @@ def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
         nodes = "SELECT node FROM steps GROUP BY node HAVING COUNT(DISTINCT reply) > 1 ORDER BY MIN(rowid)"
         replies = "SELECT AVG(reward), rollout, call, MIN(rowid) FROM steps WHERE node = ? GROUP BY reply"
         for (node,) in table.execute(nodes):
-            found = sorted(table.execute(replies, (node,)), key=lambda row: (-row[0], row[3]))
-            for place in range(len(found) // 2):
-                better, worse = (Reply(*found[at][:3]) for at in (place, -1 - place))
+            ranked = sorted(table.execute(replies, (node,)), key=lambda row: (-row[0], row[3]))
+            for rank in range(len(ranked) // 2):
+                better, worse = (Reply(*ranked[index][:3]) for index in (rank, -1 - rank))
                 if better.value <= worse.value:
                     break
                 used = [(better.rollout,), (worse.rollout,)]
                 table.executemany("INSERT OR IGNORE INTO used VALUES (?)", used)
                 yield better, worse
-        alone = "SELECT DISTINCT rollout FROM steps WHERE rollout NOT IN (SELECT rollout FROM used) ORDER BY rowid"
-        for (rollout,) in table.execute(alone):
-            group.leave(rollout, LeftOutError(_ALONE))
+        unpaired = "SELECT DISTINCT rollout FROM steps WHERE rollout NOT IN (SELECT rollout FROM used) ORDER BY rowid"
+        for (rollout,) in table.execute(unpaired):
+            group.leave(rollout, SkippedError(_UNPAIRED))
 
 
 def _steps(record: Record, group: Group) -> Iterator[tuple[bytes, bytes, float, str, int]]:
     if not record.calls:
-        group.leave(record.id, LeftOutError(NO_CALLS))
-    prints = _Prints(record)
+        group.leave(record.id, SkippedError(NO_CALLS))
+    digests = _Digests(record)
     for call in record.calls:
         if record.reward is None or not call.prompt or not (call.trainable or record.is_demonstration):
             continue
         if call.is_malformed or call.is_cut:
-            group.leave(f"{record.id}, call {call.i}", LeftOutError(MALFORMED if call.is_malformed else CUT))
+            group.leave(f"{record.id}, call {call.i}", SkippedError(MALFORMED if call.is_malformed else CUT))
             continue
-        yield prints.prompt(call), prints.message(call.reply), record.reward, record.id, call.i
+        yield digests.prompt(call), digests.message(call.reply), record.reward, record.id, call.i
 
 
-class _Prints:
-    """Digests of messages, without the ids of calls: these differ between attempts that are the same otherwise."""
+class _Digests:
+    """Digests of messages without call ids, which differ between attempts that are otherwise the same."""
 
     def __init__(self, record: Record) -> None:
         self._tools = _digest(record.data["tools"])
-        self._known: dict[int, bytes] = {}
+        self._cache: dict[int, bytes] = {}
 
     def prompt(self, call: Call) -> bytes:
         return hashlib.sha256(self._tools + b"".join(map(self.message, call.prompt))).digest()
 
     def message(self, message: Message) -> bytes:
-        if id(message) not in self._known:
+        if id(message) not in self._cache:
             (data,) = shown([message])
             data.pop("tool_call_id", None)
             for call in data.get("tool_calls", ()):
                 del call["id"]
-            self._known[id(message)] = _digest(data)
-        return self._known[id(message)]
+            self._cache[id(message)] = _digest(data)
+        return self._cache[id(message)]
 
 
 def _digest(data: Any) -> bytes:
@@ -156,8 +156,8 @@ def _kto(group: Group, choices: Choices) -> Iterator[Row]:
 
 
 _NOTES = (
-    "A pair is one step: two replies to the same prompt. Its values are means of rewards of whole attempts.",
-    "The trainers cut rows after max_length=1024 tokens unless told otherwise.",
+    "A pair is one step: two replies to the same prompt. Their values are mean rewards of whole attempts.",
+    "The trainers truncate rows to max_length=1024 tokens by default.",
 )
 DPO = Format(
     "dpo",

@@ -1,4 +1,4 @@
-"""The seam for formats: what belongs to one task in, rows out."""
+"""Define the interface of export formats: each turns the group of one task into rows."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.exporters.leaving import LeftOutError
 from harness.exporters.record import Record
-from pytest_ssr.artifact import BugArtifact
+from harness.exporters.skipped import SkippedError
+from pytest_ssr.records.artifact import BugArtifact
 
 TEXT, TEXTS, NUMBER, WHOLE, TRUTH = "text", "texts", "number", "whole", "truth"
 IDS, BITS, NUMBERS = "ids", "bits", "numbers"
 JSON, OBJECTS = "json", "objects"
 """Kinds of columns: `ids`, `bits` and `numbers` are lists of integers, of 0 and 1, and of floats; `objects` is a list
-of JSON objects that need not have the same keys."""
+of JSON objects whose keys may differ."""
 
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """An artifact of a store, and what is known of it."""
+    """An artifact of a store, with its metadata."""
 
     id: str
     repository: str
     """The project's name."""
     tree_hash: str
-    """Of the project's files without the bug."""
+    """Hash of the project's files without the bug."""
     strategy: str
     operator: str
     order: int
     solve_rate: float | None
     graded: int
-    """Attempts that the solve rate is of."""
+    """Number of attempts behind the solve rate."""
     folder: Path
-    """Its directory."""
+    """The folder of the artifact."""
     tree: Path
-    """Where the store keeps the project's files; there may be none."""
+    """The folder in which the store keeps the project's files; it may not exist."""
     artifact: Callable[[], BugArtifact]
-    """Reads the five files; raises LeftOutError where they are damaged."""
+    """Read the five files; raises SkippedError if they are damaged."""
 
 
 class Group(Protocol):
@@ -48,51 +48,51 @@ class Group(Protocol):
 
     @property
     def task(self) -> Task | None:
-        """The artifact; None where a group of rollouts is none's."""
+        """The artifact; None if the rollouts do not belong to one."""
 
     def records(self) -> Iterator[Record]:
-        """Yield the records that the filters keep, one at a time; each call reads them anew."""
+        """Yield the records that the filters keep, one at a time; each call reads them again."""
 
     def record(self, rollout: str) -> Record:
-        """Return the record of a rollout."""
+        """Return the record of a rollout; raises KeyError if the group has none of that id."""
 
-    def leave(self, what: str, error: LeftOutError) -> None:
-        """Count something that is no row; `what` names it."""
+    def leave(self, name: str, error: SkippedError) -> None:
+        """Report something that yields no row. name: its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What a user may decide about the rows."""
+    """The user's options for rows."""
 
     samples: str = "step"
-    """Of slime: `step`, one sample for each reply, or `segment`, one for each sequence of tokens."""
+    """For slime: `step` writes one sample per reply, `segment` one per sequence of tokens."""
     segment_reward: str = "full"
-    """Of the samples of one rollout: each has all of its reward (`full`), its share (`split`), or the last alone."""
+    """The reward of each sample of a rollout: all of it (`full`), an equal share (`split`), or only on the `last`."""
     image: str = ""
-    """The container image that tasks run in; in it lies the project without the bug."""
+    """The container image that tasks run in; it contains the project without the bug."""
     workdir: str = "/testbed"
-    """Where it lies there."""
+    """The path of the project in the image."""
     owner: str = "ssr"
-    """Stands for the owner of a project in the names of the SWE-bench family."""
+    """The owner of projects in names of the SWE-bench family."""
     repos: Path | None = None
-    """Where repositories with the starts of tasks are written."""
+    """The folder for repositories with the start commits of tasks; None: do not write them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """One format."""
+    """An export format."""
 
     name: str
     readers: str
-    """Who reads it, in a few words."""
+    """The programs that read it, in a few words."""
     columns: Mapping[str, str]
-    """Each column's kind."""
+    """The kind of each column, by name."""
     rows: Callable[[Group, Choices], Iterator[Row]]
     of_tasks: bool = False
-    """Its rows are made of artifacts and not of rollouts."""
+    """Whether rows are made from artifacts and not from rollouts."""
     imitates: bool = False
-    """What it holds is imitated: unless told otherwise, only what was rewarded goes in."""
+    """Whether training imitates the rows: by default only rollouts with a reward above 0 are exported."""
     rewarded: bool = True
-    """A rollout without a reward is no row."""
+    """Whether rollouts without a reward are skipped."""
     notes: tuple[str, ...] = field(default=())
-    """What its reader has to know; shown on the card."""
+    """Notes for readers, shown on the card."""

@@ -1,4 +1,7 @@
-"""Places that are no local folder: s3://, gs://, memory:// and whatever else is installed; the home of fsspec."""
+"""Write exports to URLs: s3://, gs://, memory:// and others for which a package is installed.
+
+Only this module imports fsspec.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ _LOCAL = ("file://", "local://")
 
 
 def upload(files: Sequence[tuple[Path, str]]) -> None:
-    """Copy files to URLs, in order, each under a temporary name first, then under its own.
+    """Copy files to URLs, in order, each first under a temporary name and then renamed.
 
-    Raises SettingsError for a URL that nobody knows, MissingExtraError where its package is not installed, and
-    StoreWriteError where the other side fails.
+    Raises SettingsError for an unknown URL scheme, MissingExtraError if its package is not installed, StoreWriteError
+    if the file system fails.
     """
     for path, url in files:
         system, target = _at(url)
@@ -33,9 +36,9 @@ def upload(files: Sequence[tuple[Path, str]]) -> None:
 
 
 def require_free(card: str, mark: str, files: Sequence[str]) -> None:
-    """Raise SettingsError where something is that is no export of ours, which has a card with this mark.
+    """Raise SettingsError if the destination exists and is not an export: a card with this mark identifies one.
 
-    files: that would be written over; none: everything beside the card is.
+    files: URLs that would be overwritten; if empty, everything in the folder of the card.
     """
     system, target = _at(card)
     with _reporting(card):
@@ -46,12 +49,12 @@ def require_free(card: str, mark: str, files: Sequence[str]) -> None:
                 any(system.exists(_at(f)[1]) for f in files) if files else system.find(target.rpartition("/")[0])
             )
     if not ours:
-        place = files[0] if files else card.rpartition("/")[0]
-        raise SettingsError(f"--out {place} is there and no export; choose another, or remove it")
+        path = files[0] if files else card.rpartition("/")[0]
+        raise SettingsError(f"--out {path} exists and is not an export; choose another path, or remove it")
 
 
 def keep_only(folder: str, names: Collection[str]) -> None:
-    """Remove from the folder of an export what an earlier one has left there."""
+    """Remove the files of an earlier export from a folder. names: the files to keep."""
     system, target = _at(folder)
     with _reporting(folder):
         for path in system.find(target, maxdepth=1):
@@ -60,13 +63,13 @@ def keep_only(folder: str, names: Collection[str]) -> None:
 
 
 def local_path(url: str) -> Path | None:
-    """Return the path on this machine that a URL means; None where it means a place elsewhere."""
+    """Return the local path that a URL refers to; None if it is not local."""
     last = url.rpartition("::")[2]
     return Path(_at(last)[1]) if last.startswith(_LOCAL) else None
 
 
 def _at(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL and the path there."""
+    """Return the file system of a URL and the path in it."""
     try:
         system, target = fsspec.core.url_to_fs(url)
     except ImportError as error:
@@ -80,5 +83,5 @@ def _at(url: str) -> tuple[Any, str]:
 def _reporting(url: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # what a system of somebody else's raises is not known
+    except Exception as error:  # third-party file systems may raise anything
         raise StoreWriteError(f"cannot write {url}: {type(error).__name__}: {error}") from None

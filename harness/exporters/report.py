@@ -1,4 +1,4 @@
-"""What an export holds and what it leaves out, counted while it is made."""
+"""Count the rows of an export and what it skips."""
 
 from __future__ import annotations
 
@@ -6,32 +6,32 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
-from harness.exporters.leaving import LeftOutError
 from harness.exporters.protocol import Row
+from harness.exporters.skipped import SkippedError
 
 _EXAMPLES = 3
 
 
 @dataclass(slots=True)
 class Report:
-    """Numbers; it grows with reasons and projects, not with rows."""
+    """The counts of an export; its size grows with reasons and projects, not with rows."""
 
     rows: Counter[str] = field(default_factory=Counter)
-    """Of each part."""
+    """Rows of each part."""
     repositories: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     """Rows of each project, by part."""
     on_policy: Counter[bool] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
-    """By reason."""
+    """Skipped items, by reason."""
     examples: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
-    """What the first few are called, and more about each."""
+    """By reason, the name and detail of the first few items."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Of each file its sha256, bytes and rows."""
+    """By file name: sha256, bytes and rows."""
 
     @property
     def total(self) -> int:
-        """All rows."""
+        """The number of all rows."""
         return self.rows.total()
 
     def row(self, part: str, repository: str, row: Row) -> None:
@@ -43,17 +43,17 @@ class Report:
         if isinstance(row.get("model"), str):
             self.models[row["model"]] += 1
 
-    def leave(self, what: str, error: LeftOutError) -> None:
-        """Count something that is no row, and keep the first few by name."""
+    def leave(self, name: str, error: SkippedError) -> None:
+        """Count a skipped item, and keep the first few names of each reason."""
         self.left_out[error.reason] += 1
         examples = self.examples[error.reason]
         if len(examples) < _EXAMPLES:
-            # Names of files may hold halves of characters, and no card can.
-            both = (text.encode("utf-8", "backslashreplace").decode() for text in (what, error.detail))
-            examples.append((next(both), next(both)))
+            # File names may contain lone surrogates, which a card cannot.
+            escaped = (text.encode("utf-8", "backslashreplace").decode() for text in (name, error.detail))
+            examples.append((next(escaped), next(escaped)))
 
     def reasons(self) -> list[tuple[str, int]]:
-        """Return why something was left out, and how often, the most frequent first."""
+        """Return the reasons for skipped items with their counts, the most frequent first."""
         return sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
 
     def to_json(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Report:
                 {
                     "reason": reason,
                     "count": count,
-                    "examples": [f"{what}: {detail}" if detail else what for what, detail in self.examples[reason]],
+                    "examples": [f"{item}: {detail}" if detail else item for item, detail in self.examples[reason]],
                 }
                 for reason, count in self.reasons()
             ],

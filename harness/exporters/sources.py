@@ -1,6 +1,6 @@
-"""Stores, run folders and files of records in; an index of what they hold out.
+"""Find the sources of an export (stores, run folders, files of records) and index their contents.
 
-Nothing is written to a source: it may lie where nobody may write, or be in use.
+Nothing is written to a source: it may be read-only, or in use.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.episode import Episode, Rollout
 from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
 from harness.exporters.index import Index
-from harness.exporters.leaving import LeftOutError, damaged, require_text
-from harness.spent import NAME
-from harness.trajectory import SCHEMA
-from pytest_ssr.attempt import Attempt
+from harness.exporters.skipped import SkippedError, damaged, require_text
+from harness.records.episode import Episode, Rollout
+from harness.records.trajectory import SCHEMA
+from harness.records.usage import NAME
 from pytest_ssr.errors import SettingsError, StoreError
-from pytest_ssr.reasons import Rule
-from pytest_ssr.snapshot import STORE_MARK
-from pytest_ssr.store import key_of
+from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.records.reasons import Rule
+from pytest_ssr.storage.store import key_of
 
 _STORE = ".ssr"
 _CAMPAIGN = "model-"
-Leave = Callable[[str, LeftOutError], None]
+ReportSkip = Callable[[str, SkippedError], None]
+"""Takes the name of something that yields no row, and the error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,61 +40,63 @@ class Source:
 
 
 def find_sources(paths: Sequence[Path]) -> list[Source]:
-    """Return the stores and files that are meant, each once, by their paths: the order they come in decides nothing.
+    """Return the stores and files that the paths refer to, each once, sorted by path so that their order is irrelevant.
 
-    Raises SettingsError for a path that is, or holds, none.
+    Raises SettingsError for a path that neither is nor contains a source.
     """
-    found: dict[Path, Source] = {}
+    sources: dict[Path, Source] = {}
     for path in paths:
-        source = _found(path)
-        found.setdefault(source.path.resolve(), source)
-    return [found[place] for place in sorted(found)]
+        source = _find_source(path)
+        sources.setdefault(source.path.resolve(), source)
+    return [sources[resolved] for resolved in sorted(sources)]
 
 
-def _found(path: Path) -> Source:
+def _find_source(path: Path) -> Source:
     if path.is_file():
         if path.suffix != ".jsonl":
-            raise SettingsError(f"{path} is no source; a file of records ends in .jsonl, and is not compressed")
+            raise SettingsError(f"{path} is not a source; a file of records ends in .jsonl and is not compressed")
         return Source(path, is_file=True)
     for folder in (path, path / _STORE):
         if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
             return Source(folder)
-    what = "is no store, and holds none" if path.is_dir() else "does not exist"
+    problem = "is not a store and contains none" if path.is_dir() else "does not exist"
     if re.match(r"\w+:/", str(path)):
-        what = "is not on this machine, and only what is can be read"
-    raise SettingsError(f"{path} {what}; name a store (.ssr), a project or run folder that has one, or a .jsonl file")
+        problem = "is not on this machine; sources must be local"
+    raise SettingsError(
+        f"{path} {problem}; name a store (.ssr), a project or run folder that has one, or a .jsonl file"
+    )
 
 
-def fill(index: Index, sources: Sequence[Source], leave: Leave) -> None:
-    """Look what the sources hold; what cannot be read is left out and told."""
+def fill(index: Index, sources: Sequence[Source], report_skip: ReportSkip) -> None:
+    """Index the contents of the sources; report what cannot be read. Raises StoreError if a source cannot be read."""
     for number, source in enumerate(sources):
         if source.is_file:
-            _fill_from_file(index, number, source.path, leave)
+            _fill_from_file(index, number, source.path, report_skip)
             continue
         try:
-            _fill_artifacts(index, number, source.path, leave)
-            _fill_outcomes(index, source.path, leave)
+            _fill_artifacts(index, number, source.path, report_skip)
+            _fill_episodes(index, source.path, report_skip)
             _fill_injections(index, source.path)
-            _fill_rollouts(index, number, source.path, leave)
+            _fill_rollouts(index, number, source.path, report_skip)
         except OSError as error:
             raise StoreError(f"{source.path} cannot be read: {error.strerror or error}") from None
     index.close_filling()
 
 
-def _fill_artifacts(index: Index, number: int, store: Path, leave: Leave) -> None:
+def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportSkip) -> None:
     for kind in ("artifacts", "spare"):
         for folder in folders(store / kind):
             try:
                 info = read_json(folder / "artifact.json")
                 injector = info.get("injector")
-                told = injector if isinstance(injector, Mapping) else {}
+                fields = injector if isinstance(injector, Mapping) else {}
                 values = {n: require_text(info.get(n, ""), n) for n in ("repository", "tree_hash")}
                 strategy, operator, rollout = (
-                    require_text(told.get(n, ""), n) for n in ("strategy", "operator", "rollout")
+                    require_text(fields.get(n, ""), n) for n in ("strategy", "operator", "rollout")
                 )
                 order = info.get("order", 1)
                 if not re.fullmatch(r"[0-9a-f]{40}|", values["tree_hash"]):
-                    raise damaged("tree_hash of the artifact is no hash")
+                    raise damaged("tree_hash of the artifact is not a hash")
                 index.add_task(
                     id=folder.name,
                     source=number,
@@ -106,37 +109,37 @@ def _fill_artifacts(index: Index, number: int, store: Path, leave: Leave) -> Non
                     nth=order if type(order) is int and 0 < order < 100 else 1,
                     rollout=rollout,
                 )
-            except LeftOutError as error:
-                leave(f"artifact {folder.name}", error)
+            except SkippedError as error:
+                report_skip(f"artifact {folder.name}", error)
 
 
-def _fill_outcomes(index: Index, store: Path, leave: Leave) -> None:
+def _fill_episodes(index: Index, store: Path, report_skip: ReportSkip) -> None:
     for path in sorted(store.glob("episodes/*/round-*.json")):
         name = f"episodes {path.parent.name}/{path.stem}"
         try:
-            told = read_json(path).get("episodes")
-        except LeftOutError as error:
-            leave(name, error)
+            episodes = read_json(path).get("episodes")
+        except SkippedError as error:
+            report_skip(name, error)
             continue
-        for data in told if isinstance(told, list) else ():
+        for data in episodes if isinstance(episodes, list) else ():
             episode = Episode.from_json(data) if isinstance(data, dict) else None
             if episode is None:
-                leave(name, damaged("an episode is not whole, or of another version"))
+                report_skip(name, damaged("an episode is incomplete or from another version"))
                 continue
             try:
                 _add_episode(index, episode, data)
-            except LeftOutError as error:
-                leave(name, error)
+            except SkippedError as error:
+                report_skip(name, error)
 
 
 def _add_episode(index: Index, episode: Episode, data: Mapping[str, Any]) -> None:
     reward = data.get("injector_reward")
     if episode.change:
         index.add(
-            "outcomes",
+            "episodes",
             artifact=episode.artifact_id,
             change=episode.change,
-            # Projects of one name are told apart by their folders, which are nobody else's business.
+            # The suffix is the folder that distinguishes projects of one name; it is private.
             project=re.sub(r" \(.*\)$", "", episode.project),
             repeated=episode.repeated,
             reward=float(reward) if isinstance(reward, int | float) and abs(reward) < 1e9 else None,
@@ -144,15 +147,15 @@ def _add_episode(index: Index, episode: Episode, data: Mapping[str, Any]) -> Non
         )
     for rollout in episode.rollouts:
         if rollout.score is not None and rollout.reward is not None:
-            index.add("judged", rollout=rollout.id, reward=rollout.reward, score=rollout.score)
+            index.add("judge_rewards", rollout=rollout.id, reward=rollout.reward, score=rollout.score)
 
 
 def _fill_injections(index: Index, store: Path) -> None:
     for path in sorted(store.glob(f"attempts/{_CAMPAIGN}*/*.json")):
-        # A rollout whose record is damaged is told to have no reward, when it is read.
-        with contextlib.suppress(LeftOutError):
+        # A rollout whose record is damaged has no reward; that is reported when it is read.
+        with contextlib.suppress(SkippedError):
             data = read_json(path)
-            attempt = Attempt.from_json({k: v for k, v in data.items() if k != "spent"})
+            attempt = CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"})
             names = ("diff", "strategy", "operator", "artifact_id", "check", "reason")
             if attempt is None or not all(type(getattr(attempt, n)) is str for n in names):
                 continue
@@ -164,27 +167,27 @@ def _fill_injections(index: Index, store: Path) -> None:
                 operator=attempt.operator,
                 artifact=attempt.artifact_id,
                 change=_change(attempt.diff),
-                why=": ".join(filter(None, (attempt.check, attempt.reason))),
+                reason=": ".join(filter(None, (attempt.check, attempt.reason))),
             )
 
 
 def _change(diff: str) -> str:
-    """Return the name by which episodes know a change."""
+    """Return the hash by which episodes identify a change."""
     return hashlib.sha256(diff.encode("utf-8", "surrogatepass")).hexdigest()[:24] if diff else ""
 
 
-def _fill_rollouts(index: Index, number: int, store: Path, leave: Leave) -> None:
+def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSkip) -> None:
     for folder in folders(store / "rollouts"):
         path = folder / NAME
         if not path.exists():
-            continue  # Scores alone, or the traces of an earlier try.
+            continue  # Only scores, or the traces of an earlier run.
         try:
             header = _header(path)
             grade = grade_of(folder)
             new = index.add_rollout(
                 id=header["rollout_id"],
                 source=number,
-                place=folder.name,
+                location=folder.name,
                 first=header["rollout_id"] == folder.name,
                 task=header["task_id"],
                 role=header["role"],
@@ -193,11 +196,11 @@ def _fill_rollouts(index: Index, number: int, store: Path, leave: Leave) -> None
                 resolved=grade.verdict if grade is not None and grade.status != "aborted" else None,
                 repository=_repository(header),
             )
-        except LeftOutError as error:
-            leave(folder.name, error)
+        except SkippedError as error:
+            report_skip(folder.name, error)
             continue
         if not new:
-            leave(folder.name, LeftOutError("it is there already: the same rollout, replayed or in another store"))
+            report_skip(folder.name, SkippedError("it is a duplicate: the same rollout, replayed or in another store"))
 
 
 def _header(path: Path) -> dict[str, Any]:
@@ -208,7 +211,7 @@ def _header(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise damaged(f"it cannot be read: {error.strerror}") from None
     if not line.strip():
-        raise damaged("it is empty: it was killed before its first line")
+        raise damaged("it is empty: its run was killed before the first line")
     data = parsed(line)
     _require_header(data)
     require_text(data.get("model"), "model")
@@ -216,32 +219,32 @@ def _header(path: Path) -> dict[str, Any]:
 
 
 def _repository(header: Mapping[str, Any]) -> str:
-    """Return the project that a rollout itself names, where its task is no artifact of the store."""
-    told = header.get("provenance")
-    name = told.get("repository") if isinstance(told, dict) else ""
+    """Return the project that a rollout itself names; empty if none. It counts if no artifact is the task."""
+    provenance = header.get("provenance")
+    name = provenance.get("repository") if isinstance(provenance, dict) else ""
     return name if isinstance(name, str) else ""
 
 
 def _require_header(data: Mapping[str, Any]) -> None:
-    """Raise LeftOutError unless it can be told which rollout this is; the rest is looked at when it is read."""
+    """Raise SkippedError unless the record identifies its rollout; the rest is validated when it is read."""
     if data.get("schema") != SCHEMA:
-        raise damaged(f"it is no {SCHEMA}")
+        raise damaged(f"it is not a record of {SCHEMA}")
     for name in ("rollout_id", "task_id", "role"):
         require_text(data.get(name), name)
     if type(data.get("attempt")) is not int or not 0 <= data["attempt"] < 2**31:
-        raise damaged("attempt is no number")
+        raise damaged("attempt is not a valid number")
 
 
 def grade_of(folder: Path) -> Rollout | None:
-    """Return the grade of a solver's rollout; None where there is none, or none that is whole."""
+    """Return the grade of a solver's rollout; None if it is missing or damaged."""
     path = folder / "rollout.json"
     try:
         return Rollout.from_json(read_json(path)) if path.exists() else None
-    except LeftOutError:
+    except SkippedError:
         return None
 
 
-def _fill_from_file(index: Index, number: int, path: Path, leave: Leave) -> None:
+def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSkip) -> None:
     try:
         for offset, line in lines_of(path):
             name = f"{path.name}, byte {offset}"
@@ -255,7 +258,7 @@ def _fill_from_file(index: Index, number: int, path: Path, leave: Leave) -> None
                 new = index.add_rollout(
                     id=data["rollout_id"],
                     source=number,
-                    place=str(offset),
+                    location=str(offset),
                     first=True,
                     task=data["task_id"],
                     role=data["role"],
@@ -265,10 +268,10 @@ def _fill_from_file(index: Index, number: int, path: Path, leave: Leave) -> None
                     repository=require_text(task.get("repository", ""), "repository"),
                     tree=require_text(task.get("tree_hash", ""), "tree_hash"),
                 )
-            except (LeftOutError, TypeError, ValueError) as error:
-                leave(name, error if isinstance(error, LeftOutError) else damaged("a field is no object"))
+            except (SkippedError, TypeError, ValueError) as error:
+                report_skip(name, error if isinstance(error, SkippedError) else damaged("a field is not an object"))
                 continue
             if not new:
-                leave(name, LeftOutError("it is there already: the same rollout, replayed or in another store"))
+                report_skip(name, SkippedError("it is a duplicate: the same rollout, replayed or in another store"))
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None

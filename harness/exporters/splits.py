@@ -1,7 +1,7 @@
-"""Parts of a dataset by repository: all rows of one project are in one part, so that nothing of it leaks into another.
+"""Split a dataset by project: all rows of one project are in one part, so that nothing leaks into another.
 
-A project is known by its name, and projects that share a tree are one. Which part it is in depends on its names and the
-seed alone: rows that are added later move no project.
+A project is identified by its name, and projects that share a tree count as one. The part depends only on the names and
+the seed: rows that are added later move no project.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNIT = 16**13
 
 @dataclass(frozen=True, slots=True)
 class Splits:
-    """Names of parts, with the share of projects that each is to have."""
+    """The names of the parts, with the share of projects for each."""
 
     shares: Mapping[str, float] = field(default_factory=lambda: {WHOLE: 1.0})
     seed: int = 0
@@ -28,7 +28,7 @@ class Splits:
 
     @classmethod
     def parse(cls, text: str, seed: int = 0) -> Splits:
-        """Read `train=0.9,test=0.1`; empty: one part, `train`. Raises SettingsError for what is none."""
+        """Parse `train=0.9,test=0.1`; an empty string is one part, `train`. Raises SettingsError for invalid text."""
         if not text:
             return cls(seed=seed)
         shares: dict[str, float] = {}
@@ -39,7 +39,7 @@ class Splits:
             except ValueError:
                 value = math.nan
             if not re.fullmatch(r"\w+", name) or not 0 < value <= 1 or name in shares:
-                raise SettingsError(f"--splits {text!r} is none; write train=0.9,test=0.1")
+                raise SettingsError(f"--splits {text!r} is not a split; write train=0.9,test=0.1")
             shares[name] = value
         if abs(sum(shares.values()) - 1) > 1e-6:
             raise SettingsError(f"--splits {text!r} adds up to {sum(shares.values()):g}, not to 1")
@@ -47,11 +47,11 @@ class Splits:
 
     @property
     def names(self) -> list[str]:
-        """The parts."""
+        """The names of the parts."""
         return list(self.shares)
 
     def learn(self, trees: Iterable[tuple[str, str]]) -> None:
-        """Look which projects share a tree: (name, tree) of each."""
+        """Merge projects that share a tree. trees: pairs of a project's name and a tree."""
         first: dict[str, str] = {}
         for name, tree in trees:
             if name and tree:
@@ -65,15 +65,15 @@ class Splits:
         return name
 
     def of(self, repository: str) -> str | None:
-        """Return the part that a project is in; None where several parts are wanted and its name is not known."""
+        """Return the part of a project; None if there are several parts and its name is empty."""
         if len(self.shares) == 1:
             return self.names[0]
         if not repository:
             return None
         digest = hashlib.sha256(f"{self.seed}\0{self._root(repository)}".encode("utf-8", "surrogatepass")).hexdigest()
-        place, most = int(digest[:13], 16) / _UNIT, 0.0
+        position, upper = int(digest[:13], 16) / _UNIT, 0.0
         for name, share in self.shares.items():
-            most += share
-            if place < most:
+            upper += share
+            if position < upper:
                 return name
         return self.names[-1]

@@ -1,8 +1,8 @@
-"""Formats made of artifacts: rows of the SWE-bench family, of swe-rl, and the five files themselves.
+"""Define formats of artifacts: rows of the SWE-bench family and of swe-rl, and the five files themselves.
 
-An artifact's start is the project with the bug and the weakened tests. So SWE-bench's `patch` is the bug reversed and
-its `test_patch` the weakening reversed; `base_commit` is the commit of one that holds the start and nothing else, as
-solvers get it: the same everywhere, for its author and its time are fixed. SWE-smith's `patch` is the bug.
+A task starts from the project with the bug and the weakened tests. So SWE-bench's `patch` is the reversed bug and its
+`test_patch` the reversed weakening; `base_commit` is the only commit of a repository with these files, as solvers get
+it. Its hash is the same everywhere, because author and time are fixed. SWE-smith's `patch` is the bug.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from harness.exporters.commits import start_of
-from harness.exporters.leaving import LeftOutError, damaged, require_plain
 from harness.exporters.protocol import JSON, NUMBER, TEXT, TEXTS, WHOLE, Choices, Format, Group, Row, Task
-from pytest_ssr.artifact import FIVE_FILES, INFO, SCRIPT, BugArtifact
+from harness.exporters.skipped import SkippedError, damaged, require_plain
+from harness.exporters.start_commit import start_of
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.artifact import FIVE_FILES, INFO, SCRIPT, BugArtifact
 
 _STATEMENT = """\
 Some tests of this project are about to be improved by this change:
@@ -31,36 +31,36 @@ now goes on passing.
 
 
 def ids(artifact: BugArtifact, name: str) -> list[str]:
-    """Return FAIL_TO_PASS or PASS_TO_PASS; raises LeftOutError where an artifact does not tell them."""
-    found = artifact.info.get(name)
-    if not isinstance(found, list) or not all(isinstance(i, str) for i in found):
-        raise damaged(f"{name} of the artifact is no list of test ids")
-    if name == "FAIL_TO_PASS" and not found:
-        raise damaged("the artifact names no FAIL_TO_PASS test")
-    return found
+    """Return FAIL_TO_PASS or PASS_TO_PASS of an artifact; raises SkippedError if it is missing or invalid."""
+    test_ids = artifact.info.get(name)
+    if not isinstance(test_ids, list) or not all(isinstance(i, str) for i in test_ids):
+        raise damaged(f"{name} of the artifact is not a list of test ids")
+    if name == "FAIL_TO_PASS" and not test_ids:
+        raise damaged("FAIL_TO_PASS of the artifact is empty")
+    return test_ids
 
 
-def text_of(patch: Patch, what: str) -> str:
-    """Return a patch as text; raises LeftOutError for one that JSON cannot hold."""
+def text_of(patch: Patch, name: str) -> str:
+    """Return a patch as a string; raises SkippedError for one that JSON cannot represent."""
     try:
         return patch.data.decode()
     except UnicodeDecodeError:
-        raise damaged(f"the {what} is no UTF-8") from None
+        raise damaged(f"the {name} is not valid UTF-8") from None
 
 
 def statement(artifact: BugArtifact) -> str:
-    """Return what is to be done, in words: the tests that were weakened are the specification."""
+    """Return the problem statement: it shows the reversed weakening as the specification."""
     shown = text_of(artifact.weaken.reverse(), "weakening").rstrip("\n").replace("```", "` ` `")
     return _STATEMENT.format(specification=shown)
 
 
 def name_of(task: Task) -> str:
-    """Return a project's name as part of a repository's."""
+    """Return a project's name in the form of a repository name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", task.repository).strip("-.") or f"tree-{task.tree_hash[:8]}"
 
 
 def instance_id(task: Task, choices: Choices) -> str:
-    """Return the name of a task in the SWE-bench family."""
+    """Return the instance id of a task in the SWE-bench family."""
     return f"{choices.owner}__{name_of(task)}-{task.id}"
 
 
@@ -70,7 +70,7 @@ def _only(group: Group) -> Task:
 
 
 def instance(task: Task, choices: Choices) -> Row:
-    """Return the row of SWE-bench; FAIL_TO_PASS and PASS_TO_PASS are lists."""
+    """Return the SWE-bench row of a task, with FAIL_TO_PASS and PASS_TO_PASS as lists."""
     artifact = task.artifact()
     repository = choices.repos / f"{choices.owner}__{name_of(task)}.git" if choices.repos is not None else None
     commit = start_of(task, artifact, repository)
@@ -109,25 +109,25 @@ def _swe_bench(group: Group, choices: Choices) -> Iterator[Row]:
     yield {**row, **both, "image_name": choices.image, **_about(task)}
 
 
-def _seen_by_smith(artifact: BugArtifact) -> dict[str, list[str]]:
-    """Return the tests of an artifact that SWE-smith's parser of logs can see; with others, nothing would resolve."""
-    seen = {k: [i for i in ids(artifact, k) if i.split() == [i]] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-    if not all(seen.values()):
-        raise LeftOutError("SWE-smith wants a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id")
-    return seen
+def _recognised_by_smith(artifact: BugArtifact) -> dict[str, list[str]]:
+    """Return the tests of an artifact that SWE-smith's log parser recognises; others can never be resolved."""
+    recognised = {k: [i for i in ids(artifact, k) if i.split() == [i]] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+    if not all(recognised.values()):
+        raise SkippedError("SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id")
+    return recognised
 
 
 def _swe_smith(group: Group, choices: Choices) -> Iterator[Row]:
     task = _only(group)
     artifact, name = task.artifact(), f"{name_of(task)}.{task.tree_hash[:8]}"
     image = f"swebench/swesmith.x86_64.{choices.owner}_1776_{name}".lower()
-    # The last dot of an id parts the project from the bug.
+    # The last dot of an id separates the project from the bug.
     strategy = re.sub(r"[^A-Za-z0-9_-]+", "-", task.strategy) or "bug"
     row = {
         "instance_id": f"{choices.owner}__{name}.{strategy}__{task.id[:8]}",
         "repo": f"swesmith/{choices.owner}__{name}",
         "patch": text_of(artifact.bug, "bug"),
-        **_seen_by_smith(artifact),
+        **_recognised_by_smith(artifact),
         "image_name": choices.image or image,
         "problem_statement": statement(artifact),
         **_about(task),
@@ -175,8 +175,8 @@ SWE_BENCH = Format(
     _swe_bench,
     of_tasks=True,
     notes=(
-        "base_commit is in no public repository: --repos writes the repositories that have it.",
-        "Ids are exact. swebench's parser of logs cuts them at spaces, and so resolves no row whose ids have some.",
+        "base_commit is not in a public repository: --repos writes repositories that contain it.",
+        "Test ids are exact. swebench's log parser cuts them at spaces, so it never resolves a row with such ids.",
     ),
 )
 SWE_SMITH = Format(
@@ -195,8 +195,8 @@ SWE_SMITH = Format(
     _swe_smith,
     of_tasks=True,
     notes=(
-        "patch is the bug; the image has to hold the project without it, and nobody has published one.",
-        "Tests with a space in their id are left out: SWE-smith's parser of logs does not see them.",
+        "patch is the bug; the image has to contain the project without it, and none is published.",
+        "Tests with a space in their id are omitted: SWE-smith's log parser does not recognise them.",
     ),
 )
 SWE_RL = Format(
@@ -205,7 +205,7 @@ SWE_RL = Format(
     {"text": TEXT, "metadata": JSON},
     _swe_rl,
     of_tasks=True,
-    notes=("metadata.instance is the row of SWE-bench, with lists of tests.",),
+    notes=("metadata.instance is the SWE-bench row, with tests as lists.",),
 )
 ARTIFACTS = Format(
     "artifacts",
@@ -213,7 +213,5 @@ ARTIFACTS = Format(
     {},
     _artifacts,
     of_tasks=True,
-    notes=(
-        "A folder for each artifact: the five files of the SSR paper, and artifact.json with what is claimed of it.",
-    ),
+    notes=("A folder for each artifact: the five files of the SSR paper, and artifact.json with its metadata.",),
 )

@@ -1,10 +1,10 @@
-"""Calls with their tokens in, sequences to train on out, by prefix reconciliation.
+"""Join calls with their tokens into sequences to train on, by prefix reconciliation.
 
-A prompt that begins with all that is held (the prompts and replies so far) goes on with the same segment: what is new
-in it came from tools and templates, and is not trained on; the reply after it is. A prompt that begins otherwise,
-because turns were left out or the text was tokenised in another way, opens a new segment. So each segment is a sequence
-that the server saw exactly so, the tokens are those that were sampled, and each of them is trained on once. Nothing is
-encoded here: where the server did not return its tokens there are none.
+A prompt that begins with all prompts and replies so far continues the segment: its new tokens came from tools and
+templates and are not trained on; the reply after it is. A prompt that begins differently, because turns were omitted or
+the text was tokenised in another way, starts a new segment. So each segment is a sequence exactly as the server saw it,
+its tokens are those that were sampled, and each of them is trained on once. Nothing is encoded here: if the server did
+not return its tokens, there are none.
 """
 
 from __future__ import annotations
@@ -12,53 +12,50 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from harness.exporters.calls import Call
+from harness.exporters.model_calls import Call
 from harness.exporters.record import Record
 
 IGNORED = -100
-"""The label that PyTorch's cross entropy, and with it every trainer, passes over."""
+"""The label that PyTorch's cross entropy, and so every trainer, ignores."""
 
 
 @dataclass(slots=True)
 class Segment:
-    """One sequence; its lists are of the same length."""
+    """One sequence; its lists have the same length."""
 
     ids: list[int]
     mask: list[int]
-    """1 for what was sampled and is trained on, else 0."""
+    """1 for sampled tokens that are trained on, else 0."""
     logprobs: list[float]
-    """Of what was sampled as the server gave them; 0 elsewhere."""
+    """The server's log-probabilities of tokens that are trained on; 0 elsewhere."""
     prompt_len: int
-    """Tokens before the first reply."""
+    """Number of tokens before the first reply."""
     calls: list[Call] = field(default_factory=list)
-    """Whose replies are in it."""
+    """The calls whose replies are in it."""
 
     @property
     def trained(self) -> int:
-        """Tokens that are trained on."""
+        """Number of tokens that are trained on."""
         return sum(self.mask)
 
     @property
     def labels(self) -> list[int]:
-        """The tokens where they are trained on, else `IGNORED`; trainers shift them themselves."""
+        """The ids of tokens that are trained on, `IGNORED` for the others; trainers shift them."""
         return [i if m else IGNORED for i, m in zip(self.ids, self.mask, strict=True)]
 
     def add(self, tail: tuple[int, ...] | list[int], call: Call) -> None:
-        """Add what is new in a prompt, and the reply to it."""
+        """Append the new tokens of a prompt, and the reply to it."""
         ids = call.token_ids or ()
         trained = int(call.trainable)
-        known = call.logprobs if call.trainable and call.logprobs is not None else (0.0,) * len(ids)
+        logprobs = call.logprobs if call.trainable and call.logprobs is not None else (0.0,) * len(ids)
         self.ids += (*tail, *ids)
         self.mask += [0] * len(tail) + [trained] * len(ids)
-        self.logprobs += (*(0.0,) * len(tail), *known)
+        self.logprobs += (*(0.0,) * len(tail), *logprobs)
         self.calls.append(call)
 
 
 def segments(record: Record) -> Iterator[Segment]:
-    """Yield the sequences of a rollout; calls without tokens are in none of them.
-
-    One in which nothing is trained on is none.
-    """
+    """Yield the sequences of a rollout that have tokens to train on; calls without tokens are omitted."""
     current: Segment | None = None
     for call, prompt in record.prompts():
         if prompt is None or call.suffix is None:
@@ -75,7 +72,7 @@ def segments(record: Record) -> Iterator[Segment]:
 
 
 def steps(record: Record) -> Iterator[Segment]:
-    """Yield one sequence for each reply that is trained on: its prompt as it was sent, and the reply."""
+    """Yield one sequence for each reply that is trained on: its exact prompt, and the reply."""
     for call, prompt in record.prompts():
         if prompt is None or not call.trainable or not call.token_ids:
             continue

@@ -1,4 +1,4 @@
-"""Files compressed with Zstandard; the home of zstandard."""
+"""Write files compressed with Zstandard. Only this module imports zstandard."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _LEVEL = 6
 
 
 class ZstdFile:
-    """Compresses what is written into a file, which is closed with it, whatever happens."""
+    """A writer that compresses into a file, and always closes that file with itself."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._writer: Any = zstandard.ZstdCompressor(level=_LEVEL).stream_writer(file, closefd=False)
 
     def write(self, data: bytes) -> int:
-        """Compress some bytes."""
+        """Compress bytes and return their number."""
         self._writer.write(data)
         return len(data)
 
     def tell(self) -> int:
-        """Return how many bytes have come out."""
+        """Return the number of compressed bytes so far."""
         return int(self._writer.tell())
 
     def close(self) -> None:
-        """Write what is left, and the end."""
+        """Write the remaining data and close the file."""
         try:
             self._writer.close()
         finally:

@@ -1,1 +1,1 @@
-"""The role that injects, played by a model; injectors that need none are the plugin's."""
+"""Injectors that use a model, a recording or given artifacts; those without a model belong to the plugin."""

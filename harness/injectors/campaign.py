@@ -1,4 +1,4 @@
-"""Bugs by a model, one attempt after the other, kept as those of the injectors that need none are."""
+"""A campaign of a model that injects: one attempt after the other, stored like those of other injectors."""
 
 from __future__ import annotations
 
@@ -9,40 +9,40 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from harness.injectors.given import GivenInjector
+from harness.injectors.external import ExternalInjector
 from harness.injectors.model import Injected, ModelInjector
 from harness.injectors.replay import ReplayInjector
-from harness.spent import NAME, Spent, begin_anew
-from harness.trajectory import ExitReason, Journal, Trajectory
-from harness.version import code_hash
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.baselines import project_baseline
+from harness.records.trajectory import ExitReason, Journal, Trajectory
+from harness.records.usage import NAME, RunUsage, begin_anew
+from harness.storage.code_version import code_hash
+from pytest_ssr.campaign.artifact_builder import artifact_info
 from pytest_ssr.errors import ModelError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.making import artifact_info
-from pytest_ssr.snapshot import Snapshot
-from pytest_ssr.store import Store, key_of
-from pytest_ssr.verdict import Verdict
-from pytest_ssr.verdicts import Verdicts
+from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.verdict import Verdict
+from pytest_ssr.storage.baseline_store import project_baseline
+from pytest_ssr.storage.store import Store, key_of
+from pytest_ssr.storage.verdict_store import Verdicts
 
-_MOST_ABORTED = 3
+_MAX_ABORTED = 3
 
 
-Submitting = ModelInjector | ReplayInjector | GivenInjector
-"""What hands in artifacts as they are."""
+Submitting = ModelInjector | ReplayInjector | ExternalInjector
+"""Injectors that submit complete artifacts."""
 
 
 class ModelCampaign:
-    """Attempts of one model at one tree; the same for the same seed as far as its server answers the same."""
+    """Attempts of one model at one tree; reproducible for a seed if the model's server is deterministic."""
 
-    def __init__(self, bench: Workbench, store: Store, injector: Submitting, *, seed: int) -> None:
-        """Raises ProjectError or SettingsError where no attempt can be made."""
+    def __init__(self, bench: Runner, store: Store, injector: Submitting, *, seed: int) -> None:
+        """Raises ProjectError or SettingsError if no attempt is possible."""
         injector.require(bench.snapshot)
         self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
-        self._spent: dict[int, Spent] = {}
+        self._spent: dict[int, RunUsage] = {}
         self._ending = threading.Event()
         self.key = key_of(
             code_hash(),
@@ -57,53 +57,55 @@ class ModelCampaign:
 
     @property
     def snapshot(self) -> Snapshot:
-        """The tree."""
+        """The snapshot of the project."""
         return self.bench.snapshot
 
     @property
     def baseline(self) -> Baseline:
-        """The project's baseline, measured unless the store holds it."""
+        """The project's baseline, from the store or measured."""
         return project_baseline(self.bench, self.store)
 
-    def attempt(self, index: int) -> Attempt | None:
-        """Return an attempt, making it unless the store holds it.
+    def attempt(self, index: int) -> CandidateResult | None:
+        """Return an attempt, from the store or by running it; None after the end of the campaign.
 
-        A try that is aborted by a fault that is not the model's counts as none: it is made again as what it was, with
-        the same seed, and its trajectory is put aside. Raises ModelError after several of them: the same run goes on
-        later. None: the campaign has ended. What another run makes meanwhile is waited for.
+        A try that an infrastructure failure aborts does not count: it is repeated with the same number and seed, and
+        its trajectory is archived. Raises ModelError after several such tries; running the campaign again continues
+        from there. If another run works on the attempt, wait for it.
         """
         with self.store.alone(key_of(self.key, index)):
-            return self._known(index) or self._made(index)
+            return self._stored(index) or self._run(index)
 
-    def _known(self, index: int) -> Attempt | None:
+    def _stored(self, index: int) -> CandidateResult | None:
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
-        known = Attempt.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
-        if data is None or known is None or (known.artifact_id and not self.store.has_artifact(known.artifact_id)):
+        result = (
+            CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
+        )
+        if data is None or result is None or (result.artifact_id and not self.store.has_artifact(result.artifact_id)):
             return None
         try:
-            self._spent[index] = Spent(**data["spent"])
+            self._spent[index] = RunUsage(**data["spent"])
         except (KeyError, TypeError):
             return None
-        return known
+        return result
 
-    def _made(self, index: int) -> Attempt | None:
+    def _run(self, index: int) -> CandidateResult | None:
         name = key_of(self.key, index)
         folder = self.store.root / "rollouts" / name
-        for _ in range(_MOST_ABORTED):
+        for _ in range(_MAX_ABORTED):
             if self._ending.is_set():
                 return None
             earlier, begin = begin_anew(folder), time.perf_counter()
-            done = self._injected(name, index, folder / NAME)
+            done = self._inject(name, index, folder / NAME)
             if done.trajectory.status != "aborted":
-                self._spent[index] = earlier + Spent.of(done.trajectory)
-                return self._kept(index, done, time.perf_counter() - begin)
+                self._spent[index] = earlier + RunUsage.of(done.trajectory)
+                return self._store_result(index, done, time.perf_counter() - begin)
         raise ModelError(f"{self.injector.name}: {done.trajectory.detail or done.trajectory.exit_reason}")
 
-    def spent(self, index: int) -> Spent:
-        """Return what an attempt that is finished has used, aborted tries included."""
-        return self._spent.get(index, Spent())
+    def spent(self, index: int) -> RunUsage:
+        """Return the usage of a finished attempt, including its aborted tries."""
+        return self._spent.get(index, RunUsage())
 
-    def _injected(self, name: str, index: int, path: Path) -> Injected:
+    def _inject(self, name: str, index: int, path: Path) -> Injected:
         provenance = {"code": code_hash(), "sandbox": self.bench.provider.name, "seed": self.seed + index}
         trajectory = Trajectory(
             name, self.snapshot.tree_hash, "injector", index, self.injector.name, provenance=provenance
@@ -115,12 +117,12 @@ class ModelCampaign:
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
 
-    def _kept(self, index: int, done: Injected, seconds: float) -> Attempt:
+    def _store_result(self, index: int, done: Injected, seconds: float) -> CandidateResult:
         verdict, artifact = done.verdict, done.artifact
         path = artifact.bug.paths[0] if artifact is not None and artifact.bug.paths else ""
-        attempt = Attempt(
+        attempt = CandidateResult(
             index=index,
-            status=AttemptStatus.VALID if done.valid else AttemptStatus.REJECTED,
+            status=CandidateStatus.VALID if done.valid else CandidateStatus.REJECTED,
             strategy=done.strategy,
             operator=done.operator or self.injector.name,
             path=path,
@@ -129,18 +131,18 @@ class ModelCampaign:
             detail=str(done.trajectory.exit_reason),
             diff=artifact.bug.data.decode("utf-8", "replace") if artifact is not None else "",
             check=verdict.rejection.name if verdict is not None and verdict.rejection else "",
-            reason=_without(done.reason, verdict),
+            reason=_without_check_name(done.reason, verdict),
             artifact_id=verdict.artifact_id if verdict is not None and done.valid else "",
             fail_to_pass=len(verdict.fail_to_pass) if verdict is not None else 0,
             seconds=round(seconds, 3),
         )
         if verdict is not None and artifact is not None and done.valid:
             info = self._info(artifact, verdict, done)
-            whole = BugArtifact(
+            complete = BugArtifact(
                 artifact.script, artifact.test_files, artifact.parser, artifact.bug, artifact.weaken, info
             )
             Verdicts(self.store, self.bench).put(verdict)
-            self.store.put_artifact(verdict.artifact_id, whole)
+            self.store.put_artifact(verdict.artifact_id, complete)
         record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)
         return attempt
@@ -156,20 +158,20 @@ class ModelCampaign:
         }
         return info
 
-    def settle(self, wanted: Sequence[Attempt], made: Sequence[Attempt]) -> None:
-        """Keep every valid bug: each was paid for."""
-        for attempt in made:
-            if attempt.status is AttemptStatus.VALID:
+    def settle(self, requested: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
+        """Publish every valid bug, because each was paid for."""
+        for attempt in results:
+            if attempt.status is CandidateStatus.VALID:
                 self.store.publish(attempt.artifact_id)
 
     def end(self) -> None:
-        """Begin no more tries."""
+        """Start no more tries."""
         self._ending.set()
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the campaign holds no resources."""
 
 
-def _without(reason: str, verdict: Verdict | None) -> str:
-    """Return a reason without the name of the check that rejected, which is told beside it."""
+def _without_check_name(reason: str, verdict: Verdict | None) -> str:
+    """Return a reason without the name of the rejecting check, which is a separate field."""
     return reason.removeprefix(f"{verdict.rejection.name}: ") if verdict is not None and verdict.rejection else reason

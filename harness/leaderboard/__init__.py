@@ -1,1 +1,1 @@
-"""Runs in, a leaderboard out: solvers and injectors compared, as text, JSON, CSV, Markdown, a page and submissions."""
+"""Compare solvers and injectors over runs, as text, JSON, CSV, Markdown, a page and submissions."""

@@ -1,4 +1,4 @@
-"""Results in, a whole leaderboard out, as plain data that every form of it is written from."""
+"""Compute a leaderboard from results, as plain data from which every output format is written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.leaderboard.injector_rows import chosen_pool, contest, injector_row
 from harness.leaderboard.records import Attempt, Results, Try
 from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.solver_rows import Row, created_days, plain, released_day, solver_rows
-from harness.leaderboard.statistics.comparing import agreement, compare
+from harness.leaderboard.statistics.paired_tests import agreement, compare
 from pytest_ssr.errors import SettingsError
 
 SCHEMA_VERSION = 1
@@ -27,25 +27,25 @@ class Board:
     about: Row
     runs: list[Row]
     solvers: list[Row]
-    """The best first."""
+    """Sorted, the best first."""
     injectors: list[Row]
     comparisons: list[Row]
     agreement: list[Row]
     tasks: list[Row]
     """Every attempt at every task."""
     notes: list[str]
-    """What a reader has to know, each in one sentence."""
+    """Notes for readers, each one sentence."""
 
     def to_json(self) -> Row:
-        """Return plain data for JSON; numbers have nine digits, so that they are the same on every machine."""
-        told: Row = _rounded({"schema_version": SCHEMA_VERSION} | {f.name: getattr(self, f.name) for f in fields(self)})
-        return told
+        """Return plain data for JSON; floats have nine digits, so that they are the same on every machine."""
+        data: Row = _rounded({"schema_version": SCHEMA_VERSION} | {f.name: getattr(self, f.name) for f in fields(self)})
+        return data
 
 
 def make_board(results: Results, settings: RankSettings) -> Board:
-    """Make a leaderboard; raises SettingsError for a solver that is named in the settings and not there."""
+    """Return the leaderboard of results; raises SettingsError if the settings name a solver without results."""
     if not results.attempts and not results.tries:
-        raise SettingsError("the runs hold no result")
+        raise SettingsError("the runs contain no results")
     counted = cells(results.attempts)
     settings.require_known(counted.solvers)
     solvers = solver_rows(counted, results.attempts, settings)
@@ -88,30 +88,30 @@ def _add_contest(
 ) -> None:
     if not injectors:
         return
-    found, names = contest(counted, tries, pool, settings)
+    fitted, names = contest(counted, tries, pool, settings)
     for row in solvers:
-        row["ability"] = plain(found.solvers[counted.solvers.index(row["solver"])])
+        row["ability"] = plain(fitted.solvers[counted.solvers.index(row["solver"])])
         row["reference"] = row["solver"] in pool
     for row in injectors:
-        row["difficulty"] = plain(found.injectors[names.index(row["injector"])])
+        row["difficulty"] = plain(fitted.injectors[names.index(row["injector"])])
 
 
 def _comparisons(counted: Cells, order: Sequence[int], settings: RankSettings) -> list[Row]:
-    """Compare each two solvers, of many only neighbours and each with the first."""
+    """Compare all pairs of solvers; of more than `MOST_IN_PAIRS`, only neighbours and each with the first."""
     count = len(order)
     pairs = [(i, j) for i in range(count) for j in range(i + 1, count)]
     if count > MOST_IN_PAIRS:
         pairs = [(i, j) for i, j in pairs if i == 0 or j == i + 1]
-    found = compare(counted.rates, counted.repos, [(order[i], order[j]) for i, j in pairs], seed=settings.seed)
+    differences = compare(counted.rates, counted.repos, [(order[i], order[j]) for i, j in pairs], seed=settings.seed)
     return [
         {"first": counted.solvers[order[i]], "second": counted.solvers[order[j]], **asdict(difference)}
-        for (i, j), difference in zip(pairs, found, strict=True)
+        for (i, j), difference in zip(pairs, differences, strict=True)
         if difference is not None
     ]
 
 
 def _agreement(counted: Cells, order: Sequence[int]) -> list[Row]:
-    """Return how far each two solvers agree; of many only the best."""
+    """Return the agreement of all pairs of solvers, among the best `MOST_IN_PAIRS`."""
     order = order[:MOST_IN_PAIRS]
     level, common = agreement(counted.rates[:, list(order)])
     return [
@@ -128,38 +128,38 @@ def _agreement(counted: Cells, order: Sequence[int]) -> list[Row]:
 
 
 def _tasks(counted: Cells, results: Results, settings: RankSettings) -> list[Row]:
-    """Return each task with how hard it was, and every attempt at it."""
+    """Return each task with its resolve rate and every attempt at it."""
     days = created_days(results.attempts, settings)
     released = {s: released_day(s, settings) for s in counted.solvers}
     injectors: dict[str, set[str]] = {}
-    for one in results.tries:
-        for bug in one.artifacts:
-            injectors.setdefault(bug, set()).add(one.injector)
-    made: dict[str, dict[str, list[Row]]] = {task: {} for task in counted.tasks}
+    for trial in results.tries:
+        for bug in trial.artifacts:
+            injectors.setdefault(bug, set()).add(trial.injector)
+    attempts_of: dict[str, dict[str, list[Row]]] = {task: {} for task in counted.tasks}
     for attempt in results.attempts:
-        made[attempt.task].setdefault(attempt.solver, []).append(_outcome(attempt))
+        attempts_of[attempt.task].setdefault(attempt.solver, []).append(_outcome(attempt))
     rates, rows = counted.rates, []
     for n, task in enumerate(counted.tasks):
-        known = [float(r) for r in rates[n] if not math.isnan(r)]
+        known_rates = [float(r) for r in rates[n] if not math.isnan(r)]
         rows.append(
             {
                 "task": task,
                 "repo": counted.repo_names[n],
                 "injectors": sorted(injectors.get(task, ())),
                 "created_at": days.get(task, ""),
-                "solvers": len(known),
-                "resolved_by": sum(r > 0 for r in known),
-                "rate": math.fsum(known) / len(known) if known else None,
+                "solvers": len(known_rates),
+                "resolved_by": sum(r > 0 for r in known_rates),
+                "rate": math.fsum(known_rates) / len(known_rates) if known_rates else None,
                 "outcomes": {
                     solver: {
-                        "resolved": int(counted.resolved[n, place]),
-                        "graded": int(counted.graded[n, place]),
-                        "missing": int(counted.missing[n, place]),
+                        "resolved": int(counted.resolved[n, column]),
+                        "graded": int(counted.graded[n, column]),
+                        "missing": int(counted.missing[n, column]),
                         "contaminated": bool(released[solver] and days.get(task, "~") < released[solver]),
-                        "attempts": made[task][solver],
+                        "attempts": attempts_of[task][solver],
                     }
-                    for place, solver in enumerate(counted.solvers)
-                    if solver in made[task]
+                    for column, solver in enumerate(counted.solvers)
+                    if solver in attempts_of[task]
                 },
             }
         )
@@ -185,23 +185,24 @@ def _outcome(attempt: Attempt) -> Row:
 def _notes(runs: list[Row], solvers: list[Row], injectors: list[Row], counted: Cells, about: Row) -> Any:
     for run in runs:
         if run["absent"]:
-            yield f"{run['label']} is not finished: {run['absent']} attempts are not made yet"
+            yield f"{run['label']} is not finished: {run['absent']} attempts have not been made yet"
     missing = sum(row["missing"] for row in solvers)
     if missing:
         yield (
-            f"attempts without a grade: {missing}; they are missing, and the bounds say what the rates would be "
-            "if none or all of them were resolved"
+            f"attempts without a grade: {missing}; they are missing, and the bounds are the rates if none or all of "
+            "them were resolved"
         )
     if any(row["tasks"] < row["of_tasks"] for row in solvers):
-        yield "not every solver was at every task: compare them in pairs, over their common tasks"
+        yield "not every solver attempted every task: compare solvers in pairs, over their common tasks"
     if len(set(counted.repo_names)) == 1:
-        yield "all tasks are of one repository: nothing is known of how solvers differ over repositories"
-    for kind, word in (("forged", "forged results"), ("flagged", "flags of tampering")):
-        if found := [row["solver"] for row in solvers if row[kind]]:
-            yield f"attempts with {word}: {', '.join(found)}"
+        yield "all tasks are from one repository: differences between repositories are unknown"
+    for kind, description in (("forged", "forged results"), ("flagged", "flags of tampering")):
+        names = [row["solver"] for row in solvers if row[kind]]
+        if names:
+            yield f"attempts with {description}: {', '.join(names)}"
     if injectors:
-        how = "frozen" if about["frozen"] else "not frozen"
-        yield f"reference pool ({how}): {', '.join(about['reference_pool']) or 'empty: no solver has met a bug'}"
+        state = "frozen" if about["frozen"] else "not frozen"
+        yield f"reference pool ({state}): {', '.join(about['reference_pool']) or 'empty: no solver attempted a bug'}"
     unlinked = [r.get("solver") or r["injector"] for r in (*solvers, *injectors) if _unlinked(r)]
     if injectors and unlinked:
         yield f"no contest links these to the reference pool: {', '.join(unlinked)}"

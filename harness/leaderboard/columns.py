@@ -1,4 +1,4 @@
-"""The columns of a leaderboard's tables: what each is called, what it holds, and how a cell of it is written."""
+"""Define the columns of a leaderboard's tables: their titles, descriptions, values and formats."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column."""
+    """A column of a table."""
 
     key: str
     title: str
-    says: str
-    """What it means, in one sentence."""
+    description: str
+    """Its meaning, in one sentence."""
     text: Callable[[Row], str]
     sort: Callable[[Row], float | str | None]
-    """What rows are ordered by; None: at the end."""
+    """Return the sort key of a row; rows with None come last."""
     numeric: bool = True
 
 
 def share(value: float | None) -> str:
-    """Return a share as a percentage."""
+    """Return a share as a percentage with one decimal."""
     return NONE if value is None else f"{100 * value:.1f}"
 
 
 def short_amount(value: float | None) -> str:
-    """Return an amount with three digits."""
+    """Return an amount with three significant digits and a unit prefix."""
     if value is None:
         return NONE
     for size, sign in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
@@ -42,47 +42,49 @@ def short_amount(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """Return a number with its sign."""
+    """Return a number with its sign and two decimals."""
     return NONE if value is None else f"{value:+.2f}"
 
 
 def spanned(write: Callable[[float | None], str], low: float | None, high: float | None) -> str:
-    """Return an interval."""
+    """Return an interval as `low to high`."""
     return NONE if low is None or high is None else f"{write(low)} to {write(high)}"
 
 
-def _name(key: str, title: str, says: str) -> Column:
-    return Column(key, title, says, lambda r: str(r[key]), lambda r: str(r[key]), numeric=False)
+def _name(key: str, title: str, description: str) -> Column:
+    return Column(key, title, description, lambda r: str(r[key]), lambda r: str(r[key]), numeric=False)
 
 
-def _count(key: str, title: str, says: str) -> Column:
-    return Column(key, title, says, lambda r: str(r[key]), lambda r: float(r[key]))
+def _count(key: str, title: str, description: str) -> Column:
+    return Column(key, title, description, lambda r: str(r[key]), lambda r: float(r[key]))
 
 
-def _single(key: str, title: str, says: str, write: Callable[[float | None], str]) -> Column:
-    return Column(key, title, says, lambda r: write(r[key]), lambda r: r[key])
+def _single(key: str, title: str, description: str, write: Callable[[float | None], str]) -> Column:
+    return Column(key, title, description, lambda r: write(r[key]), lambda r: r[key])
 
 
-def _estimate(key: str, title: str, says: str, write: Callable[[float | None], str], *, of: str = "") -> list[Column]:
-    """Return the columns of an estimate: itself, and where it may lie by task and by repository."""
+def _estimate(
+    key: str, title: str, description: str, write: Callable[[float | None], str], *, of: str = ""
+) -> list[Column]:
+    """Return the columns of an estimate: its value, and its intervals by task and by repository."""
 
     def get(row: Row, part: str) -> float | None:
-        found = (row[of] or {}).get(key) if of else row.get(key)
-        return found[part] if found else None
+        estimate = (row[of] or {}).get(key) if of else row.get(key)
+        return estimate[part] if estimate else None
 
     return [
-        Column(key, title, says, lambda r: write(get(r, "value")), lambda r: get(r, "value")),
+        Column(key, title, description, lambda r: write(get(r, "value")), lambda r: get(r, "value")),
         Column(
             f"{key}_by_task",
             "95 % by task",
-            f"Where {title} may lie, over further tasks of these repositories.",
+            f"95 % interval of {title}, over further tasks of these repositories.",
             lambda r: spanned(write, get(r, "low"), get(r, "high")),
             lambda r: get(r, "low"),
         ),
         Column(
             f"{key}_by_repo",
             "95 % by repo",
-            f"Where {title} may lie, over further repositories.",
+            f"95 % interval of {title}, over further repositories.",
             lambda r: spanned(write, get(r, "repo_low"), get(r, "repo_high")),
             lambda r: get(r, "repo_low"),
         ),
@@ -90,86 +92,94 @@ def _estimate(key: str, title: str, says: str, write: Callable[[float | None], s
 
 
 def solver_columns(board: Board) -> list[Column]:
-    """Return the columns of the solvers' table, without those in which nothing would stand."""
+    """Return the columns of the solvers' table, without optional ones that would be empty."""
     rows = board.solvers
-    found = [
-        _count("rank", "#", "Place by resolve rate; equals in the order of their names."),
-        _name("solver", "solver", "What made the attempts."),
+    columns = [
+        _count("rank", "#", "Rank by resolve rate; ties are in the order of names."),
+        _name("solver", "solver", "The solver that made the attempts."),
         *_estimate("resolve_rate", "resolved %", "Resolved over graded attempts.", share),
         Column(
             "bounds",
             "bounds %",
-            "The rate if no missing attempt were resolved, and if all were.",
+            "The rate if none of the missing attempts were resolved, and if all were.",
             lambda r: spanned(share, r["bound_low"], r["bound_high"]),
             lambda r: r["bound_low"],
         ),
-        Column("tasks", "tasks", "Tasks it was at.", lambda r: f"{r['tasks']}/{r['of_tasks']}", lambda r: r["tasks"]),
+        Column(
+            "tasks",
+            "tasks",
+            "Tasks it attempted, of all tasks.",
+            lambda r: f"{r['tasks']}/{r['of_tasks']}",
+            lambda r: r["tasks"],
+        ),
         _count("graded", "graded", "Attempts with a grade."),
-        _count("missing", "missing", "Attempts without a grade, by a fault of the machine."),
+        _count("missing", "missing", "Attempts without a grade, because of a fault of the machine."),
     ]
     for k in rows[0]["pass_at"] if rows else ():
         if k != "1" or len(rows[0]["pass_at"]) > 1:
-            found += _estimate(
-                k, f"pass@{k} %", f"The chance that {k} attempts hold a resolved one.", share, of="pass_at"
+            columns += _estimate(
+                k, f"pass@{k} %", f"The probability that {k} attempts include a resolved one.", share, of="pass_at"
             )
-    for key, title, says in (
+    for key, title, description in (
         ("cost_usd", "USD", "Mean cost of a graded attempt."),
-        ("tokens", "tokens", "Mean tokens of a graded attempt, read and written."),
+        ("tokens", "tokens", "Mean input and output tokens of a graded attempt."),
         ("steps", "steps", "Mean steps of a graded attempt."),
         ("seconds", "s", "Mean wall time of a graded attempt."),
     ):
         if any(r[key] for r in rows):
-            found += _estimate(key, title, says, short_amount)
+            columns += _estimate(key, title, description, short_amount)
     if any(r["cost_per_resolved_usd"] is not None for r in rows):
-        says = "Cost of all attempts over the resolved ones."
-        found.append(_single("cost_per_resolved_usd", "USD/resolved", says, short_amount))
-    found += [
-        _count("only", "only", "Tasks that no other solver has resolved."),
+        description = "Cost of all attempts over the number of resolved ones."
+        columns.append(_single("cost_per_resolved_usd", "USD/resolved", description, short_amount))
+    columns += [
+        _count("only", "only", "Tasks that no other solver resolved."),
         _count("flagged", "flagged", "Attempts that changed tests."),
-        _count("forged", "forged", "Attempts whose tests' results were not believed."),
+        _count("forged", "forged", "Attempts with forged test results."),
         _count(
             "unsure",
             "unsure",
-            "Grades with tests that could not be asked blind, or that SWE-bench's rule gives otherwise.",
+            "Grades with tests that could not be run blind, or that differ under SWE-bench's rule.",
         ),
     ]
     if board.injectors:
-        found += _estimate("ability", "ability", "In logits; 0: the mean of the reference pool.", signed)
+        columns += _estimate("ability", "ability", "In logits; 0 is the mean of the reference pool.", signed)
     if any(r["contamination"] for r in rows):
-        for part, when in (("before", "before"), ("since", "since")):
-            says = f"Resolve rate at tasks made {when} the model's day."
-            found += _estimate(part, f"{when} %", says, share, of="contamination")
-        found.append(
+        for part, period in (("before", "before"), ("since", "since")):
+            description = f"Resolve rate at tasks made {period} the release day of the model."
+            columns += _estimate(part, f"{period} %", description, share, of="contamination")
+        columns.append(
             Column(
                 "contaminated",
                 "contaminated",
-                "Tasks made before the model's day: it may have learned them.",
+                "Tasks made before the release day of the model, which may have learned them.",
                 lambda r: str(r["contamination"]["tasks_before"]) if r["contamination"] else NONE,
                 lambda r: r["contamination"]["tasks_before"] if r["contamination"] else None,
             )
         )
-    return found
+    return columns
 
 
 def injector_columns(_: Board) -> list[Column]:
     """Return the columns of the injectors' table."""
     pool = "Resolved over graded attempts of the reference pool at its bugs."
     return [
-        _name("injector", "injector", "What made the bugs."),
+        _name("injector", "injector", "The injector that made the bugs."),
         _count("tried", "tried", "Bugs it tried to make."),
-        _count("valid", "valid", "Bugs that every check has proven."),
+        _count("valid", "valid", "Bugs that passed every check."),
         *_estimate("validity", "valid %", "Valid over tried.", share),
         *_estimate("solve_rate", "solved %", pool, share),
         _count("missing", "missing", "Attempts of the pool without a grade."),
         *_estimate("reward", "reward", "Mean reward of a try (arXiv 2512.18552).", signed),
-        *_estimate("diversity_operators", "kinds %", "The chance that two bugs are by different operators.", share),
-        *_estimate("diversity_places", "places %", "The chance that two bugs are in different places.", share),
         *_estimate(
-            "difficulty", "difficulty", "In logits; a solver of this ability resolves half of its bugs.", signed
+            "diversity_operators", "kinds %", "The probability that two bugs are by different operators.", share
+        ),
+        *_estimate("diversity_places", "places %", "The probability that two bugs are in different places.", share),
+        *_estimate(
+            "difficulty", "difficulty", "In logits; a solver with this ability resolves half of its bugs.", signed
         ),
         *_estimate("tokens", "tokens", "Mean tokens of a try.", short_amount),
-        *_estimate("seconds", "s", "Mean wall time of a try and its proof.", short_amount),
-        _single("cost_per_valid_usd", "USD/valid", "Cost of all tries over the valid bugs.", short_amount),
+        *_estimate("seconds", "s", "Mean wall time of a try and its checks.", short_amount),
+        _single("cost_per_valid_usd", "USD/valid", "Cost of all tries over the number of valid bugs.", short_amount),
     ]
 
 
@@ -180,20 +190,38 @@ def comparison_columns(_: Board) -> list[Column]:
         return (lambda r: spanned(_points, r[low], r[high])), (lambda r: r[low])
 
     return [
-        _name("first", "first", "A solver."),
-        _name("second", "second", "Another."),
-        _count("tasks", "tasks", "Tasks at which both have a grade."),
-        _count("wins", "wins", "Tasks at which the first resolves more."),
-        _count("losses", "losses", "Tasks at which the second resolves more."),
-        _single("value", "difference", "Of the resolve rates over common tasks, in points.", _points),
-        Column("by_task", "95 % by task", "Where it may lie.", *span("low", "high")),
+        _name("first", "first", "The first solver."),
+        _name("second", "second", "The second solver."),
+        _count("tasks", "tasks", "Tasks for which both have a grade."),
+        _count("wins", "wins", "Tasks of which the first resolves more attempts."),
+        _count("losses", "losses", "Tasks of which the second resolves more attempts."),
         _single(
-            "probability", "P(first better)", "That it is real, over further tasks of these repositories.", _chance
+            "value", "difference", "Difference of the resolve rates over common tasks, in percentage points.", _points
         ),
         Column(
-            "by_repo", "95 % by repo", "Where it may lie, over further repositories.", *span("repo_low", "repo_high")
+            "by_task",
+            "95 % by task",
+            "95 % interval of the difference, over further tasks of these repositories.",
+            *span("low", "high"),
         ),
-        _single("repo_probability", "P by repo", "That it is real, over further repositories.", _chance),
+        _single(
+            "probability",
+            "P(first better)",
+            "Probability that the first is better, over further tasks of these repositories.",
+            _probability,
+        ),
+        Column(
+            "by_repo",
+            "95 % by repo",
+            "95 % interval of the difference, over further repositories.",
+            *span("repo_low", "repo_high"),
+        ),
+        _single(
+            "repo_probability",
+            "P by repo",
+            "Probability that the first is better, over further repositories.",
+            _probability,
+        ),
     ]
 
 
@@ -201,10 +229,12 @@ def _points(value: float | None) -> str:
     return NONE if value is None else f"{100 * value:+.1f}"
 
 
-def _chance(value: float | None) -> str:
+def _probability(value: float | None) -> str:
     if value is None:
         return NONE
-    return f"{value:.3f}" if 0.001 <= value <= 0.999 else "<0.001" if value < 0.5 else ">0.999"
+    if 0.001 <= value <= 0.999:
+        return f"{value:.3f}"
+    return "<0.001" if value < 0.5 else ">0.999"
 
 
 TABLES: Sequence[tuple[str, str, Callable[[Board], list[Column]], Callable[[Board], list[Any]]]] = (
@@ -215,9 +245,9 @@ TABLES: Sequence[tuple[str, str, Callable[[Board], list[Column]], Callable[[Boar
 
 
 def outcome_text(outcome: Row | None) -> str:
-    """Return what a solver's attempts at one task came to: resolved/graded, and a letter for what has to be known.
+    """Return a solver's result at one task: resolved/graded, and marks.
 
-    `m`: missing attempts; `!`: flagged or forged; `?`: less certain; `c`: the task may have been learned.
+    `m`: missing attempts; `!`: flagged or forged; `?`: less certain; `c`: the model may have learned the task.
     """
     if outcome is None:
         return ""

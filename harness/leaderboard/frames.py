@@ -1,4 +1,4 @@
-"""Attempts in, arrays by task and solver out; rows in, CSV out: the only module that knows pandas."""
+"""Count attempts in arrays by task and solver, and write rows as CSV. Only this module imports pandas."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from harness.leaderboard.escaping import for_csv
 from harness.leaderboard.records import Attempt
 from harness.leaderboard.statistics.estimates import Array, Codes
-from harness.leaderboard.texts import for_csv
 
 MEASURES = ("cost_usd", "tokens", "steps", "seconds")
 _COUNTS = ("resolved", "graded", "missing")
@@ -18,28 +18,28 @@ _COUNTS = ("resolved", "graded", "missing")
 
 @dataclass(frozen=True, slots=True)
 class Cells:
-    """Attempts counted by task and solver; each array has the shape (tasks, solvers)."""
+    """Counts of attempts by task and solver; arrays have the shape (tasks, solvers) unless noted."""
 
     tasks: list[str]
     """Sorted."""
     solvers: list[str]
     """Sorted."""
     repo_names: list[str]
-    """Of each task; empty where it is not known."""
+    """By task; empty if unknown."""
     repos: Codes
-    """The same as numbers, shape (tasks,)."""
+    """The repositories as numbers, shape (tasks,)."""
     resolved: Array
     graded: Array
     missing: Array
     """Attempts without a grade."""
     sums: Mapping[str, Array]
-    """By measure: of the graded attempts of which it is known."""
+    """By measure: its sum over the graded attempts for which it is known."""
     counts: Mapping[str, Array]
-    """How many attempts those are."""
+    """By measure: the number of those attempts."""
 
     @property
     def rates(self) -> Array:
-        """Resolved over graded attempts; nan without any."""
+        """Resolved over graded attempts; nan if none is graded."""
         with np.errstate(invalid="ignore"):
             return np.where(self.graded > 0, self.resolved / np.maximum(self.graded, 1), np.nan)
 
@@ -84,7 +84,7 @@ def cells(attempts: Sequence[Attempt]) -> Cells:
 
 
 def to_csv(rows: Sequence[Mapping[str, object]]) -> str:
-    """Return rows as CSV (RFC 4180); text that a spreadsheet would take for a formula is disarmed."""
+    """Return rows as CSV (RFC 4180), with strings that a spreadsheet would treat as formulas escaped."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     safe = [{name: for_csv(v) if isinstance(v, str) else v for name, v in row.items()} for row in rows]
     table = pd.DataFrame(safe, columns=columns, dtype=object)

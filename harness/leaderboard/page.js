@@ -17,7 +17,7 @@
   const sortBy = (table, column) => {
     const head = table.tHead.rows[0].cells[column];
     const numeric = !head.classList.contains("name");
-    // Numbers begin with the highest, but for ranks; what is not known comes last either way.
+    // Numbers start with the highest, except for ranks; unknown values are always last.
     const first = numeric && head.textContent !== "#" ? "descending" : "ascending";
     const other = first === "descending" ? "ascending" : "descending";
     const order = head.getAttribute("aria-sort") === first ? other : first;
@@ -45,15 +45,15 @@
     const texts = rows.map((row) =>
       [...row.cells].filter((c) => c.classList.contains("name")).map((c) => c.textContent).join("\n").toLowerCase());
     const apply = () => {
-      const words = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
-      let left = 0;
+      const terms = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+      let visible = 0;
       rows.forEach((row, n) => {
-        const fits = words.every((w) => texts[n].includes(w)) &&
+        const matches = terms.every((term) => texts[n].includes(term)) &&
           (!kind || !kind.value || (row.dataset.is || "").split(" ").includes(kind.value));
-        row.classList.toggle("out", !fits);
-        left += fits;
+        row.classList.toggle("out", !matches);
+        visible += matches;
       });
-      count.textContent = `${left} of ${rows.length}`;
+      count.textContent = `${visible} of ${rows.length}`;
       if (section.id === "solvers") hideSolvers(table);
     };
     [...table.tHead.rows[0].cells].forEach((cell, column) => {

@@ -1,6 +1,6 @@
-"""Stores of `ssr play` in, attempts and tries out.
+"""Read attempts and tries from stores of `ssr play`.
 
-Bugs of second order are left out: they are made of the solver's own failed repairs, and nobody has injected them.
+Second-order bugs are omitted: they consist of a solver's failed repairs, and no injector made them.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from harness.episode import Episode
+from harness.leaderboard.escaping import clean, clean_flag
 from harness.leaderboard.records import Attempt, Try
-from harness.leaderboard.texts import clean, clean_flag
+from harness.records.episode import Episode
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.reasons import Rule
-from pytest_ssr.snapshot import STORE_MARK
+from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.records.reasons import Rule
 
 WAYS = ("auto", "strategy", "operator", "run")
 _EPISODES = "episodes"
-_SHOWN = 8
-"""Digits of a run's name, where a store has several."""
+_ID_DIGITS = 8
+"""Digits of a run's id in labels, if a store has several runs."""
 
 
-def is_store(path: Path) -> Path | None:
-    """Return the store that a path is, or that lies in it as `.ssr`; None where there is none."""
+def find_store(path: Path) -> Path | None:
+    """Return the store at a path, or in `.ssr` below it; None if there is none."""
     return next((p for p in (path, path / ".ssr") if (p / STORE_MARK).is_file()), None)
 
 
@@ -32,15 +32,14 @@ def read_store(
 ) -> tuple[list[Attempt], list[Try]]:
     """Read the finished rounds of all runs of a store.
 
-    by: what names an injector: its strategy, its operator, its run, or auto: a model's name, else the strategy.
-    rule: which verdict of a grade decides.
-    Raises SettingsError for a round that is damaged.
+    by: the source of injector names: strategy, operator, run, or auto (a model's name, else the strategy). rule: the
+    verdict of a grade that counts. Raises SettingsError for a damaged round.
     """
     attempts, tries = [], []
     paths = sorted((root / _EPISODES).glob("*/*.json"))
     several = len({p.parent for p in paths}) > 1
     for path in paths:
-        name = f"{label}#{path.parent.name[:_SHOWN]}" if several else label
+        name = f"{label}#{path.parent.name[:_ID_DIGITS]}" if several else label
         for episode in _episodes(path):
             if episode.order > 1 or not episode.counts:
                 continue
@@ -54,16 +53,18 @@ def read_store(
 
 def _episodes(path: Path) -> list[Episode]:
     try:
-        told = json.loads(path.read_bytes())["episodes"]
-        found = [Episode.from_json(e) for e in told]
+        items = json.loads(path.read_bytes())["episodes"]
+        parsed = [Episode.from_json(e) for e in items]
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise SettingsError(f"{path} is damaged: it is no round of episodes") from None
-    known = [e for e in found if e is not None]
-    if len(known) < len(found):
-        raise SettingsError(f"{path} is damaged: episode {found.index(None) + 1} is not whole, or of another release")
-    return known
+        raise SettingsError(f"{path} is damaged: it is not a round of episodes") from None
+    episodes = [e for e in parsed if e is not None]
+    if len(episodes) < len(parsed):
+        raise SettingsError(
+            f"{path} is damaged: episode {parsed.index(None) + 1} is incomplete, or from another release"
+        )
+    return episodes
 
 
 def _injector(episode: Episode, by: str, label: str) -> str:

@@ -1,4 +1,4 @@
-"""A leaderboard's plots, for the page and for paper: the only module that knows matplotlib."""
+"""Draw a leaderboard's plots, for the page and for papers. Only this module imports matplotlib."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
 from harness.leaderboard.board import Board
-from harness.leaderboard.texts import short
+from harness.leaderboard.escaping import short
 
 WIDE, NARROW = 560, 350
 _MOST_AGREEING = 20
 _BINS = 10
 _SHADE = 0.5
-"""Of full agreement: what is written on it can be read in light and in dark."""
-_WAYS = (("cost_usd", "USD of an attempt"), ("tokens", "tokens of an attempt"), ("seconds", "seconds of an attempt"))
+"""Opacity of full agreement: text on it is readable in the light and the dark theme."""
+_MEASURES = (
+    ("cost_usd", "USD of an attempt"),
+    ("tokens", "tokens of an attempt"),
+    ("seconds", "seconds of an attempt"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Ink:
-    """The colours of a plot, each as matplotlib takes it."""
+    """The colours of a plot, in the notation of matplotlib."""
 
     text: str = "#1c1e21"
     faint: str = "#6b7078"
@@ -37,44 +41,45 @@ class Ink:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """One plot."""
+class RenderedPlot:
+    """The bytes of a plot."""
 
     data: bytes
     labels: Mapping[str, str]
-    """By the id of a mark: what it stands for."""
+    """The description of each mark, by its id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """A plot that a leaderboard has something to show in."""
+    """A plot for which a leaderboard has data."""
 
     name: str
     title: str
-    says: str
+    caption: str
     height: Callable[[int], int]
-    """By its width."""
+    """Return the height for a width, both in points."""
     draw: Callable[[Axes, Ink, int], dict[str, str]]
+    """Draw onto axes with colours at a width, and return the description of each mark by its id."""
 
 
 def plots(board: Board) -> Iterator[Plot]:
     """Yield the plots for which a leaderboard has data."""
-    if found := _against(board):
-        key, title = found
-        kept = [r for r in board.solvers if r["resolve_rate"] and r[key]]
+    if measure := _against(board):
+        key, title = measure
+        rows = [r for r in board.solvers if r["resolve_rate"] and r[key]]
         yield Plot(
             "cost",
             f"Resolve rate against {title}",
-            "Each mark is a solver with its rank; bars are intervals by task; the line joins those that none is both "
-            "cheaper and better than.",
+            "Each mark is a solver with its rank; bars are intervals by task; the line connects the solvers that no "
+            "other beats in both cost and rate.",
             lambda width: 380,
-            lambda axes, ink, width: _draw_cost(axes, ink, kept, key, title),
+            lambda axes, ink, width: _draw_cost(axes, ink, rows, key, title),
         )
     if rates := [r["rate"] for r in board.tasks if r["rate"] is not None]:
         yield Plot(
             "difficulty",
             "Difficulty of the tasks",
-            "How many tasks are resolved at which rate, each solver counting the same.",
+            "Number of tasks by resolve rate; each solver has the same weight.",
             lambda width: 280,
             lambda axes, ink, width: _draw_difficulty(axes, ink, rates),
         )
@@ -83,7 +88,7 @@ def plots(board: Board) -> Iterator[Plot]:
         yield Plot(
             "agreement",
             "Agreement between solvers",
-            "Cohen's kappa over common tasks: 1 is agreement at every task, 0 what chance would bring.",
+            "Cohen's kappa over common tasks: 1 is agreement at every task, 0 agreement by chance.",
             lambda width: min(width, 140 + 26 * len(names)),
             lambda axes, ink, width: _draw_agreement(axes, ink, board, names, width),
         )
@@ -93,30 +98,31 @@ def plots(board: Board) -> Iterator[Plot]:
         yield Plot(
             "abilities",
             "Solvers and injectors on one scale",
-            "Logits; a solver resolves half of the bugs of an injector at its own height, and more of those below.",
+            "Logits; a solver resolves half of the bugs of an injector with the same value, and more of those below.",
             lambda width: 80 + 24 * len(both),
             lambda axes, ink, width: _draw_abilities(axes, ink, both, width),
         )
 
 
-def render(plot: Plot, *, kind: str = "svg", width: int = WIDE, ink: Ink | None = None) -> Drawn:
+def render(plot: Plot, *, kind: str = "svg", width: int = WIDE, ink: Ink | None = None) -> RenderedPlot:
     """Draw a plot as svg, pdf or png; the same board gives the same bytes.
 
-    width: in points. Text stays text in svg; in pdf its fonts are embedded as outlines that journals take (type 42).
+    width: in points. Text stays text in svg; in pdf, fonts are embedded as outlines that journals accept (type 42).
     """
     settings = {"svg.fonttype": "none", "svg.hashsalt": plot.name, "pdf.fonttype": 42, "font.size": 11.0}
-    told = {"Date": None} if kind == "svg" else {"CreationDate": None} if kind == "pdf" else {}
+    # Without dates, so that the bytes are reproducible.
+    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     colours = ink or Ink()
     with mpl.rc_context(settings), warnings.catch_warnings():
-        # A name may have signs for which no font is here: a browser has one.
+        # A name may have characters that no local font has; a browser will have one.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure = Figure(figsize=(width / 72, plot.height(width) / 72), dpi=72, layout="constrained")
         axes = figure.add_subplot()
         _plain_axes(axes, colours)
         labels = plot.draw(axes, colours, width)
         out = io.BytesIO()
-        figure.savefig(out, format=kind, metadata=told, transparent=kind == "svg")
-    return Drawn(out.getvalue(), labels)
+        figure.savefig(out, format=kind, metadata=metadata, transparent=kind == "svg")
+    return RenderedPlot(out.getvalue(), labels)
 
 
 def _plain_axes(axes: Axes, ink: Ink) -> None:
@@ -129,10 +135,10 @@ def _plain_axes(axes: Axes, ink: Ink) -> None:
 
 
 def _against(board: Board) -> tuple[str, str] | None:
-    """Return what solvers are plotted against: money, else tokens, else time, by what is known and is not all zero."""
-    for key, title in _WAYS:
-        known = [r[key]["value"] for r in board.solvers if r[key] and r["resolve_rate"]]
-        if known and any(known):
+    """Return the measure to plot solvers against: cost, else tokens, else time, if it is known and not all zero."""
+    for key, title in _MEASURES:
+        values = [r[key]["value"] for r in board.solvers if r[key] and r["resolve_rate"]]
+        if values and any(values):
             return key, title
     return None
 
@@ -151,8 +157,8 @@ def _draw_cost(axes: Axes, ink: Ink, rows: Sequence[Mapping[str, Any]], key: str
         text = axes.annotate(str(row["rank"]), (x, y), (6, 5), textcoords="offset points", color=ink.text, zorder=4)
         text.set_gid(f"{name}-rank")
         labels[name] = f"{row['rank']}. {short(row['solver'], 60)}: {y:.1f} %, {x:.3g} {title}"
-    known = [x for x, _ in points]
-    if min(known) > 0 and max(known) / min(known) > 20:
+    values = [x for x, _ in points]
+    if min(values) > 0 and max(values) / min(values) > 20:
         axes.set_xscale("log")
     else:
         axes.set_xlim(left=0)
@@ -167,7 +173,12 @@ def _draw_cost(axes: Axes, ink: Ink, rows: Sequence[Mapping[str, Any]], key: str
 def _draw_difficulty(axes: Axes, ink: Ink, rates: Sequence[float]) -> dict[str, str]:
     groups = [0] * (_BINS + 2)
     for rate in rates:
-        groups[0 if rate <= 0 else _BINS + 1 if rate >= 1 else 1 + int(rate * _BINS)] += 1
+        if rate <= 0:
+            groups[0] += 1
+        elif rate >= 1:
+            groups[_BINS + 1] += 1
+        else:
+            groups[1 + int(rate * _BINS)] += 1
     names = ["none", *(f"{10 * n}-{10 * n + 10}" for n in range(_BINS)), "all"]
     labels = {}
     for n, (name, count) in enumerate(zip(names, groups, strict=True)):
@@ -187,9 +198,9 @@ def _draw_difficulty(axes: Axes, ink: Ink, rates: Sequence[float]) -> dict[str, 
 def _draw_agreement(axes: Axes, ink: Ink, board: Board, names: Sequence[str], width: int) -> dict[str, str]:
     known = {(r["first"], r["second"]): r for r in board.agreement}
     labels = {}
-    for i, one in enumerate(names):
-        for j, other in enumerate(names[:i]):
-            row = known.get((other, one)) or known.get((one, other))
+    for i, second in enumerate(names):
+        for j, first in enumerate(names[:i]):
+            row = known.get((first, second)) or known.get((second, first))
             if row is None or row["kappa"] is None:
                 continue
             kappa, name = row["kappa"], f"pair-{i}-{j}"
@@ -197,14 +208,14 @@ def _draw_agreement(axes: Axes, ink: Ink, board: Board, names: Sequence[str], wi
             cell = Rectangle((j - 0.5, i - 0.5), 1, 1, facecolor=colour, edgecolor="none", alpha=_SHADE * abs(kappa))
             cell.set_gid(name)
             axes.add_patch(cell)
-            labels[name] = f"{short(other, 40)} and {short(one, 40)}: kappa {kappa:.2f} over {row['tasks']} tasks"
+            labels[name] = f"{short(first, 40)} and {short(second, 40)}: kappa {kappa:.2f} over {row['tasks']} tasks"
             if width >= 36 * len(names) + 120:
                 axes.text(j, i, f"{kappa:.2f}", ha="center", va="center", color=ink.text, fontsize=9)
-    told = [f"{n} {short(name, 24 if width >= WIDE else 12)}" for n, name in enumerate(names, 1)]
+    tick_labels = [f"{n} {short(name, 24 if width >= WIDE else 12)}" for n, name in enumerate(names, 1)]
     axes.set_xlim(-0.5, len(names) - 1.5)
     axes.set_ylim(len(names) - 0.5, 0.5)
     axes.set_xticks(range(len(names) - 1), [str(n) for n in range(1, len(names))])
-    axes.set_yticks(range(1, len(names)), told[1:])
+    axes.set_yticks(range(1, len(names)), tick_labels[1:])
     for text in axes.get_yticklabels():
         text.set_parse_math(False)
     axes.set_xlabel(f"1 is {short(names[0], 30)}", parse_math=False)
@@ -220,10 +231,10 @@ def _draw_abilities(axes: Axes, ink: Ink, both: Sequence[tuple[str, Any, str]], 
             axes.plot([estimate["low"], estimate["high"]], [n, n], color=colour, linewidth=1.4)
         (mark,) = axes.plot([value], [n], "o" if role == "mark" else "s", color=colour, markersize=7)
         mark.set_gid(f"entrant-{n}")
-        what = "solver" if role == "mark" else "injector"
-        labels[f"entrant-{n}"] = f"{what} {short(entrant, 60)}: {value:+.2f}"
-    most = 28 if width >= WIDE else 14
-    axes.set_yticks(range(len(ranked)), [short(e[0], most) for e in ranked])
+        role_name = "solver" if role == "mark" else "injector"
+        labels[f"entrant-{n}"] = f"{role_name} {short(entrant, 60)}: {value:+.2f}"
+    length = 28 if width >= WIDE else 14
+    axes.set_yticks(range(len(ranked)), [short(e[0], length) for e in ranked])
     for text, (_, _, role) in zip(axes.get_yticklabels(), ranked, strict=True):
         text.set_parse_math(False)
         text.set_color(getattr(ink, role))

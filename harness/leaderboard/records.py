@@ -1,11 +1,11 @@
-"""What a leaderboard is made of, as records: attempts of solvers, tries of injectors, and the runs they come from."""
+"""Define the records of a leaderboard: attempts of solvers, tries of injectors, and the runs they come from."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from pytest_ssr.reasons import UNCERTAIN, Flag
+from pytest_ssr.records.reasons import UNCERTAIN, Flag
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -14,35 +14,35 @@ class Attempt:
 
     solver: str
     task: str
-    """An instance's id, or a bug's."""
+    """The id of an instance or of a bug."""
     number: int
     """Counted from 0."""
     run: str
-    """The label of the run it comes from."""
+    """The label of its run."""
     key: str
-    """What tells it from another attempt: the rollout's id, or a hash of what was handed in."""
+    """Identifies the attempt: the rollout's id, or a hash of the submitted patch and its grade."""
     repo: str
-    """Empty where it is not known."""
+    """Empty if unknown."""
     status: str
     reason: str
     flags: tuple[Flag, ...] = ()
     forged: bool = False
     unpriced: int = 0
-    """Calls whose price is not known."""
+    """Number of calls with unknown price."""
     estimated: int = 0
-    """Calls whose tokens are an estimate."""
+    """Number of calls with estimated tokens."""
     created_at: str = ""
-    """When the task was made (ISO 8601), where that is known."""
+    """The time at which the task was made (ISO 8601); empty if unknown."""
     cost_usd: float = -1.0
-    """Like the three that follow, below 0 where it is not known."""
+    """Below 0 if unknown, as are the next three."""
     tokens: int = -1
     steps: int = -1
     seconds: float = -1.0
-    """Wall time of the attempt without its grade."""
+    """Wall time of the attempt, without grading."""
 
     @property
     def resolved(self) -> bool | None:
-        """Whether it is resolved; None without a grade, which is missing and never a failure."""
+        """Whether the attempt is resolved; None if it has no grade: it is missing, never a failure."""
         return None if self.status in MISSING else self.status == RESOLVED
 
     @property
@@ -52,45 +52,45 @@ class Attempt:
 
     @property
     def unsure(self) -> bool:
-        """Whether a flag says that the grade is less certain, or that another grader's would differ."""
+        """Whether a flag marks the grade as less certain, or as different from another grader's."""
         return any(flag.code in UNCERTAIN for flag in self.flags)
 
 
 RESOLVED = "resolved"
 INCOMPLETE = "incomplete"
 MISSING = frozenset({"infra", "ambiguous", INCOMPLETE})
-"""Statuses without a grade: a fault of ours, one that may be ours, and what was never handed in."""
+"""Statuses without a grade: a fault of the machine, a possible one, and an attempt that was never submitted."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Try:
-    """One try of an injector at a bug of its own."""
+    """One try of an injector to make a bug."""
 
     injector: str
     project: str
     artifacts: tuple[str, ...]
-    """Ids of the bug, sorted: runs may have weakened the tests in different ways. Empty for what is not valid."""
+    """Sorted ids of the bug: runs may have weakened the tests in different ways. Empty if the bug is not valid."""
     run: str
-    """STORE#RUN until what runs of a store share is sorted out, then STORE."""
+    """STORE#RUN before deduplication over the runs of a store, STORE after it."""
     valid: bool
     operator: str
     path: str
     scope: str
     change: str
-    """A hash of the diff; empty where there is none."""
+    """A hash of the diff; empty if there is none."""
     lines: int
     tokens: int
     cost_usd: float
     unpriced: int
     seconds: float
-    """Wall time of the injection and the proof."""
+    """Wall time of the injection and the checks."""
     rewards: tuple[float, ...] = ()
-    """One, or none where no attempt at it has a grade."""
+    """One reward, or none if no attempt at the bug has a grade."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Run:
-    """Where results come from."""
+    """A run that results come from."""
 
     label: str
     kind: str
@@ -98,12 +98,12 @@ class Run:
     attempts: int
     tries: int = 0
     absent: int = 0
-    """Attempts that it was to make and has not made."""
+    """Number of planned attempts that have not been made."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """All that was read, in an order of its own."""
+    """The results of all runs, sorted."""
 
     runs: tuple[Run, ...]
     attempts: tuple[Attempt, ...]
@@ -111,5 +111,5 @@ class Results:
 
     @classmethod
     def of(cls, runs: Iterable[Run], attempts: Iterable[Attempt], tries: Iterable[Try] = ()) -> Results:
-        """Return them sorted: the order in which they were read decides nothing."""
+        """Return the results sorted, so that the order in which they were read is irrelevant."""
         return cls(tuple(sorted(runs)), tuple(sorted(attempts)), tuple(sorted(tries)))

@@ -1,4 +1,4 @@
-"""What a leaderboard is made with."""
+"""Define the settings of a leaderboard."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harness.rewards import ALPHA, injector_reward
+from harness.records.rewards import ALPHA, injector_reward
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.reasons import Rule
+from pytest_ssr.records.reasons import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,22 +17,22 @@ class RankSettings:
 
     seed: int = 0
     ks: tuple[int, ...] = ()
-    """Of pass@k; none: the powers of two up to the most attempts at a task."""
+    """Values of k for pass@k; empty: powers of two up to the most attempts at a task."""
     reference: tuple[str, ...] = ()
-    """Solvers of the reference pool; none: those that met every injector, else all."""
+    """Solvers of the reference pool; empty: those that met every injector, else all."""
     frozen: Mapping[str, float] = field(default_factory=dict)
     """Abilities of a frozen pool, in logits."""
     released: Mapping[str, str] = field(default_factory=dict)
-    """By solver, the day of its model: tasks made before may have been learned."""
+    """By solver, the release day of its model, which may have learned older tasks."""
     created: Mapping[str, str] = field(default_factory=dict)
-    """By task, when it was made, where the results do not say."""
+    """By task, the time at which it was made; takes precedence over the results."""
     alpha: float = ALPHA
     reward: str = "solve-rate"
     rule: Rule = Rule.STRICT
-    """Which verdict of a grade decides."""
+    """The verdict of a grade that counts."""
 
     def __post_init__(self) -> None:
-        """Refuse values that make no sense; raises SettingsError naming the option."""
+        """Raise SettingsError, naming the option, for invalid values."""
         injector_reward(False, alpha=self.alpha, kind=self.reward)
         if any(k < 1 for k in self.ks):
             raise SettingsError(f"--k {min(self.ks)} must be at least 1")
@@ -40,24 +40,26 @@ class RankSettings:
             raise SettingsError(f"--seed must be at least 0, not {self.seed}")
         for solver, day in self.released.items():
             if day_of(day) != day:
-                raise SettingsError(f"--released {solver}={day} has no day; write it as 2026-01-31")
+                raise SettingsError(f"--released {solver}={day} is not a day; write it as 2026-01-31")
 
     def require_known(self, solvers: Sequence[str]) -> None:
-        """Raise SettingsError for a solver that is named and not there."""
-        for option, named in (("--reference", self.reference), ("--released", tuple(self.released))):
-            for name in named:
+        """Raise SettingsError if an option names a solver without results. solvers: all solvers with results."""
+        for option, names in (("--reference", self.reference), ("--released", tuple(self.released))):
+            for name in names:
                 if not matching(name, solvers):
-                    told = ", ".join(sorted(solvers)[:20])
-                    raise SettingsError(f"{option} names {name}, which is no solver here; there are: {told}")
+                    known = ", ".join(sorted(solvers)[:20])
+                    raise SettingsError(
+                        f"{option} names {name}, which is not a solver of these runs; they have: {known}"
+                    )
 
 
 def matching(name: str, solvers: Sequence[str]) -> list[str]:
-    """Return the solvers of a name: itself, and itself in single runs."""
+    """Return the solvers that a name refers to: itself, and its variants for single runs."""
     return [s for s in solvers if s == name or s.startswith(f"{name} (")]
 
 
 def day_of(text: str) -> str:
-    """Return the day at the beginning of a time in ISO 8601; empty where there is none."""
+    """Return the day of a time in ISO 8601; empty if it does not start with one."""
     try:
         return datetime.date.fromisoformat(text[:10]).isoformat() if len(text) >= 10 else ""
     except ValueError:

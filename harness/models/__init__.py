@@ -1,1 +1,1 @@
-"""Models by the names that users know: `openai/...`, `hosted_vllm/...`, `vllm:PATH`, `scripted:FILE`."""
+"""Clients for models, named as on the command line: `openai/...`, `hosted_vllm/...`, `vllm:PATH`, `scripted:FILE`."""

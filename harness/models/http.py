@@ -1,6 +1,6 @@
-"""Requests to servers that speak the OpenAI protocol; the home of httpx.
+"""Query servers that speak the OpenAI protocol, using httpx.
 
-An error says whether the same request may succeed later. What a server says of itself is shown, cut; keys never are.
+An error records whether the same request may succeed later. It shows the server's message, truncated, and never a key.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Any
 
 import httpx
 
-from harness.messages import REASONING, Message, Reply, Sampling
-from harness.models.counting import Estimate
 from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
-from harness.models.userinfo import hidden, parted
-from harness.models.waiting import TIMEOUT_S, within
+from harness.models.timeouts import TIMEOUT_S, run_within
+from harness.models.token_estimate import Estimate
+from harness.models.userinfo import hidden, split_userinfo
 from harness.models.wire import RETRIED, is_objected_to, is_too_long, reply_of, request_of
+from harness.records.messages import REASONING, Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
 
-_MOST_BYTES = 64 * 1024**2
+_MAX_BYTES = 64 * 1024**2
 _VLLM_FIELDS = {"return_token_ids": True, "logprobs": True, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 _REFUSABLE = frozenset((*_VLLM_FIELDS, *REASONING))
 _ECHOES = ("input", "ctx", "body")
@@ -34,14 +34,14 @@ _CONTEXT = 32_768
 
 
 class UnknownPathError(ModelError):
-    """A server does not know what it is asked at all."""
+    """A server does not know the path of a request."""
 
 
 class FieldsRefusedError(ModelError):
-    """A server does not know further fields of a request, which it names."""
+    """A server refuses additional fields of a request, which it names."""
 
     def __init__(self, message: str, fields: frozenset[str]) -> None:
-        """fields: their names."""
+        """fields: the names of the refused fields."""
         super().__init__(message)
         self.fields = fields
 
@@ -59,15 +59,15 @@ class HttpModel:
         timeout_s: float = TIMEOUT_S,
         key_variable: str = "",
     ) -> None:
-        """model: as the server knows it; empty: the first that it serves. context_tokens: 0: as the server says.
+        """model: its name on the server; empty for the first that it serves. context_tokens: 0 for the server's value.
 
-        timeout_s: seconds until an answer is there whole.
-        key_variable: the environment's variable that holds the key.
-        Raises SettingsError for what is no URL.
+        timeout_s: seconds until a reply must be complete.
+        key_variable: the environment variable that holds the key.
+        Raises SettingsError for an invalid URL.
         """
-        url, auth = parted(url)
+        url, auth = split_userinfo(url)
         if not url.startswith(("http://", "https://")):
-            raise SettingsError(f"{url} is no URL of a model server; it begins with http:// or https://")
+            raise SettingsError(f"{url} is not the URL of a model server; it must begin with http:// or https://")
         self.name, self._url, self._model = name, url.rstrip("/"), model
         key = os.environ.get(key_variable, "").strip() if key_variable else ""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -75,7 +75,7 @@ class HttpModel:
         password = auth[1] if auth else ""
         basic = base64.b64encode(":".join(auth).encode()).decode() if auth else ""
         self._secrets = {key: "key", password: "password", basic: "password"}
-        # A server on this machine is no proxy's business.
+        # Proxies cannot reach a server on this machine.
         self._client = httpx.Client(timeout=timeout_s, headers=headers, auth=auth, trust_env=not is_loopback(url))
         self._refused: frozenset[str] = frozenset()
         self._estimate = Estimate()
@@ -84,30 +84,30 @@ class HttpModel:
         self.context_tokens = context_tokens
         if not model or not context_tokens:
             try:
-                self._look()
+                self._query_models()
             except BaseException:
                 self.close()
                 raise
 
     @property
     def identity(self) -> str:
-        """The model's name as the server knows it."""
+        """The model's name on the server."""
         return self._model
 
-    def _look(self) -> None:
-        """Ask the server what it serves, and how much that takes."""
-        told = self._get("/models").get("data")
-        served = [m for m in told if isinstance(m, dict) and m.get("id")] if isinstance(told, list) else []
-        found = next((m for m in served if not self._model or m["id"] == self._model), None)
-        if found is None:
-            there = hidden(", ".join(str(m["id"]) for m in served), self._secrets) or "none"
-            raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {there}")
-        self._model = str(found["id"])
-        length = found.get("max_model_len")
+    def _query_models(self) -> None:
+        """Query the models of the server, and the context window of the one to use."""
+        data = self._get("/models").get("data")
+        models = [m for m in data if isinstance(m, dict) and m.get("id")] if isinstance(data, list) else []
+        model = next((m for m in models if not self._model or m["id"] == self._model), None)
+        if model is None:
+            names = hidden(", ".join(str(m["id"]) for m in models), self._secrets) or "none"
+            raise ModelError(f"{self._url} does not serve {self._model or 'any model'}; it serves {names}")
+        self._model = str(model["id"])
+        length = model.get("max_model_len")
         self.context_tokens = self.context_tokens or (length if isinstance(length, int) and length else _CONTEXT)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
-        """Send the messages and read the answer."""
+        """Send the messages and return the reply."""
         while True:
             body = _without(request_of(self._model, messages, tools, sampling) | _VLLM_FIELDS, self._refused)
             begin = time.monotonic()
@@ -115,7 +115,7 @@ class HttpModel:
                 data = self._post("/chat/completions", body)
                 break
             except FieldsRefusedError as error:
-                # It knows the protocol and not all of vLLM's fields. What others have found out meanwhile counts, too.
+                # The server knows the protocol but not all of vLLM's fields. Another thread may have found more.
                 names = error.fields & {*body, *(name for m in body["messages"] for name in m)}
                 if not names:
                     raise
@@ -125,7 +125,7 @@ class HttpModel:
         return self._estimate.counted(messages, tools, reply)
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Return the number of tokens: the server's own where it tells (`/tokenize`), else an estimate."""
+        """Return the number of tokens, as counted by the server's `/tokenize` if it has one, or estimated."""
         if self._tokenize_tries > 0 and messages:
             body = {"model": self._model, "messages": [m.to_wire() for m in messages], "tools": list(tools) or None}
             try:
@@ -135,14 +135,14 @@ class HttpModel:
             except UnknownPathError:
                 self._tokenize_tries = 0
             except ModelError:
-                # A server that is busy may answer the next time, and a template may take other messages.
+                # A busy server may answer the next time, and a template may accept other messages.
                 self._tokenize_tries -= 1
             except (KeyError, TypeError, ValueError):
                 self._tokenize_tries = 0
         return self._estimate(messages, tools)
 
     def session(self, rollout: str) -> HttpModel:
-        """Return itself: a server is the same for all."""
+        """Return this model: all rollouts share the server."""
         return self
 
     def close(self) -> None:
@@ -150,65 +150,67 @@ class HttpModel:
         self._client.close()
 
     def _get(self, path: str) -> dict[str, Any]:
-        return self._asked("GET", self._url + path, None)
+        return self._request("GET", self._url + path, None)
 
     def _post(self, path: str, body: Mapping[str, Any], *, root: bool = False) -> dict[str, Any]:
         url = self._url.removesuffix("/v1") if root else self._url
-        return self._asked("POST", url + path, body)
+        return self._request("POST", url + path, body)
 
-    def _asked(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
-        # httpx limits the time of each read alone.
-        response, raw = within(self._timeout_s, lambda: self._read(method, url, body), asked=url)
+    def _request(self, method: str, url: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        # The timeout of httpx applies to each read separately.
+        response, raw = run_within(self._timeout_s, lambda: self._read(method, url, body), target=url)
         if response.status_code != 200:
             raise self._refusal(url, response, raw)
         try:
             data = response_json(raw)
         except ValueError:
-            raise ModelError(f"{url} sends what is no JSON object: {self._shown(raw)}", retry=True) from None
+            raise ModelError(
+                f"{url} sent a response that is not a JSON object: {self._shown(raw)}", retry=True
+            ) from None
         return data
 
     def _read(self, method: str, url: str, body: Mapping[str, Any] | None) -> tuple[httpx.Response, bytes]:
-        late = ModelError(f"{url} does not answer in time, {self._timeout_s:g} s", retry=True)
+        timeout = ModelError(f"{url} did not answer within {self._timeout_s:g} s", retry=True)
         deadline = time.monotonic() + self._timeout_s
         try:
             with self._client.stream(method, url, json=body) as response:
                 raw = bytearray()
                 for part in response.iter_bytes():
                     raw += part
-                    if len(raw) > _MOST_BYTES:
-                        raise ModelError(f"{url} sends more than {_MOST_BYTES // 1024**2} MiB", retry=True)
+                    if len(raw) > _MAX_BYTES:
+                        raise ModelError(f"{url} sent more than {_MAX_BYTES // 1024**2} MiB", retry=True)
                     if time.monotonic() > deadline:
-                        # Nobody waits any more; the connection ends with this thread.
-                        raise late
+                        # The caller no longer waits; this ends the connection and the thread.
+                        raise timeout
             return response, bytes(raw)
         except httpx.TimeoutException:
-            raise late from None
+            raise timeout from None
         except httpx.HTTPError as error:
-            said = hidden(str(error), self._secrets)
-            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {said}", retry=True) from None
+            text = hidden(str(error), self._secrets)
+            raise ModelError(f"{url} cannot be reached: {type(error).__name__}: {text}", retry=True) from None
         except httpx.InvalidURL as error:
-            raise ModelError(f"{url} is no URL: {error}") from None
+            raise ModelError(f"{url} is not a valid URL: {error}") from None
         except RuntimeError:
             if not self._client.is_closed:
                 raise
-            # By another thread, which has seen the server end.
-            raise ModelError(f"{url} is asked no more: the connection was closed", retry=True) from None
+            # Another thread closed the client, because it saw the server end.
+            raise ModelError(f"{url} cannot be queried: the connection was closed", retry=True) from None
 
     def _refusal(self, url: str, response: httpx.Response, raw: bytes) -> ModelError:
-        said = self._shown(raw)
+        text = self._shown(raw)
         status = response.status_code
-        if status in (400, 413, 422) and is_too_long(said):
-            return ContextError(f"{url}: {said}")
+        if status in (400, 413, 422) and is_too_long(text):
+            return ContextError(f"{url}: {text}")
         if status in (404, 405, 501):
-            return UnknownPathError(f"{url} answers with status {status}: {said}")
-        if status in (400, 422) and (fields := _named(raw)):
-            return FieldsRefusedError(f"{url} answers with status {status}: {said}", fields)
+            return UnknownPathError(f"{url} answered with status {status}: {text}")
+        if status in (400, 422) and (fields := _refused_fields(raw)):
+            return FieldsRefusedError(f"{url} answered with status {status}: {text}", fields)
         try:
             wait_s = float(response.headers.get("retry-after", "0"))
         except ValueError:
             wait_s = 0.0
-        kind = RefusedError if status in (400, 403, 422) and is_objected_to(said) else ModelError
-        return kind(f"{url} answers with status {status}: {said}", retry=status in RETRIED, wait_s=wait_s)
+        kind = RefusedError if status in (400, 403, 422) and is_objected_to(text) else ModelError
+        return kind(f"{url} answered with status {status}: {text}", retry=status in RETRIED, wait_s=wait_s)
 
     def _shown(self, raw: bytes) -> str:
         text = hidden(raw.decode("utf-8", "replace"), self._secrets)
@@ -216,38 +218,38 @@ class HttpModel:
 
 
 def _without(body: Mapping[str, Any], fields: frozenset[str]) -> dict[str, Any]:
-    """Return a request without fields of these names, in its messages neither."""
+    """Return a request without these fields, also in its messages."""
     messages = [{k: v for k, v in m.items() if k not in fields} for m in body["messages"]]
     return {k: v for k, v in body.items() if k not in fields} | {"messages": messages}
 
 
-def _named(raw: bytes) -> frozenset[str]:
-    """Return which of our further fields a refusal is about; a request that it repeats says nothing."""
+def _refused_fields(raw: bytes) -> frozenset[str]:
+    """Return which additional fields a refusal names; an echo of the request in it is ignored."""
     try:
-        said = " ".join(_texts(response_json(raw)))
+        text = " ".join(_strings(response_json(raw)))
     except ValueError:
-        said = raw.decode("utf-8", "replace")
-    return _REFUSABLE & frozenset(re.findall(r"\w+", said))
+        text = raw.decode("utf-8", "replace")
+    return _REFUSABLE & frozenset(re.findall(r"\w+", text))
 
 
-def _texts(data: object) -> Iterator[str]:
+def _strings(data: object) -> Iterator[str]:
     if isinstance(data, Mapping):
         for key, value in data.items():
             if key not in _ECHOES:
-                yield from _texts(value)
+                yield from _strings(value)
     elif isinstance(data, list):
         for item in data:
-            yield from _texts(item)
+            yield from _strings(item)
     elif isinstance(data, str):
         yield data
 
 
 def response_json(raw: bytes) -> dict[str, Any]:
-    """Return a response's JSON object; raises ValueError for what is none."""
+    """Return a response's JSON object; raises ValueError for any other content."""
     try:
         data = json.loads(raw)
     except RecursionError:
-        raise ValueError("nested too deep") from None
+        raise ValueError("nested too deeply") from None
     if not isinstance(data, dict):
-        raise ValueError("no object")
+        raise ValueError("not an object")
     return data

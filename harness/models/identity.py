@@ -1,4 +1,4 @@
-"""What tells one model from another that has the same name: what results are kept under."""
+"""Identify models beyond their names, for the keys of stored results."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ _WHOLE, _SAMPLES, _PIECE = 1 << 24, 64, 1 << 14
 
 
 def identity_of(model: Model) -> str:
-    """Return the model's name with what it says of itself: the served id, a hash of its script or of its files."""
+    """Return the model's name with its `identity`: the served id, or a hash of its script or of its files."""
     return f"{model.name} {getattr(model, 'identity', '')}".strip()
 
 
 def hash_of(path: Path) -> str:
-    """Return a hash of a file's content, or of a folder's files with their names; empty where there is neither.
+    """Return a hash of a file's content, or of a folder's files and their names; empty if the path does not exist.
 
-    Of a file that is larger than 16 MiB its size and 64 pieces from end to end are taken: weights that were trained
-    on differ everywhere, and hundreds of gigabytes are not read for a name.
+    Of a file larger than 16 MiB, its size and 64 pieces from beginning to end are hashed: fine-tuned weights differ
+    everywhere, and reading hundreds of gigabytes for a key would take too long.
     """
     if not path.exists():
         return ""
@@ -31,7 +31,7 @@ def hash_of(path: Path) -> str:
             if size <= _WHOLE:
                 digest.update(data.read())
                 continue
-            for place in range(_SAMPLES):
-                data.seek(place * (size - _PIECE) // (_SAMPLES - 1))
+            for index in range(_SAMPLES):
+                data.seek(index * (size - _PIECE) // (_SAMPLES - 1))
                 digest.update(data.read(_PIECE))
     return digest.hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Servers on this machine are asked directly: a proxy that is meant for the world cannot reach them."""
+"""Query servers on this machine directly: a proxy cannot reach them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def is_loopback(url: str) -> bool:
-    """Tell whether a URL leads to this machine, by what it says alone: no name is looked up."""
+    """Return whether a URL points to this machine, judged by its text alone: no name is resolved."""
     try:
         host = (urlsplit(url).hostname or "").rstrip(".")
     except ValueError:
@@ -22,9 +22,9 @@ def is_loopback(url: str) -> bool:
 
 
 def bypass_proxies(url: str) -> None:
-    """Have this process ask a server on this machine directly, for a library that reads the proxies' variables."""
+    """Exclude a server on this machine from the proxies of this process, for libraries that read these variables."""
     host = urlsplit(url).hostname or ""
     for variable in ("NO_PROXY", "no_proxy"):
-        held = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
-        if "*" not in held:
-            os.environ[variable] = ",".join(dict.fromkeys([*held, *_NAMES, host]))
+        hosts = [name for name in os.environ.get(variable, "").split(",") if name.strip()]
+        if "*" not in hosts:
+            os.environ[variable] = ",".join(dict.fromkeys([*hosts, *_NAMES, host]))

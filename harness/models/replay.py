@@ -1,6 +1,6 @@
-"""A recorded rollout as a model, a window and tools: it happens again, without a model's server and without a sandbox.
+"""Replay a recorded rollout as a model, a window and tools, without a model server and without a sandbox.
 
-What the loop makes of it is compared with the recording at each place; what differs is an error that names the place.
+The replayed rollout is compared with the recording at each step; the first difference is an error that names it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from itertools import zip_longest
 from typing import Any
 
 from harness.agents.context import Prompt
-from harness.agents.desk import Desk
 from harness.agents.loop import EndOfRollout
 from harness.agents.tools.protocol import Observation
-from harness.messages import Message, Reply, Sampling
+from harness.agents.workspace import Workspace
 from harness.models.protocol import ToolSchema
-from harness.trajectory import ExitReason, Trajectory
+from harness.records.messages import Message, Reply, Sampling
+from harness.records.trajectory import ExitReason, Trajectory
 from pytest_ssr.errors import ModelError
 
 
@@ -24,31 +24,31 @@ class Recording:
 
     context_tokens = 2**31
 
-    def __init__(self, played: Trajectory, now: Trajectory) -> None:
-        """played: the recording. now: the rollout that repeats it, as far as it is."""
-        self._played, self._now = played, now
-        self.name = played.model
+    def __init__(self, recorded: Trajectory, now: Trajectory) -> None:
+        """recorded: the recording. now: the rollout that repeats it, as far as it has progressed."""
+        self._recorded, self._now = recorded, now
+        self.name = recorded.model
 
     def prompt(self, messages: Sequence[Message]) -> Prompt:
-        """Return what was sent at this place: how many tokens that was is known to its server alone.
+        """Return the recorded prompt of this call, because only the server knew how many tokens it had.
 
-        Where the recording has no more calls, its rollout ends here as it did.
+        If the recording has no more calls, end the rollout as it ended.
         """
-        place = len(self._now.calls)
-        if place >= len(self._played.calls):
+        index = len(self._now.calls)
+        if index >= len(self._recorded.calls):
             self._end()
         self.require_same(messages=len(messages))
-        sent = self._played.calls[place].sent
+        sent = self._recorded.calls[index].sent
         return Prompt(tuple(messages[p] if isinstance(p, int) else Message.from_json(p) for p in sent), sent)
 
     def tighten(self) -> None:
-        """Nothing is counted here."""
+        """Do nothing: the prompts are recorded."""
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
-        """Return the next reply."""
-        call = self._played.calls[len(self._now.calls)]
+        """Return the recorded reply of this call."""
+        call = self._recorded.calls[len(self._now.calls)]
         return Reply(
-            self._played.messages[call.assistant_index],
+            self._recorded.messages[call.assistant_index],
             call.finish_reason,
             call.usage,
             call.cost_usd,
@@ -62,66 +62,66 @@ class Recording:
         )
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Return 1: the prompts are the recording's."""
+        """Return 1: the prompts are recorded, so nothing depends on the count."""
         return 1
 
     def session(self, rollout: str) -> Recording:
-        """Return itself: a recording is of one rollout."""
+        """Return this model: a recording belongs to one rollout."""
         return self
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the model holds no resources."""
 
     def tools(self) -> list[RecordedTool]:
-        """Return the tools of the recording; using one shows what was seen then."""
-        return [RecordedTool(told["function"], self) for told in self._played.tools]
+        """Return the tools of the recording, which return the recorded observations."""
+        return [RecordedTool(tool["function"], self) for tool in self._recorded.tools]
 
     def observed(self, name: str, arguments: Mapping[str, Any]) -> Observation:
-        """Return the observation of this step; raises ModelError where something else was done at it.
+        """Return the recorded observation of this step; raises ModelError if the call differs from the recorded one.
 
-        Where the recording has no more steps, it was cut off here, and its rollout ends as it did.
+        If the recording has no more steps, it was truncated here, and the rollout ends as it ended.
         """
-        place = len(self._now.steps)
-        if place >= len(self._played.steps):
+        index = len(self._now.steps)
+        if index >= len(self._recorded.steps):
             self._end()
-        step = self._played.steps[place]
+        step = self._recorded.steps[index]
         if (step.tool, dict(step.arguments)) != (name, dict(arguments)):
-            raise ModelError(f"step {place} of the recording is another call than {name}")
-        text = self._played.messages[step.observation_index].content
+            raise ModelError(f"step {index} of the recording is not this call of {name}")
+        text = self._recorded.messages[step.observation_index].content
         done = step.kind == "submit"
-        result = dict(self._played.result) if done else {}
+        result = dict(self._recorded.result) if done else {}
         return Observation(text, step.exit_code, step.limit, step.seconds, step.elided_chars, done, result)
 
     def require_same(self, *, messages: int | None = None) -> None:
-        """Raise ModelError at the first message, call or step that is another than in the recording.
+        """Raise ModelError at the first message, call or step that differs from the recording.
 
-        messages: how many there are by now; None: the rollout has come to its end, and all are there.
+        messages: the number of messages so far; None if the rollout is complete.
         """
-        now, played = self._now, self._played
+        now, recorded = self._now, self._recorded
         for kind, ours, theirs in (
-            ("message", now.messages, played.messages[:messages]),
-            ("call", now.calls, played.calls[: None if messages is None else len(now.calls)]),
-            ("step", now.steps, played.steps[: None if messages is None else len(now.steps)]),
+            ("message", now.messages, recorded.messages[:messages]),
+            ("call", now.calls, recorded.calls[: None if messages is None else len(now.calls)]),
+            ("step", now.steps, recorded.steps[: None if messages is None else len(now.steps)]),
         ):
-            for place, (is_now, was) in enumerate(zip_longest(ours, theirs)):
-                if is_now != was:
-                    raise ModelError(f"{kind} {place} is another than in the recording")
+            for index, (current, expected) in enumerate(zip_longest(ours, theirs)):
+                if current != expected:
+                    raise ModelError(f"{kind} {index} differs from the recording")
 
     def _end(self) -> None:
-        played = self._played
-        if played.exit_reason is ExitReason.SUBMITTED:
-            raise ModelError("the recording has handed in at another place")
-        raise EndOfRollout(played.exit_reason, played.detail, dict(played.result))
+        recorded = self._recorded
+        if recorded.exit_reason is ExitReason.SUBMITTED:
+            raise ModelError("the recording submitted at another step")
+        raise EndOfRollout(recorded.exit_reason, recorded.detail, dict(recorded.result))
 
 
 class RecordedTool:
     """One tool of a recording."""
 
-    def __init__(self, told: Mapping[str, Any], recording: Recording) -> None:
-        self.name, self.description = str(told["name"]), str(told["description"])
-        self.parameters: Mapping[str, Any] = told["parameters"]
+    def __init__(self, schema: Mapping[str, Any], recording: Recording) -> None:
+        self.name, self.description = str(schema["name"]), str(schema["description"])
+        self.parameters: Mapping[str, Any] = schema["parameters"]
         self._recording = recording
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Show what was seen then."""
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Return the recorded observation."""
         return self._recording.observed(self.name, arguments)

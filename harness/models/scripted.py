@@ -1,4 +1,4 @@
-"""A model that says what a file says, reply after reply: for tests, demos and the first run without any model."""
+"""Replay replies from a file: for tests, demos and a first run without a model."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.messages import ASSISTANT, Message, Reply, Sampling, ToolCall
-from harness.models.counting import Estimate
 from harness.models.protocol import ToolSchema
+from harness.models.token_estimate import Estimate
+from harness.records.messages import ASSISTANT, Message, Reply, Sampling, ToolCall
 from pytest_ssr.errors import ModelError, SettingsError
 
 
 class ScriptedModel:
-    """Replies from a list; after the last one there is none, which is a ModelError."""
+    """Returns replies from a list; raises ModelError after the last one."""
 
     context_tokens = 1_000_000
 
     def __init__(self, name: str, replies: Sequence[Message], *, context_tokens: int = 0) -> None:
-        """context_tokens: 0: more than any prompt has."""
+        """context_tokens: 0 for more than any prompt has."""
         self.name = name
         if context_tokens:
             self.context_tokens = context_tokens
@@ -33,27 +33,27 @@ class ScriptedModel:
 
     @classmethod
     def from_file(cls, path: Path, *, context_tokens: int = 0) -> ScriptedModel:
-        """Read a JSON list; an item is a text, or {"content", "tool_calls": [{"name", "arguments"}]}.
+        """Read a JSON list; an item is a string, or {"content", "tool_calls": [{"name", "arguments"}]}.
 
-        Raises SettingsError for a file that holds none.
+        Raises SettingsError for a file without such a list.
         """
         try:
             items = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(items, list):
-                raise TypeError("it is no list")
-            replies = [_message(item, place) for place, item in enumerate(items)]
+                raise TypeError("it is not a list")
+            replies = [_message(item, index) for index, item in enumerate(items)]
             return cls(f"scripted:{path}", replies, context_tokens=context_tokens)
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise SettingsError(f"{path} holds no list of replies for `scripted:`: {error}") from None
+            raise SettingsError(f"{path} is not a list of replies for `scripted:`: {error}") from None
 
     @property
     def identity(self) -> str:
         """A hash of the replies."""
-        told = json.dumps([m.to_json() for m in self._replies])
-        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        content = json.dumps([m.to_json() for m in self._replies])
+        return hashlib.sha256(content.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     def session(self, rollout: str) -> ScriptedModel:
-        """Return the same model from its first reply on."""
+        """Return a copy of the model that starts at its first reply."""
         return ScriptedModel(self.name, self._replies, context_tokens=self.context_tokens)
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
@@ -71,15 +71,15 @@ class ScriptedModel:
         return self._estimate(messages, tools)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the model holds no resources."""
 
 
-def _message(item: str | Mapping[str, Any], place: int) -> Message:
+def _message(item: str | Mapping[str, Any], index: int) -> Message:
     if isinstance(item, str):
         return Message(ASSISTANT, item)
     calls = [
         ToolCall.parse(
-            f"call-{place}-{n}",
+            f"call-{index}-{n}",
             call["name"],
             call["arguments"] if isinstance(call["arguments"], str) else json.dumps(call["arguments"]),
         )

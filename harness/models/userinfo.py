@@ -1,4 +1,4 @@
-"""Keys, and user and password in the URL of a server: they are the server's; no name, record or message holds them."""
+"""Keep keys, and the user and password in a server's URL, out of names, records and messages."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ _IN_URL = re.compile(r"^(https?://)([^/?#]*)@", re.IGNORECASE)
 _IN_TEXT = re.compile(r"(https?://)[^/?#\s'\"]*@", re.IGNORECASE)
 
 
-def parted(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Return a URL without user and password, and these; None where it holds none."""
-    found = _IN_URL.match(url)
-    if found is None:
+def split_userinfo(url: str) -> tuple[str, tuple[str, str] | None]:
+    """Return a URL without user and password, and these two; None if it has none."""
+    match = _IN_URL.match(url)
+    if match is None:
         return url, None
-    user, _, password = found[2].partition(":")
-    return found[1] + url[found.end() :], (unquote(user), unquote(password))
+    user, _, password = match[2].partition(":")
+    return match[1] + url[match.end() :], (unquote(user), unquote(password))
 
 
 def masked(text: str) -> str:
-    """Return a text whose URLs hold no user and no password."""
+    """Return a string without the user and password of its URLs."""
     return _IN_TEXT.sub(r"\1", text)
 
 
 def hidden(text: str, secrets: Mapping[str, str]) -> str:
-    """Return a text without secrets, as they are or as literals write them. secrets: a name for each, shown instead."""
+    """Return a string with each secret, plain or as in a literal, replaced by its name. secrets: secret to name."""
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         as_json = json.dumps(secret)[1:-1]
-        for written in (secret, as_json, as_json.replace("/", r"\/"), repr(secret)[1:-1]):
-            text = text.replace(written, f"[{secrets[secret]}]")
+        for spelling in (secret, as_json, as_json.replace("/", r"\/"), repr(secret)[1:-1]):
+            text = text.replace(spelling, f"[{secrets[secret]}]")
     return masked(text)

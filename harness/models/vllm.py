@@ -1,6 +1,6 @@
-"""`vllm:PATH` starts a server for a local model and watches it; `vllm:URL` talks to one that runs.
+"""Start and monitor a `vllm serve` process for a local model (`vllm:PATH`).
 
-The server is another program in an environment of its own (`vllm` on the PATH, or SSR_VLLM): it never shares ours.
+The server is a program in a separate environment (`vllm` on the PATH, or SSR_VLLM), never in this one.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from pathlib import Path
 
 import httpx
 
-from harness.messages import Message, Reply, Sampling
 from harness.models.http import HttpModel
 from harness.models.identity import hash_of
 from harness.models.protocol import ToolSchema
-from harness.models.waiting import READY_S, TIMEOUT_S
+from harness.models.timeouts import READY_S, TIMEOUT_S
+from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ModelError, SettingsError
 
-_MOST_STARTS = 3
+_MAX_STARTS = 3
 _ARGUMENTS = ("--enable-auto-tool-choice", "--logprobs-mode", "processed_logprobs", "--max-logprobs", "-1")
 _PARSER = "hermes"
 
 
 class VllmModel:
-    """A model behind `vllm serve`, started when it is first asked."""
+    """A model behind `vllm serve`, which starts at the first query."""
 
     def __init__(
         self,
@@ -45,22 +45,22 @@ class VllmModel:
         ready_s: float = READY_S,
         arguments: Sequence[str] = (),
     ) -> None:
-        """path: a model's directory, or its name on a hub. context_tokens: 0: as the server says.
+        """path: a model's directory, or its name on a hub. context_tokens: 0 for the server's value.
 
-        timeout_s: seconds until an answer is there whole. ready_s: seconds until the server is ready.
-        arguments: further ones for `vllm serve`.
-        Raises SettingsError where there is no `vllm` to start.
+        timeout_s: seconds until a reply must be complete. ready_s: seconds until the server must be ready.
+        arguments: additional arguments for `vllm serve`.
+        Raises SettingsError if there is no `vllm` program.
         """
         self.name = f"vllm:{path}"
-        found = shutil.which(os.environ.get("SSR_VLLM", "vllm"))
-        if found is None:
+        program = shutil.which(os.environ.get("SSR_VLLM", "vllm"))
+        if program is None:
             raise SettingsError(
-                "there is no `vllm` on the PATH; install it in an environment of its own and set SSR_VLLM to its "
-                "program, or name a server that runs: vllm:http://HOST:PORT/v1"
+                "`vllm` is not on the PATH; install it in a separate environment and set SSR_VLLM to its program, "
+                "or name a running server: vllm:http://HOST:PORT/v1"
             )
-        self._program, self._path, self._ready_s = found, path, ready_s
+        self._program, self._path, self._ready_s = program, path, ready_s
         self._context_tokens, self._timeout_s = context_tokens, timeout_s
-        self._given = tuple(arguments)
+        self._user_arguments = tuple(arguments)
         self._arguments = [*_ARGUMENTS, *arguments]
         if not any(a.partition("=")[0] == "--tool-call-parser" for a in arguments):
             self._arguments += ["--tool-call-parser", _PARSER]
@@ -74,35 +74,35 @@ class VllmModel:
 
     @property
     def context_tokens(self) -> int:
-        """As it was set, else as the server says."""
+        """The configured value, or else the server's."""
         return self._server().context_tokens
 
     @functools.cached_property
     def identity(self) -> str:
-        """A hash of the model's files, where it is a folder; what its server was further told, which may change it."""
-        return " ".join(filter(None, (hash_of(Path(self._path)), *self._given)))
+        """A hash of the model's files if it is a folder, and the user's arguments, which may change the model."""
+        return " ".join(filter(None, (hash_of(Path(self._path)), *self._user_arguments)))
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
-        """Ask the server; one that died is started again, and the question asked once more by who retries."""
+        """Query the server; a server that died is restarted, and a retry of the caller repeats the request."""
         server = self._server()
         try:
             return server.reply(messages, tools=tools, sampling=sampling)
         except ModelError as error:
-            why = self._why_it_ended() if error.retry else ""
-            if why:
-                raise ModelError(f"{why}; {error}", retry=True) from None
+            reason = self._end_reason() if error.retry else ""
+            if reason:
+                raise ModelError(f"{reason}; {error}", retry=True) from None
             raise
 
     def count(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema]) -> int:
-        """Count as the server does."""
+        """Return the server's token count."""
         return self._server().count(messages, tools=tools)
 
     def session(self, rollout: str) -> VllmModel:
-        """Return itself: a server is the same for all."""
+        """Return this model: all rollouts share the server."""
         return self
 
     def close(self) -> None:
-        """End the server and all that it started, also while it is only about to be ready."""
+        """End the server and its child processes, also while it is starting."""
         self._closing.set()
         self._end()
 
@@ -129,8 +129,8 @@ class VllmModel:
             self._end()
             if self._closing.is_set():
                 raise ModelError(f"{self.name} is closed")
-            if self._starts >= _MOST_STARTS:
-                raise ModelError(f"{self.name}: the server has been started {self._starts} times and does not stay")
+            if self._starts >= _MAX_STARTS:
+                raise ModelError(f"{self.name}: the server was started {self._starts} times and ended each time")
             self._starts += 1
             return self._start()
 
@@ -139,7 +139,7 @@ class VllmModel:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         self._log = Path(tempfile.mkdtemp(prefix="ssr-vllm-")) / "log"
-        # The last of two counts: where the server listens is ours to say.
+        # The last of two equal options counts, so these override the user's.
         command = [self._program, "serve", self._path, *self._arguments, "--host", "127.0.0.1", "--port", str(port)]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -148,7 +148,7 @@ class VllmModel:
         deadline = time.monotonic() + self._ready_s
         while time.monotonic() < deadline and not self._closing.is_set():
             if self._process.poll() is not None:
-                raise ModelError(self._ended(self._process))
+                raise ModelError(self._end_message(self._process))
             with contextlib.suppress(httpx.HTTPError):
                 if httpx.get(f"http://127.0.0.1:{port}/health", timeout=5, trust_env=False).status_code == 200:
                     self._http = HttpModel(
@@ -162,13 +162,13 @@ class VllmModel:
         self._end()
         raise ModelError(f"{self.name}: the server is not ready after {self._ready_s:g} s")
 
-    def _why_it_ended(self) -> str:
-        """Return why the server is there no more; an empty text where it runs, or was ended by another thread."""
+    def _end_reason(self) -> str:
+        """Return why the server ended; an empty string if it runs, or another thread ended it."""
         with self._lock:
             process = self._process
-            return self._ended(process) if process is not None and process.poll() is not None else ""
+            return self._end_message(process) if process is not None and process.poll() is not None else ""
 
-    def _ended(self, process: subprocess.Popen[bytes]) -> str:
+    def _end_message(self, process: subprocess.Popen[bytes]) -> str:
         try:
             lines = self._log.read_text(errors="replace").splitlines()[-5:]
         except OSError:

@@ -1,6 +1,6 @@
-"""The chat protocol of OpenAI with vLLM's further fields, as plain data: requests made, responses read.
+"""Build requests and parse responses of OpenAI's chat protocol with vLLM's additional fields.
 
-A response is not trusted: what is missing, of another type or absurd becomes a ModelError that says so.
+Responses are not trusted: a field that is missing, of the wrong type or absurd raises a ModelError that names it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from harness.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage, is_deep
 from harness.models.protocol import ToolSchema
 from harness.models.userinfo import masked
+from harness.records.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage, is_deep
 from pytest_ssr.errors import ModelError
 
 RETRIED = frozenset((408, 409, 425, 429, 500, 502, 503, 504, 529))
@@ -23,17 +23,17 @@ _OBJECTIONS = (
     *("inappropriate content", "prohibited content", "prohibited_content", "content exists risk", "data_inspection"),
     *("usage policy", "usage policies", "moderation", "guardrail", "was flagged", "been flagged", "safety system"),
 )
-"""Words of servers and providers that refuse a prompt for what it says."""
+"""Phrases with which servers and providers refuse a prompt for its content."""
 
 
 def request_of(
     model: str, messages: Sequence[Message], tools: Sequence[ToolSchema], sampling: Sampling
 ) -> dict[str, Any]:
-    """Return the body of a request that every server of the protocol takes."""
+    """Return the body of a request that every server of the protocol accepts."""
     body: dict[str, Any] = {
         "model": model,
         "messages": [m.to_wire() for m in messages],
-        **_drawing(model, sampling),
+        **_sampling_fields(model, sampling),
         "max_tokens": sampling.max_tokens,
     }
     if tools:
@@ -43,11 +43,11 @@ def request_of(
     return body
 
 
-def _drawing(model: str, sampling: Sampling) -> dict[str, float]:
-    """Return how a reply is drawn.
+def _sampling_fields(model: str, sampling: Sampling) -> dict[str, float]:
+    """Return the request's temperature and top_p.
 
-    Newer models of Anthropic refuse a temperature beside a top_p: of these two, one that was left as it is, or does
-    nothing, is not sent.
+    Newer models of Anthropic refuse a temperature together with a top_p, so one that has its default value, or no
+    effect, is not sent.
     """
     both = {"temperature": sampling.temperature, "top_p": sampling.top_p}
     if not model.startswith("anthropic/") and "claude" not in model.lower():
@@ -62,56 +62,60 @@ def _drawing(model: str, sampling: Sampling) -> dict[str, float]:
 def reply_of(
     data: object, *, latency_s: float, cost_usd: float | None = None, hide: Callable[[str], str] = masked
 ) -> Reply:
-    """Return the reply that a response holds; raises ModelError for a response that holds none.
+    """Return the reply in a response; raises ModelError for any other response.
 
-    hide: takes secrets out of a text.
+    hide: removes secrets from a string.
     """
     try:
         assert isinstance(data, Mapping)
         choice = data["choices"][0]
-        said = choice["message"]
-        content = said.get("content") or ""
+        message = choice["message"]
+        content = message.get("content") or ""
         assert isinstance(content, str)
-        content = _whole(content)
-        calls = tuple(_call(call, place) for place, call in enumerate(said.get("tool_calls") or ()))
-        token_ids = _numbers(_found(choice, "token_ids"))
+        content = _without_surrogates(content)
+        calls = tuple(_call(call, index) for index, call in enumerate(message.get("tool_calls") or ()))
+        token_ids = _numbers(_field(choice, "token_ids"))
         logprobs = _logprobs(choice.get("logprobs"))
         return Reply(
-            message=Message(ASSISTANT, content, calls, thoughts=_thoughts(said)),
+            message=Message(ASSISTANT, content, calls, thoughts=_thoughts(message)),
             finish_reason=str(choice.get("finish_reason") or "stop"),
             usage=_usage(data.get("usage")),
             cost_usd=cost_usd,
             latency_s=round(latency_s, 3),
             request_id=str(data.get("id") or ""),
-            prompt_ids=_numbers(_found(data, "prompt_token_ids")),
+            prompt_ids=_numbers(_field(data, "prompt_token_ids")),
             token_ids=token_ids,
             logprobs=logprobs if token_ids is None or logprobs is None or len(logprobs) == len(token_ids) else None,
         )
     except (AssertionError, LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        why = hide(f"{type(error).__name__}: {error}")[:200]
-        shown = "nested too deep" if is_deep(data) else hide(repr(data))[:300]
-        raise ModelError(f"the server's response is none of the chat protocol ({why}): {shown}", retry=True) from None
+        reason = hide(f"{type(error).__name__}: {error}")[:200]
+        shown = "nested too deeply" if is_deep(data) else hide(repr(data))[:300]
+        raise ModelError(f"the server's response is not a chat completion ({reason}): {shown}", retry=True) from None
 
 
-def _call(call: Mapping[str, Any], place: int) -> ToolCall:
+def _call(call: Mapping[str, Any], index: int) -> ToolCall:
     function = call["function"]
     raw = function.get("arguments")
     if not isinstance(raw, str):
-        raise TypeError("the arguments of a tool call are no text")
-    return ToolCall.parse(_whole(str(call.get("id") or f"call-{place}")), _whole(str(function["name"])), _whole(raw))
+        raise TypeError("the arguments of a tool call are not a string")
+    return ToolCall.parse(
+        _without_surrogates(str(call.get("id") or f"call-{index}")),
+        _without_surrogates(str(function["name"])),
+        _without_surrogates(raw),
+    )
 
 
-def _thoughts(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that hold what the model thought, as they are; those of no known form are passed over.
+def _thoughts(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with the model's reasoning unchanged; those of an unknown form are ignored.
 
-    Blocks that are nested too deep, or hold numbers that JSON has none for, are of none.
+    That includes blocks that are nested too deeply, or contain numbers that JSON does not have.
     """
     *texts, blocks = REASONING
-    found = {name: said[name] for name in texts if isinstance(said.get(name), str) and said[name]}
-    if isinstance(told := said.get(blocks), list) and told and all(isinstance(b, dict) for b in told):
-        if not is_deep(told) and _is_json(told):
-            found[blocks] = told
-    thoughts: dict[str, Any] = json.loads(_whole(json.dumps(found, ensure_ascii=False)))
+    fields = {name: message[name] for name in texts if isinstance(message.get(name), str) and message[name]}
+    if isinstance(value := message.get(blocks), list) and value and all(isinstance(b, dict) for b in value):
+        if not is_deep(value) and _is_json(value):
+            fields[blocks] = value
+    thoughts: dict[str, Any] = json.loads(_without_surrogates(json.dumps(fields, ensure_ascii=False)))
     return thoughts
 
 
@@ -123,23 +127,23 @@ def _is_json(data: object) -> bool:
     return True
 
 
-def is_too_long(said: str) -> bool:
-    """Tell whether a server refuses a prompt for its length."""
-    return any(words in said.lower() for words in _TOO_LONG)
+def is_too_long(message: str) -> bool:
+    """Return whether a server refuses a prompt for its length."""
+    return any(phrase in message.lower() for phrase in _TOO_LONG)
 
 
-def is_objected_to(said: str) -> bool:
-    """Tell whether a server refuses a prompt for its content, and not for how it is asked."""
-    return any(words in said.lower() for words in _OBJECTIONS)
+def is_objected_to(message: str) -> bool:
+    """Return whether a server refuses a prompt for its content, and not for its form."""
+    return any(phrase in message.lower() for phrase in _OBJECTIONS)
 
 
-def _whole(text: str) -> str:
-    """Return a text without halves of characters, which JSON can hold and no file or request can."""
+def _without_surrogates(text: str) -> str:
+    """Return a string without lone surrogates, which JSON can contain but no file or request can."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _found(data: Mapping[str, Any], name: str) -> Any:
-    """A field where the server puts it, or where litellm moves it to."""
+def _field(data: Mapping[str, Any], name: str) -> Any:
+    """Return a field from its place in the protocol, or from the place to which litellm moves it."""
     further = data.get("provider_specific_fields") or {}
     return data[name] if data.get(name) is not None else further.get(name)
 

@@ -1,1 +1,1 @@
-"""Solvers: a buggy tree and a specification in, a patch out; with a model, or by search without one."""
+"""Solvers, which repair a buggy tree to meet a specification: with a model, or by search without one."""

@@ -1,41 +1,41 @@
-"""The solver that is a model with tools: it sees the buggy tree and the improved tests, and hands in its tree."""
+"""A solver that runs a model with tools on the buggy tree and the improved tests; the model submits its tree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from harness.agents.attempt import attempted
-from harness.agents.collecting import patch_of
-from harness.agents.desk import Desk
+from harness.agents.attempt import run_attempt
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
-from harness.agents.opening import open_desk
+from harness.agents.patch_collector import collect_patch
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
-from harness.messages import Sampling
+from harness.agents.workspace import Workspace
+from harness.agents.workspace_factory import open_workspace
 from harness.models.identity import hash_of, identity_of
 from harness.models.protocol import Model
-from harness.solvers.handing_in import recorded
+from harness.records.messages import Sampling
+from harness.records.trajectory import Journal
+from harness.solvers.patch_codec import encode_patch
 from harness.solvers.protocol import Solution, SolverTask
-from harness.solvers.telling import told
-from harness.trajectory import Journal
-from pytest_ssr.codebase import CodebaseState
+from harness.solvers.task_prompt import render_task
 from pytest_ssr.errors import ArtifactError, SandboxError
-from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.patch import Patch
-from pytest_ssr.snapshot import take_snapshot
-from pytest_ssr.store import key_of
+from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.storage.store import key_of
 
-_SUBMIT = "Hand in the tree as it is now. It ends the work, unless nothing is changed."
+_SUBMIT = "Submit the current tree. This ends the work, unless nothing is changed."
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSolver:
-    """Lets a model work on a task."""
+    """Solves tasks with a model."""
 
     model: Model
     limits: RolloutLimits = RolloutLimits()
@@ -44,69 +44,69 @@ class ModelSolver:
     """Tools besides `bash`, `editor` and `submit`."""
     observe_as: str = "tool"
     context_tokens: int = 0
-    """What its model's window was set to, which decides what is sent; 0: as its server says."""
+    """The configured context window of the model, which affects its prompts; 0 for the server's value."""
 
     @property
     def name(self) -> str:
-        """The model's."""
+        """The model's name."""
         return self.model.name
 
     @property
     def key(self) -> str:
-        """Everything that an attempt depends on."""
+        """A hash of everything that an attempt depends on."""
         bundles = [hash_of(b.folder) for b in self.bundles]
         model = identity_of(self.model)
         return key_of(model, self.limits, self.sampling, bundles, self.observe_as, self.context_tokens)
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
-        """Make one attempt in a fresh sandbox; raises SettingsError where none can be made with these settings."""
+        """Run one attempt in a new sandbox; raises SettingsError if the settings allow no attempt."""
         start = CodebaseState(replace(take_snapshot(task.folder, task.scratch / "trees"), origin=task.origin))
         work = _Work(start, task.interpreter)
         agent = Agent(
             self.model,
-            [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, work.take)],
+            [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, work.collect)],
             self.limits,
             replace(self.sampling, seed=seed),
             self.observe_as,
-            leave=work.left,
+            partial_result=work.collect_partial,
         )
-        text = told(task)
-        done = attempted(
+        task_text = render_task(task)
+        done = run_attempt(
             agent,
             journal,
-            lambda: open_desk(task.provider, task.interpreter, task.folder, shown_at=task.origin),
+            lambda: open_workspace(task.provider, task.interpreter, task.folder, shown_at=task.origin),
             system=prompt("solver_system"),
-            task=lambda _: text,
+            task=lambda _: task_text,
             bundles=self.bundles,
         )
         return Solution(work.patch, done)
 
 
 class _Work:
-    """What an attempt makes of its tree."""
+    """Collects the patch of one attempt."""
 
     def __init__(self, start: CodebaseState, interpreter: Interpreter) -> None:
         self._start, self._interpreter = start, interpreter
         self.patch: Patch | None = None
 
-    def take(self, desk: Desk) -> Observation:
-        """Take the tree as it is, unless nothing is changed or it cannot be handed in."""
+    def collect(self, workspace: Workspace) -> Observation:
+        """Collect the patch, unless nothing is changed or the tree cannot be submitted."""
         try:
-            patch = patch_of(desk.sandbox, self._interpreter, self._start)
+            patch = collect_patch(workspace.sandbox, self._interpreter, self._start)
         except ArtifactError as error:
-            return Observation(f"this cannot be handed in: {error}", 1)
+            return Observation(f"this cannot be submitted: {error}", 1)
         if not patch.data.strip():
-            return Observation("nothing is changed; there is nothing to hand in", 1)
+            return Observation("nothing is changed; there is nothing to submit", 1)
         self.patch = patch
-        return Observation("handed in", 0, done=True, result=recorded(patch))
+        return Observation("submitted", 0, done=True, result=encode_patch(patch))
 
-    def left(self, desk: Desk) -> Mapping[str, object]:
-        """Return what an attempt that passed a limit has changed so far, or why that cannot be handed in."""
+    def collect_partial(self, workspace: Workspace) -> Mapping[str, object]:
+        """Collect the patch so far of an attempt that passed a limit, or the reason why it cannot be submitted."""
         try:
-            patch = patch_of(desk.sandbox, self._interpreter, self._start)
+            patch = collect_patch(workspace.sandbox, self._interpreter, self._start)
         except (ArtifactError, SandboxError) as error:
-            return {"left": f"what is left cannot be handed in: {error}"}
+            return {"left": f"the partial work cannot be submitted: {error}"}
         if not patch.data.strip():
             return {}
         self.patch = patch
-        return recorded(patch)
+        return encode_patch(patch)

@@ -1,4 +1,4 @@
-"""The seam for solvers, and what one may see: the weakened tree as a fresh repository, and the reversed weakening."""
+"""The interface of solvers, and their input: the weakened tree as a new repository, and the reversed weakening."""
 
 from __future__ import annotations
 
@@ -6,53 +6,53 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.trajectory import Journal, Trajectory
-from pytest_ssr.execution.interpreter import Interpreter
+from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
 
 
 @dataclass(frozen=True, slots=True)
 class SolverTask:
-    """What a solver is given; it holds nothing of the bug's diff or of the original."""
+    """The input of a solver; it contains nothing of the bug's diff or of the original code."""
 
     id: str
     """The artifact's content id."""
     folder: Path
-    """A repository of one commit: the buggy code with weakened tests. Nobody writes there."""
+    """A repository of one commit: the buggy code with weakened tests. It must not be modified."""
     origin: Path
-    """Where the project lies on this machine: its tree is shown there, so that installations of it resolve."""
+    """The project's path on this machine: the tree is mounted there, so that installations of it resolve."""
     specification: Patch
-    """The reversed weakening: the tests that the repaired code has to pass. Empty for a task in words."""
+    """The reversed weakening: the tests that the repaired code must pass. Empty for a task with a statement."""
     statement: str
-    """What is to be done, in words; empty where the specification says it all."""
+    """A description of the task; empty if the specification is sufficient."""
     interpreter: Interpreter
     provider: SandboxProvider
     settings: RuleSettings
     scratch: Path
-    """A folder for what a solver wants to keep between attempts at this task."""
+    """A folder for data that a solver shares between attempts at this task."""
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """What a solver hands in."""
+    """The result of one attempt of a solver."""
 
     patch: Patch | None
-    """A diff on the task's tree; None where it hands in nothing."""
+    """A diff on the task's tree; None if nothing was submitted."""
     trajectory: Trajectory
-    """How it came about."""
+    """The record of the attempt."""
 
 
 class Solver(Protocol):
-    """Repairs."""
+    """Repairs buggy trees."""
 
     @property
     def name(self) -> str:
-        """As users name it."""
+        """The name on the command line."""
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
-        """Make one attempt, independent of all others at the task, and close the journal.
+        """Run one attempt, independent of all others at the task, and close the journal.
 
-        A fault of ours is in the trajectory's exit reason (`aborted`); such an attempt gets no grade.
+        An infrastructure failure sets the trajectory's exit reason (status `aborted`); such an attempt gets no grade.
         """

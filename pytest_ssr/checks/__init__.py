@@ -1,4 +1,4 @@
-"""The seven checks in the paper's order, each in a file of its own."""
+"""The seven checks in the paper's order, one module each."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pytest_ssr.checks import (
     script,
     weakening,
 )
-from pytest_ssr.checks.case import Case, Finding
+from pytest_ssr.checks.context import Finding, ValidationContext
 
-Check = Callable[[Case], Finding]
+Check = Callable[[ValidationContext], Finding]
 
 SEVEN: tuple[tuple[str, Check], ...] = tuple(
     (module.NAME, module.check)
     for module in (oracle_files, parser, script, bug_scope, bug_validity, weakening, inverse_mutation)
 )
 
-__all__ = ["SEVEN", "Case", "Check", "Finding"]
+__all__ = ["SEVEN", "Check", "Finding", "ValidationContext"]

@@ -1,9 +1,9 @@
-"""Whether tests that fail on the buggy state fail by what the code computes.
+"""Check whether tests that fail on the buggy state fail because of the values that the code computes.
 
-The tests are asked blind: rewritten so that they write what the code computes and do not hold what they expect. Where
-they allow it they run without pytest in charge, with other clocks, variables and hash seeds, and twice in one process;
-those that need fixtures run under pytest. A bug that then computes what a test asks for shows only under pytest, by a
-text of the tests, or for a while.
+The tests run blind: rewritten so that they write the values that the code computes and do not hold the values they
+expect. If possible they run without pytest, with other clocks, environment variables and hash seeds, and twice in one
+process; tests that need fixtures run under pytest. If the code then computes what a test expects, the bug shows only
+under pytest, depends on the text of the tests, or lasts only for a while.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import random
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.plain import AGAIN, PlainCase, Surroundings
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.assertions import END, SAME, Site
-from pytest_ssr.grading.blind.compare import Records, Test, as_asked, read_records, same, usable
+from pytest_ssr.grading.blind.compare import Records, Test, read_records, same, satisfies, usable
 from pytest_ssr.grading.blind.files import BlindFiles, paired
+from pytest_ssr.project.state import CodebaseState
 
 _CENTURY_S = 100 * 365 * 24 * 3600
 _ROUNDS = 2
@@ -25,119 +25,119 @@ _ROUNDS = 2
 
 @dataclass(frozen=True, slots=True)
 class BlindFailures:
-    """What tests that fail on a state do there when they are asked blind; ids of pytest."""
+    """The blind results of tests that fail on a state, as pytest ids."""
 
-    asked: frozenset[str] = frozenset()
-    """Those that can be asked so."""
-    as_asked: frozenset[str] = frozenset()
-    """Those of them that compute what they ask for."""
+    runnable: frozenset[str] = frozenset()
+    """Tests that can run blind."""
+    satisfied: frozenset[str] = frozenset()
+    """Tests among them whose computed values satisfy their assertions."""
 
     @property
     def pretended(self) -> bool:
-        """Whether at least half of the failures are not there when the tests are asked blind."""
-        return bool(self.as_asked) and 2 * len(self.as_asked) >= len(self.asked)
+        """Whether at least half of the failures do not occur when the tests run blind."""
+        return bool(self.satisfied) and 2 * len(self.satisfied) >= len(self.runnable)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reference:
-    """What the blind tests of some files do on the original, under pytest."""
+    """The results of the blind tests of some files on the original, under pytest."""
 
     files: BlindFiles
     names: Mapping[str, str]
     """The real id of each blind test."""
-    places: Mapping[str, Mapping[str, int]]
-    """The row of a table that each parameter of a blind test is taken from."""
+    rows: Mapping[str, Mapping[str, int]]
+    """The table row that each parameter of a blind test comes from."""
     tests: Mapping[str, Test]
-    """What each writes twice."""
+    """The lines that each test writes twice."""
     full: Records
-    """What each writes where the tests hold what they expect."""
+    """The lines that each test writes when it holds its expected values."""
     seconds: float
 
-    def is_asked(self, case: str, theirs: Test) -> bool:
-        """Tell whether a test reaches its end on the original, and computes there what it asks for."""
+    def is_usable(self, case: str, reference_test: Test) -> bool:
+        """Return whether a test reaches its end on the original, and its values satisfy its assertions there."""
         sites = self.files.sites
-        ends = any(key.site in sites and sites[key.site].ops == (END,) for key in theirs)
-        return ends and as_asked(sites, theirs, self.tests[case], self.full.get(case, {}))
+        ends = any(key.site in sites and sites[key.site].ops == (END,) for key in reference_test)
+        return ends and satisfies(sites, reference_test, self.tests[case], self.full.get(case, {}))
 
 
 def blind_failures(
-    bench: Workbench, buggy: CodebaseState, files: Sequence[str], failing: Collection[str], chance: random.Random
+    runner: Runner, buggy: CodebaseState, files: Sequence[str], failing: Collection[str], rng: random.Random
 ) -> BlindFailures:
-    """Ask the tests that fail on a state blind; raises SandboxError."""
-    reference = _reference(bench, files)
+    """Run the tests that fail on a state blind; raises SandboxError."""
+    reference = _reference(runner, files)
     cases = [case for case, name in reference.names.items() if name in failing and case in reference.tests]
-    plain = _asked_plainly(bench, buggy, reference, cases, chance) if cases else {}
-    left = [case for case in cases if case not in plain and reference.is_asked(case, reference.tests[case])]
-    found = plain | (_asked_under_pytest(bench, buggy, files, reference, left) if left else {})
+    plain = _run_plainly(runner, buggy, reference, cases, rng) if cases else {}
+    remaining = [case for case in cases if case not in plain and reference.is_usable(case, reference.tests[case])]
+    results = plain | (_run_under_pytest(runner, buggy, files, reference, remaining) if remaining else {})
     return BlindFailures(
-        frozenset(reference.names[case] for case in found),
-        frozenset(reference.names[case] for case, held in found.items() if held),
+        frozenset(reference.names[case] for case in results),
+        frozenset(reference.names[case] for case, held in results.items() if held),
     )
 
 
-def _reference(bench: Workbench, files: Sequence[str]) -> _Reference:
-    key = ("blind reference", tuple(files), bench.root)
-    if key not in bench.memo:
-        bench.memo[key] = _made_reference(bench, files)
-    found: _Reference = bench.memo[key]
-    return found
+def _reference(runner: Runner, files: Sequence[str]) -> _Reference:
+    key = ("blind reference", tuple(files), runner.root)
+    if key not in runner.memo:
+        runner.memo[key] = _measure_reference(runner, files)
+    reference: _Reference = runner.memo[key]
+    return reference
 
 
-def _made_reference(bench: Workbench, files: Sequence[str]) -> _Reference:
-    original, rewritten = bench.original, BlindFiles(bench.original, files)
-    usual, _ = bench.suite(original, files, fresh=True)
+def _measure_reference(runner: Runner, files: Sequence[str]) -> _Reference:
+    original, rewritten = runner.original, BlindFiles(runner.original, files)
+    usual, _ = runner.suite(original, files, fresh=True)
     seconds = usual.seconds
-    lines, run = bench.values(rewritten.put_into(original), files, hash_seed=0, like_s=seconds)
-    again, _ = bench.values(rewritten.put_into(original, full=True), files, hash_seed=1, like_s=seconds)
+    lines, run = runner.values(rewritten.put_into(original), files, hash_seed=0, like_s=seconds)
+    again, _ = runner.values(rewritten.put_into(original, full=True), files, hash_seed=1, like_s=seconds)
     first, full = read_records(lines or ()), read_records(again or ())
     names = paired(run, usual)
     return _Reference(
         files=rewritten,
         names=names,
-        places={case: dict(run.parameters.get(case, ())) for case in names},
+        rows={case: dict(run.parameters.get(case, ())) for case in names},
         tests={case: usable(rewritten.sites, first[case], full.get(case, {})) for case in names if case in first},
         full=full,
         seconds=max(seconds, run.seconds),
     )
 
 
-def _asked_plainly(
-    bench: Workbench, buggy: CodebaseState, reference: _Reference, cases: Iterable[str], chance: random.Random
+def _run_plainly(
+    runner: Runner, buggy: CodebaseState, reference: _Reference, cases: Iterable[str], rng: random.Random
 ) -> dict[str, bool]:
-    """Return the tests that can be asked without pytest, and whether they compute what they ask for, anywhere."""
-    wanted = [PlainCase(case, reference.places[case]) for case in cases]
-    seeds = chance.sample(range(3, 1000), 2)
-    both = [
+    """Return the tests that can run without pytest, and whether their values satisfy them in any surroundings."""
+    wanted = [PlainCase(case, reference.rows[case]) for case in cases]
+    seeds = rng.sample(range(3, 1000), 2)
+    all_surroundings = [
         Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, seed=seeds[0]),
         Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]),
     ]
 
     def records(state: CodebaseState, surroundings: Surroundings) -> Records:
         blind, like_s = reference.files.put_into(state), _ROUNDS * reference.seconds
-        return read_records(bench.plain_values(blind, wanted, surroundings, like_s=like_s))
+        return read_records(runner.plain_values(blind, wanted, surroundings, like_s=like_s))
 
-    first, second = (records(bench.original, surroundings) for surroundings in both)
-    asked: dict[str, dict[str, Test]] = {}
+    first, second = (records(runner.original, surroundings) for surroundings in all_surroundings)
+    usable_tests: dict[str, dict[str, Test]] = {}
     for case in cases:
         for ending in ("", AGAIN):
-            theirs = _twice(first.get(case + ending, {}), second.get(case + ending, {}))
-            if reference.is_asked(case, theirs):
-                asked.setdefault(case, {})[case + ending] = theirs
-    if not asked:
+            reference_test = _common_lines(first.get(case + ending, {}), second.get(case + ending, {}))
+            if reference.is_usable(case, reference_test):
+                usable_tests.setdefault(case, {})[case + ending] = reference_test
+    if not usable_tests:
         return {}
-    mine = [records(buggy, surroundings) for surroundings in both]
+    actual = [records(buggy, surroundings) for surroundings in all_surroundings]
     return {
         case: any(
-            as_asked(reference.files.sites, found.get(name, {}), theirs, reference.full.get(case, {}))
-            for name, theirs in tests.items()
-            for found in mine
+            satisfies(reference.files.sites, run_records.get(name, {}), reference_test, reference.full.get(case, {}))
+            for name, reference_test in tests.items()
+            for run_records in actual
         )
-        for case, tests in asked.items()
+        for case, tests in usable_tests.items()
     }
 
 
-def _twice(first: Test, second: Test) -> Test:
-    """Return what two runs write alike: whole assertions, with all of their rounds."""
+def _common_lines(first: Test, second: Test) -> Test:
+    """Return the lines of assertions for which two runs write the same in all rounds."""
     differing = {
         key.site
         for key in {**first, **second}
@@ -147,14 +147,16 @@ def _twice(first: Test, second: Test) -> Test:
     return {key: line for key, line in first.items() if key.site not in differing}
 
 
-def _asked_under_pytest(
-    bench: Workbench, buggy: CodebaseState, files: Sequence[str], reference: _Reference, cases: Iterable[str]
+def _run_under_pytest(
+    runner: Runner, buggy: CodebaseState, files: Sequence[str], reference: _Reference, cases: Iterable[str]
 ) -> dict[str, bool]:
-    """Return, for tests that need pytest, whether they compute what they ask for."""
+    """Return, for tests that need pytest, whether their values satisfy their assertions."""
     blind = reference.files.put_into(buggy)
-    lines, _ = bench.values(blind, files, hash_seed=2, like_s=reference.seconds)
-    mine = read_records(lines or ())
+    lines, _ = runner.values(blind, files, hash_seed=2, like_s=reference.seconds)
+    actual = read_records(lines or ())
     return {
-        case: as_asked(reference.files.sites, mine.get(case, {}), reference.tests[case], reference.full.get(case, {}))
+        case: satisfies(
+            reference.files.sites, actual.get(case, {}), reference.tests[case], reference.full.get(case, {})
+        )
         for case in cases
     }

@@ -1,41 +1,41 @@
 """Check 7, `inverse-mutation`: every file of the bug matters (arXiv 2512.18552, section 2.3).
 
-From the full buggy state one file (or hunk) at a time is reverted, and at least one failing oracle test must pass.
+One file (or hunk) at a time is reverted from the full buggy state, and at least one failing oracle test must pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_ssr.checks.case import Case, Finding
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.outcomes import SuiteRun
+from pytest_ssr.checks.context import Finding, ValidationContext
 from pytest_ssr.patch import Patch
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import SuiteRun
 
 NAME = "inverse-mutation"
 
 
-def check(case: Case) -> Finding:
-    """Run pytest itself once for each file or hunk reverted, and the script where that says that a test passes.
+def check(context: ValidationContext) -> Finding:
+    """Run pytest once for each file or hunk reverted, and the script if pytest reports that a test passes.
 
-    A run without an end revives nothing.
+    A run that does not end revives nothing.
     """
-    for name, state in without_one(case.original, case.artifact.bug, per_hunk=case.settings.per_hunk):
+    for name, state in without_one(context.original, context.artifact.bug, per_hunk=context.settings.per_hunk):
 
         def revives_nothing(run: SuiteRun) -> str:
-            return "" if case.fail_to_pass & run.passing else run.fault or "no failing test passes"
+            return "" if context.fail_to_pass & run.passing else run.fault or "no failing test passes"
 
-        run, _ = case.judged(state, f"buggy without {name}", revives_nothing)
-        revived, fault = case.fail_to_pass & run.passing, run.fault
+        run, _ = context.judged(state, f"buggy without {name}", revives_nothing)
+        revived, fault = context.fail_to_pass & run.passing, run.fault
         if revived:
-            confirmed = case.script(state, f"buggy without {name}")
+            confirmed = context.script(state, f"buggy without {name}")
             revived, fault = revived & confirmed.passing, confirmed.fault
-        case.files_control[name] = tuple(sorted(revived))
+        context.files_control[name] = tuple(sorted(revived))
         if not revived:
-            why = f" ({fault})" if fault else ""
-            return Finding(False, f"reverting {name} alone makes no failing test pass{why}")
-    parts = "hunk" if case.settings.per_hunk else "file"
-    return Finding(True, f"each of {len(case.files_control)} {parts}s, reverted alone, revives a failing test")
+            detail = f" ({fault})" if fault else ""
+            return Finding(False, f"reverting {name} alone makes no failing test pass{detail}")
+    unit = "hunk" if context.settings.per_hunk else "file"
+    return Finding(True, f"each of {len(context.files_control)} {unit}s, reverted alone, revives a failing test")
 
 
 def without_one(original: CodebaseState, bug: Patch, *, per_hunk: bool) -> Iterator[tuple[str, CodebaseState]]:
@@ -46,7 +46,7 @@ def without_one(original: CodebaseState, bug: Patch, *, per_hunk: bool) -> Itera
         path = part.files[0].path
         count[path] = count.get(path, 0) + 1
         state = original
-        # Later hunks first: each then still finds the lines before it where the original has them.
+        # Later hunks first, so that the line numbers of earlier hunks stay valid.
         for other in reversed([p for i, p in enumerate(parts) if i != index]):
             state = state.apply(other)
         yield (f"{path} hunk {count[path]}" if per_hunk else path), state

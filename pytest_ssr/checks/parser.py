@@ -1,4 +1,4 @@
-"""Check 2, `test-parser`: the parser turns real output into statuses, the same bytes twice, and invents nothing."""
+"""Check 2, `test-parser`: the parser turns real output into statuses, deterministically, and invents nothing."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ import json
 import re
 from collections.abc import Mapping
 
-from pytest_ssr.checks.case import Case, Finding
-from pytest_ssr.verdict import RunRecord
+from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.records.verdict import RunRecord
 
 NAME = "test-parser"
-_LONGEST_ID, _MOST_IDS = 10_000, 200_000
-_WORD = re.compile(rb"[\w/-]+(?:\.py)?")
+_MAX_ID_CHARS, _MAX_IDS = 10_000, 200_000
+_TOKEN = re.compile(rb"[\w/-]+(?:\.py)?")
 
 
-def check(case: Case) -> Finding:
+def check(context: ValidationContext) -> Finding:
     """Run the script on the original, the parser twice on its output, and once on half of it."""
-    run = case.script(case.original, "original")
-    case.original_script = run
+    run = context.script(context.original, "original")
+    context.original_script = run
     if run.fault:
         return Finding(False, f"on the original: {run.fault}")
     longest = max(map(len, run.statuses), default=0)
-    if longest > _LONGEST_ID or len(run.statuses) > _MOST_IDS:
-        return Finding(False, f"the parser gives {len(run.statuses)} ids, the longest of {longest} characters")
+    if longest > _MAX_ID_CHARS or len(run.statuses) > _MAX_IDS:
+        return Finding(False, f"the parser returns {len(run.statuses)} ids, the longest of {longest} characters")
     if not run.statuses:
         return Finding(False, "the parser finds no test in the script's output on the original")
-    again = case.bench.parse_again(case.artifact.parser, run.output)
-    case.log.append(RunRecord("parser", "original", f"{len(again.statuses)} statuses"))
+    again = context.bench.parse_again(context.artifact.parser, run.output)
+    context.log.append(RunRecord("parser", "original", f"{len(again.statuses)} statuses"))
     if again.raw != run.parsed:
-        return Finding(False, "the parser gives other bytes for the same output the second time")
+        return Finding(False, "the parser returns different bytes for the same output on its second run")
     invented = _invented(run.statuses, run.output)
     if invented is not None:
         return Finding(False, f"the parser reports {invented[:200]!r}, which the output does not hold")
     half = run.output[: len(run.output) // 2]
-    partial = case.bench.parse_again(case.artifact.parser, half)
-    # Where half of it ends depends on the times and places in the output, so the count is no part of the record.
-    case.log.append(RunRecord("parser", "half of the output", "read"))
+    partial = context.bench.parse_again(context.artifact.parser, half)
+    # The middle of the output depends on the times and paths in it, so the count is not recorded.
+    context.log.append(RunRecord("parser", "half of the output", "read"))
     invented = _invented(partial.statuses, half)
     if invented is not None:
         return Finding(
@@ -45,18 +45,18 @@ def check(case: Case) -> Finding:
 
 
 def _invented(statuses: Mapping[str, str], output: bytes) -> str | None:
-    """Return the first id that the output does not hold: neither whole nor its function, as it is or as a JSON string.
+    """Return the first id that the output does not hold, neither whole nor its function, plain or as a JSON string.
 
-    The function is enough: a parser may put pytest's id together from what another runner prints.
+    The function is enough: a parser may build pytest's id from the output of another runner.
     """
-    words = frozenset(_WORD.findall(output))
+    tokens = frozenset(_TOKEN.findall(output))
     for name in statuses:
         before, bracket, parameters = name.partition("[")
         function = before.rpartition("::")[2]
-        held = any(form in words for form in _forms(function)) and (
+        is_present = any(form in tokens for form in _forms(function)) and (
             not bracket or any(form in output for form in _forms(bracket + parameters))
         )
-        if not held and not any(form in output for form in _forms(name)):
+        if not is_present and not any(form in output for form in _forms(name)):
             return name
     return None
 

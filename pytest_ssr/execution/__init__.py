@@ -1,1 +1,1 @@
-"""How tests are run: by pytest with our own reporter, and by an artifact's own script and parser."""
+"""Run tests: with pytest and our own reporter, or with an artifact's own script and parser."""

@@ -1,9 +1,9 @@
-"""What a project's own tests do on the original, and which statements each of them reaches; measured once and kept.
+"""Measure what a project's own tests do on the original, and which statements each of them reaches.
 
-One run records both. Tests that fail in it run once more without the recording, so that what it disturbs is not taken
-for a failure. A second run with another hash seed and the order turned round, `verify`, goes on beside the first
-candidates: tests that do not pass in it are set aside by name, and what a change can touch is known for certain only
-with it. No candidate counts as survived, and none as valid, before it has ended.
+One run records both. Tests that fail in it run once more without the recording, so that a test which the recording
+disturbs is not taken for a failure. A second run with another hash seed and the order reversed, `verify`, runs beside
+the first candidates: it sets aside by name the tests that do not pass in it, and makes certain which tests a change can
+touch. No candidate counts as survived or as valid before it has ended.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline_parts import Parts
-from pytest_ssr.execution.probe_log import ProbeLog
-from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.coverage_log import CoverageLog
+from pytest_ssr.execution.coverage_map import CoverageMap
+from pytest_ssr.execution.fork_server import ForkServer
+from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.warm import Warm
-from pytest_ssr.execution.workbench import FACTOR, Workbench
-from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun, some
-from pytest_ssr.surface import is_code
+from pytest_ssr.project.file_roles import is_code
+from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun, some
 
 SCHEMA_VERSION = 4
 FIRST_SEEDS: tuple[int, int | None] = (0, None)
@@ -34,14 +34,14 @@ _FLICKERS = "flickers with the order of tests or the hash seed"
 
 @dataclass(frozen=True)
 class Baseline:
-    """The tests of one tree in one environment."""
+    """The results of the tests of one tree in one environment."""
 
     collected: tuple[str, ...]
     """Every node id, in pytest's order."""
     stable: frozenset[str]
     """Ids that pass."""
     set_aside: Mapping[str, str]
-    """Id to why it does not count."""
+    """Id to the reason why it does not count."""
     durations: Mapping[str, float]
     """Id to seconds."""
     parameters: Mapping[str, tuple[tuple[str, int], ...]]
@@ -49,32 +49,32 @@ class Baseline:
     sources: tuple[str, ...]
     """Files of the tree that the tests import."""
     addopts: tuple[str, ...]
-    """The project's own pytest options that are kept, after those of `root_options`."""
+    """The pytest options of `root_options`, then the project's own, without dropped ones."""
     seconds: float
     """Wall time of one run of the whole suite."""
     longest_setup_s: float
-    """Seconds of the longest setup of a test: it may be one for others, too."""
+    """Seconds of the longest setup of a test; other tests may share that setup."""
     note: str = ""
-    """What the user should know: files that cannot be collected."""
+    """What the user should know, such as files that cannot be collected."""
     python: str = field(default="")
     """The version of the interpreter."""
-    reach: Reach | None = None
+    reach: CoverageMap | None = None
     """Which statements each test reaches; None if that could not be recorded."""
     modules: tuple[str, ...] = ()
-    """What the tests import from outside of the tree, in order."""
+    """Modules that the tests import from outside of the tree, in order."""
     doctests: frozenset[str] = frozenset()
-    """Ids of examples in text."""
+    """Ids of doctests."""
     disturbed: frozenset[str] = frozenset()
     """Ids that pass only without the recording."""
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """The files that hold tests, in order of collection; not those of code that hold doctests alone."""
+        """The files that hold tests, in order of collection; not code files that hold only doctests."""
         return tuple(dict.fromkeys(i.split("::", 1)[0] for i in self.collected if i not in self.doctests_in_code))
 
     @cached_property
     def doctests_in_code(self) -> frozenset[str]:
-        """The doctests of the code itself: they show bugs, and cannot be taken out, as the code is not test code."""
+        """Doctests in the code itself: they can reveal bugs but cannot be removed, as the file is not test code."""
         return frozenset(i for i in self.doctests if is_code(i.split("::", 1)[0]))
 
     @cached_property
@@ -84,18 +84,18 @@ class Baseline:
 
     @property
     def overhead_s(self) -> float:
-        """Seconds of a whole run that no test takes: imports and collection."""
+        """Seconds of a whole run outside of tests: imports and collection."""
         return max(0.0, self.seconds - sum(self.durations.values()))
 
     def seconds_of_files(self, files: Collection[str]) -> float:
-        """Return the seconds that a process takes for the tests of some files."""
+        """Return the seconds that a process needs for the tests of some files."""
         tests = sum(seconds for i, seconds in self.durations.items() if i.split("::", 1)[0] in files)
         return self.overhead_s + self.longest_setup_s + tests
 
     def on_files(self, files: Sequence[str], set_aside: Collection[str] = ()) -> SuiteRun | None:
-        """Return what the whole run shows of these files; None if one of them has no test.
+        """Return the whole run's results for these files, or None if one of them has no test.
 
-        set_aside: further tests that do not count as passing.
+        set_aside: more tests that do not count as passing.
         """
         wanted = tuple(i for i in self.collected if i.split("::", 1)[0] in files)
         if len({i.split("::", 1)[0] for i in wanted}) < len(files):
@@ -112,13 +112,13 @@ class Baseline:
         """Return plain data for JSON."""
         plain = asdict(replace(self, reach=None))
         reach = self.reach.to_json() if self.reach is not None else None
-        own = {"stable": sorted(self.stable), "disturbed": sorted(self.disturbed), "reach": reach}
-        own["doctests"] = sorted(self.doctests)
-        return {"schema_version": SCHEMA_VERSION, **plain, **own}
+        unordered = {"stable": sorted(self.stable), "disturbed": sorted(self.disturbed), "reach": reach}
+        unordered["doctests"] = sorted(self.doctests)
+        return {"schema_version": SCHEMA_VERSION, **plain, **unordered}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Baseline | None:
-        """Read plain data back; None for another schema version or what is not whole: it is measured anew."""
+        """Read plain data back; return None for another schema version or incomplete data: it is measured again."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
         try:
@@ -134,7 +134,7 @@ class Baseline:
                 longest_setup_s=data["longest_setup_s"],
                 note=data["note"],
                 python=data["python"],
-                reach=Reach.from_json(data["reach"]) if data["reach"] is not None else None,
+                reach=CoverageMap.from_json(data["reach"]) if data["reach"] is not None else None,
                 modules=tuple(data["modules"]),
                 doctests=frozenset(data["doctests"]),
                 disturbed=frozenset(data["disturbed"]),
@@ -145,12 +145,12 @@ class Baseline:
 
 @dataclass(frozen=True)
 class Verification:
-    """What the second run of a baseline shows."""
+    """The results of the second run of a baseline."""
 
     set_aside: Mapping[str, str]
-    """Ids that pass in the first run and not in this one, to why they do not count."""
-    reach: Reach | None
-    """Which statements each test reaches in either order; None as for the baseline."""
+    """Ids that pass in the first run but not in this one, to the reason why they do not count."""
+    reach: CoverageMap | None
+    """Which statements each test reaches in either order; None if that could not be recorded."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -159,21 +159,21 @@ class Verification:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verification | None:
-        """Read plain data back; None if it is of another schema version or not whole."""
+        """Read plain data back; return None for another schema version or incomplete data."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
         try:
-            reach = Reach.from_json(data["reach"]) if data["reach"] is not None else None
+            reach = CoverageMap.from_json(data["reach"]) if data["reach"] is not None else None
             return cls(dict(data["set_aside"]), reach)
         except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
             return None
 
 
-def measure_baseline(bench: Workbench, tests: Sequence[str] = (), parts: Parts | None = None) -> Baseline:
+def measure_baseline(runner: Runner, tests: Sequence[str] = (), parts: Parts | None = None) -> Baseline:
     """Run the project's suite, or these tests of it, once, and record what each test reaches.
 
-    parts: keeps what was measured so far; what an earlier run was cut off in is not measured again. Raises ProjectError
-    if there is nothing to build on.
+    parts: saves what was measured so far; what an interrupted run has measured is not measured again. Raises
+    ProjectError if the result is unusable.
     """
     earlier = parts.earlier() if parts is not None else []
     done = frozenset(i for run, _ in earlier for i in run.results)
@@ -181,18 +181,20 @@ def measure_baseline(bench: Workbench, tests: Sequence[str] = (), parts: Parts |
     if done:
         collected = earlier[0][0].before_selection or earlier[0][0].collected
         selection = Selection([i for i in collected if i not in done], reports_collected=True)
-    run, log = bench.probe(bench.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=selection, parts=parts)
+    run, log = runner.probe(runner.snapshot.code_paths(), tests, *FIRST_SEEDS, selection=selection, parts=parts)
     if not done:
-        return measured(run, log, bench, tests, collected=run.collected)
+        return baseline_from_run(run, log, runner, tests, collected=run.collected)
     if run.fault or frozenset(run.before_selection) != frozenset(collected):
         assert parts is not None
-        parts.forget()
-        return measure_baseline(bench, tests)
-    return measured(_with_earlier_parts(earlier, run), log, bench, tests, collected=run.before_selection, logs=earlier)
+        parts.clear()
+        return measure_baseline(runner, tests)
+    return baseline_from_run(
+        _with_earlier_parts(earlier, run), log, runner, tests, collected=run.before_selection, logs=earlier
+    )
 
 
-def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: SuiteRun) -> SuiteRun:
-    """Return one run in place of its parts."""
+def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, CoverageLog]], last: SuiteRun) -> SuiteRun:
+    """Merge the parts of a run into one run."""
     runs = [run for run, _ in earlier] + [last]
     return replace(
         last,
@@ -204,21 +206,21 @@ def _with_earlier_parts(earlier: Sequence[tuple[SuiteRun, ProbeLog]], last: Suit
     )
 
 
-def measured(
+def baseline_from_run(
     run: SuiteRun,
-    log: ProbeLog,
-    bench: Workbench,
+    log: CoverageLog,
+    runner: Runner,
     tests: Sequence[str],
     *,
     collected: Sequence[str],
-    logs: Sequence[tuple[SuiteRun, ProbeLog]] = (),
+    logs: Sequence[tuple[SuiteRun, CoverageLog]] = (),
 ) -> Baseline:
-    """Return the baseline that a recorded run shows; raises ProjectError if there is nothing to build on.
+    """Return the baseline from a recorded run; raise ProjectError if the run is unusable.
 
-    collected: every test of the tree. logs: the parts of the run before the last.
+    collected: every test of the tree. logs: the earlier parts of the run.
     """
-    run, disturbed = _without_disturbance(run, bench, tests, FIRST_SEEDS)
-    _require_use(run, bench)
+    run, disturbed = _without_disturbance(run, runner, tests, FIRST_SEEDS)
+    _require_usable(run, runner)
     collected = collected if frozenset(collected) >= frozenset(run.collected) else run.collected
     stable = run.passing
     set_aside = {
@@ -229,10 +231,10 @@ def measured(
     if not stable:
         raise ProjectError(
             f"none of the {len(run.collected)} tests passes in the sandbox (it has no network): "
-            f"{_first_reason(run)}; make `{bench.interpreter.executable} -m pytest` pass first"
+            f"{_first_reason(run)}; make `{runner.interpreter.executable} -m pytest` pass first"
         )
     parts = [*(part for _, part in logs), log]
-    reach = Reach.measured(collected, parts) if log.is_complete else None
+    reach = CoverageMap.from_logs(collected, parts) if log.is_complete else None
     if reach is not None:
         reach.add_always(disturbed)
     return Baseline(
@@ -242,11 +244,11 @@ def measured(
         durations={i: r.duration_s for i, r in run.results.items()},
         parameters=run.parameters,
         sources=run.sources,
-        addopts=(*bench.root, *run.addopts),
+        addopts=(*runner.root, *run.addopts),
         seconds=run.seconds,
         longest_setup_s=max(r.setup_s for r in run.results.values()),
         note=run.reason,
-        python=bench.interpreter.version,
+        python=runner.interpreter.version,
         reach=reach,
         modules=run.modules,
         doctests=run.doctests,
@@ -254,34 +256,34 @@ def measured(
     )
 
 
-def verify(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Verification:
-    """Run the suite of a baseline with another hash seed and the order turned round."""
-    run, log = bench.probe(bench.snapshot.code_paths(), tests, *SECOND_SEEDS)
-    return verified(run, log, bench, tests, baseline)
+def verify(runner: Runner, baseline: Baseline, tests: Sequence[str] = ()) -> Verification:
+    """Run the suite of a baseline with another hash seed and the order reversed."""
+    run, log = runner.probe(runner.snapshot.code_paths(), tests, *SECOND_SEEDS)
+    return verification_from_run(run, log, runner, tests, baseline)
 
 
-def verified(
+def verification_from_run(
     run: SuiteRun,
-    log: ProbeLog,
-    bench: Workbench,
+    log: CoverageLog,
+    runner: Runner,
     tests: Sequence[str],
     baseline: Baseline,
     *,
     only: Callable[[str], bool] = lambda _: True,
-    join: Callable[[Reach], Reach] = lambda reach: reach,
+    join: Callable[[CoverageMap], CoverageMap] = lambda reach: reach,
 ) -> Verification:
-    """Return what a second recorded run shows; raises ProjectError if the tests do not run in another order.
+    """Return the results of a second recorded run; raise ProjectError if the tests do not run in another order.
 
     only: returns whether a test was run. join: returns the reach of all tests, given that of the tests that were run.
     """
-    run, disturbed = _without_disturbance(run, bench, tests, SECOND_SEEDS, known=baseline.set_aside)
+    run, disturbed = _without_disturbance(run, runner, tests, SECOND_SEEDS, failing=baseline.set_aside)
     if run.fault:
-        raise ProjectError(f"the tests do not run in another order: such a run ended with {run.fault}")
+        raise ProjectError(f"the tests do not run in another order: that run ended with {run.fault}")
     lost = (i for i in baseline.stable - run.passing if only(i))
     set_aside = dict.fromkeys(sorted(lost), _FLICKERS)
     reach = baseline.reach if log.is_complete else None
     if reach is not None:
-        second = Reach.measured(baseline.collected, [log])
+        second = CoverageMap.from_logs(baseline.collected, [log])
         second.add_always(disturbed)
         reach = reach.confirmed_by(join(second))
     return Verification(set_aside, reach)
@@ -289,53 +291,55 @@ def verified(
 
 def _without_disturbance(
     run: SuiteRun,
-    bench: Workbench,
+    runner: Runner,
     tests: Sequence[str],
     seeds: tuple[int, int | None],
     *,
-    known: Collection[str] = (),
+    failing: Collection[str] = (),
 ) -> tuple[SuiteRun, frozenset[str]]:
-    """Return a run as it is without the recording, and the tests that pass only so.
+    """Return a run as it would be without the recording, and the tests that pass only without it.
 
-    The tests that failed are run again, but for those that are known to fail. If the recording may have broken more
-    than tests, the whole run is made again.
+    The tests that failed are run again, except those in `failing`. If the recording may have broken more than tests,
+    the whole run is repeated.
     """
     hash_seed, order_seed = seeds
-    failed = frozenset(i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)) - set(known)
+    failed = frozenset(i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)) - set(failing)
     broken = run.fault or not run.collected or run.status is RunStatus.COLLECTION_ERROR
     if run.status is RunStatus.TIMED_OUT or not (failed or broken):
         return run, frozenset()
     if broken or len(failed) > _MOST_DISTURBED * len(run.collected):
-        plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
+        plain = runner.fresh(runner.original, tests, hash_seed=hash_seed, order_seed=order_seed)
         return plain, plain.passing - run.passing
-    alone = bench.fresh(bench.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed)
+    alone = runner.fresh(
+        runner.original, tests, selection=Selection(failed), hash_seed=hash_seed, order_seed=order_seed
+    )
     if not alone.passing & failed:
         return run, frozenset()
     # They may also depend on the tests that ran before them, which a recording does not change.
-    plain = bench.fresh(bench.original, tests, hash_seed=hash_seed, order_seed=order_seed)
+    plain = runner.fresh(runner.original, tests, hash_seed=hash_seed, order_seed=order_seed)
     disturbed = plain.passing & failed
     return replace(run, results={**run.results, **{i: plain.results[i] for i in disturbed}}), disturbed
 
 
-def warm_processes(bench: Workbench, baseline: Baseline, tests: Sequence[str] = ()) -> Warm:
-    """Return servers on the tree of a baseline."""
-    return Warm(
-        bench.snapshot,
-        bench.provider,
-        bench.interpreter,
-        bench.limits,
+def warm_processes(runner: Runner, baseline: Baseline, tests: Sequence[str] = ()) -> ForkServer:
+    """Return a fork server for the tree of a baseline."""
+    return ForkServer(
+        runner.snapshot,
+        runner.provider,
+        runner.interpreter,
+        runner.limits,
         baseline.modules,
         tests,
         60 + FACTOR * baseline.seconds,
-        options=bench.root,
+        options=runner.root,
     )
 
 
-def _require_use(run: SuiteRun, bench: Workbench) -> None:
-    """Tell apart why a first run is of no use, and say what to do about it."""
-    python = bench.interpreter.executable
+def _require_usable(run: SuiteRun, runner: Runner) -> None:
+    """Raise ProjectError if a first run is unusable, with the reason and what to do about it."""
+    python = runner.interpreter.executable
     if run.status is RunStatus.TIMED_OUT:
-        limit = bench.settings.time_limit_s
+        limit = runner.settings.time_limit_s
         raise ProjectError(
             f"the test suite hangs: {run.reason}; deselect that test, or allow more than "
             f"--ssr-time-limit {limit:g} (ssr: --time-limit)"
@@ -348,10 +352,12 @@ def _require_use(run: SuiteRun, bench: Workbench) -> None:
             f"install the project with `{python} -m pip install -e .`"
         )
     if not run.collected:
-        why = f": {run.reason}" if run.status is RunStatus.COLLECTION_ERROR else ""
-        raise ProjectError(f"pytest finds no test in {bench.snapshot.origin}{why}; try `{python} -m pytest`")
+        reason = f": {run.reason}" if run.status is RunStatus.COLLECTION_ERROR else ""
+        raise ProjectError(f"pytest finds no test in {runner.snapshot.origin}{reason}; try `{python} -m pytest`")
 
 
 def _first_reason(run: SuiteRun) -> str:
-    bad = [i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)]
-    return f"{run.reason or 'the first to fail is ' + bad[0]}" if bad or run.reason else "all are skipped"
+    if run.reason:
+        return run.reason
+    failed = [i for i, r in run.results.items() if r.outcome in (Outcome.FAILED, Outcome.ERROR)]
+    return f"the first failure is {failed[0]}" if failed else "all are skipped"

@@ -1,8 +1,8 @@
-"""Compile a project once: a snapshot in, the same one in a directory that holds bytecode beside the sources out.
+"""Compile a project once, into a copy of its snapshot that holds bytecode beside the sources.
 
-Without it every run compiles every module of the project and of its tests anew. Python checks a compiled file by the
-time and size of its source or by a hash of it (PEP 552). Files of a snapshot all have one time long past, and a file
-that a state changes has the time of its writing, so that it is never taken for the original.
+Without it every run compiles every module of the project and of its tests again. Python checks a compiled file by the
+time and size of its source or by a hash of it (PEP 552). All files of a snapshot have the same time, long past, and a
+file that a state changes has the time of its writing, so that it is never taken for the original.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.errors import SandboxError, StoreError
-from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.suite import run_environment, run_suite
+from pytest_ssr.interrupts import require_going_on, uninterrupted
 from pytest_ssr.progress import Progress
+from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.project.snapshot import EPOCH_S, Snapshot, set_times
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
-from pytest_ssr.snapshot import EPOCH_S, Snapshot, set_times
-from pytest_ssr.stopping import require_going_on, uninterrupted
 
 _WALL_S = 60.0
 _MOST_BYTES = 256 * MIB
@@ -48,9 +48,9 @@ def with_bytecode(
     trees: Path,
     progress: Progress | None = None,
 ) -> Snapshot:
-    """Return the snapshot with compiled files in its directory, made by one collection of its tests unless known.
+    """Return the snapshot with compiled files in its directory, made by collecting its tests once unless they exist.
 
-    A project whose tests cannot be collected gets none; why that is, its baseline will say.
+    A project whose tests cannot be collected gets none; its baseline will report the reason.
     """
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
     if not final.is_dir():
@@ -67,7 +67,7 @@ def with_bytecode(
 def _compiled(
     snapshot: Snapshot, sandbox: Sandbox, interpreter: Interpreter, progress: Progress | None
 ) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of each compiled file that belongs to a source of the snapshot as it is."""
+    """Yield path and content of each compiled file that belongs to an unchanged source of the snapshot."""
     limits = Limits(wall_s=_WALL_S)
     packed = f"{sandbox.scratch}/bytecode.tar"
     try:
@@ -77,7 +77,7 @@ def _compiled(
         raw = sandbox.read(packed, max_bytes=_MOST_BYTES)
     except (FileNotFoundError, SandboxError):
         return
-    # The tests write their own file names into what pytest compiles; those must be right in other sandboxes, too.
+    # What pytest compiles contains the file names of the tests, which must be right in other sandboxes, too.
     at_home = sandbox.root == str(snapshot.origin)
     try:
         with tarfile.open(fileobj=io.BytesIO(raw)) as archive:
@@ -95,7 +95,7 @@ def _compiled(
 
 
 def _belongs(data: bytes, snapshot: Snapshot, source: str) -> bool:
-    """Tell whether the header (PEP 552) names the source's time and size, or asks to check the source's hash."""
+    """Return whether the header (PEP 552) has the source's time and size, or requires a check of its hash."""
     path = snapshot.directory / source
     if len(data) < 16 or path.is_symlink():
         return False

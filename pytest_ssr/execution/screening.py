@@ -1,8 +1,8 @@
-"""Which tests fail on a changed tree, found in the cheapest way that is exact.
+"""Find the tests that fail on a changed tree, in the cheapest way that is exact.
 
 Only the tests that the change can touch are run, in a fork of a warm process if possible. This path may reject a
-candidate, and only with evidence that the changed code ran may it call one survived; what it would accept is confirmed
-by the artifact's own script and parser in fresh sandboxes.
+candidate, and may call one survived only with evidence that the changed code ran; what it would accept is confirmed by
+the artifact's own script and parser in fresh sandboxes.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.execution.baseline import FIRST_SEEDS, SECOND_SEEDS, Baseline, Verification
+from pytest_ssr.execution.coverage_map import CoverageMap, Touched
 from pytest_ssr.execution.fork_control import ForkControl
-from pytest_ssr.execution.reach import Reach, Touched
+from pytest_ssr.execution.fork_server import Mode, Pace, UnfitError, Wanted
+from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.warm import Mode, Pace, UnfitError, Wanted
-from pytest_ssr.execution.workbench import FACTOR, FLOOR_S, Workbench
-from pytest_ssr.outcomes import RunStatus, SuiteRun
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import RunStatus, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
 _TEST_FLOOR_S, _SHORT_TEST_S = 2.5, 0.1
@@ -27,12 +27,12 @@ _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)
 NONE, SWAP, IMPORT, FRESH = "none", str(Mode.SWAP), str(Mode.IMPORT), "fresh"
 _NOT_EXERCISED = "the fork does not run the changed code"
 _LOADS_LESS = "it does not import all that the fork has loaded"
-_DEPENDS_ON_TIMING = "fails at times in a process of its own: it depends on timing or on other tests"
+_DEPENDS_ON_TIMING = "sometimes fails in a separate process: it depends on timing or on other tests"
 
 
 @dataclass(frozen=True, slots=True)
 class Screened:
-    """What the tests that a change can touch do on it."""
+    """Results on a changed tree of the tests that the change can touch."""
 
     run: SuiteRun
     """The run; without tests if the change can touch none."""
@@ -43,24 +43,24 @@ class Screened:
     selected: int
     """How many tests were run."""
     fallback: str = ""
-    """Why it was not run in a fork of a warm process."""
+    """Why it was not run in a fork of a warm process; empty if it was."""
     unexercised: tuple[str, ...] = ()
-    """Changed files of which nothing proves that the tests ran the changed code."""
+    """Changed files without proof that the tests ran the changed code."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be run for one candidate."""
+    """What to run for one candidate."""
 
     state: CodebaseState
     touched: Touched
     tests: frozenset[str]
     stop_after: int
-    bench: Workbench = field(repr=False)
+    runner: Runner = field(repr=False)
 
 
 class _NeedsAllError(UnfitError):
-    """Says why a run of selected tests does not show what a run of all would."""
+    """A run of selected tests does not show what a run of all would; the message is the reason."""
 
 
 class Screening:
@@ -68,31 +68,32 @@ class Screening:
 
     def __init__(
         self,
-        bench: Workbench,
+        runner: Runner,
         baseline: Baseline,
         verification: Callable[[], Verification],
         *,
         tests: Collection[str] = (),
     ) -> None:
-        """verification: returns what the second run of the baseline shows, and waits for its end.
+        """Prepare to screen candidates against a baseline.
 
-        tests: what a whole run gives to pytest; none: what the project's configuration says.
+        verification: waits for the end of the baseline's second run, and returns its results. tests: what a whole run
+        passes to pytest; none: what the project's configuration names.
         """
-        self._bench, self._baseline, self._verification = bench, baseline, verification
+        self._runner, self._baseline, self._verification = runner, baseline, verification
         self._tests = tuple(tests)
         self._control = ForkControl()
         self._steady: set[str] = set()
         self._modules: frozenset[str] | None = None
         self.unsteady: dict[str, str] = {}
-        """Tests that were found to be of no use since the baseline, to why."""
+        """Tests that proved unreliable since the baseline, to the reason."""
 
     def run(
-        self, state: CodebaseState, *, bench: Workbench, stop_after: int = 0, without: frozenset[str] = frozenset()
+        self, state: CodebaseState, *, bench: Runner, stop_after: int = 0, without: frozenset[str] = frozenset()
     ) -> Screened:
-        """Run them, but for those in `without`; with `stop_after` only until so many have failed.
+        """Run the tests that a change can touch, except those in `without`, until `stop_after` have failed (0: all).
 
-        A change that no test notices is confirmed with what the second run of the baseline shows: the tests that reach
-        the change in another order are run as well. bench: which counts the run.
+        If no test fails, the tests that reach the change in the second run of the baseline, which has another order,
+        are run as well. bench: counts the runs.
         """
         touched = self._touched(self._baseline.reach, state)
         tests = self._selected(touched) - without
@@ -106,17 +107,18 @@ class Screening:
         further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, bench))
         return replace(further, selected=screened.selected + further.selected)
 
-    def fresh(self, state: CodebaseState, *, bench: Workbench) -> Screened:
+    def fresh(self, state: CodebaseState, *, bench: Runner) -> Screened:
         """Run the whole suite in a fresh process."""
         run, _ = bench.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
         return self._screened(run, self._stable(), FRESH, 0, state, self._touched(self._baseline.reach, state))
 
     def on_files(
-        self, bench: Workbench, state: CodebaseState, files: Sequence[str], hash_seed: int, order_seed: int | None
+        self, runner: Runner, state: CodebaseState, files: Sequence[str], hash_seed: int, order_seed: int | None
     ) -> SuiteRun | None:
-        """Return what the tests of some files do, those that the state's changes cannot touch as in the baseline.
+        """Return the results of the tests of some files, from the baseline if the state's changes cannot touch them.
 
-        None: all have to be run. The others run in a fork that imports the project, unless the screening has run them.
+        The other tests run in a fork that imports the project, unless the screening has run them. None: all tests have
+        to be run.
         """
         seeds = hash_seed, order_seed
         set_aside = dict(self.unsteady)
@@ -124,29 +126,29 @@ class Screening:
             set_aside |= self._verification().set_aside
         elif seeds != FIRST_SEEDS and not state.changes:
             return None
-        known = self._baseline.on_files(files, set_aside)
-        if known is None or not state.changes:
-            return known
+        original = self._baseline.on_files(files, set_aside)
+        if original is None or not state.changes:
+            return original
         touched = self._touched(self._baseline.reach, state)
-        tests = (touched.tests or frozenset()) & self._baseline.stable & set(known.collected)
+        tests = (touched.tests or frozenset()) & self._baseline.stable & set(original.collected)
         if not tests:
             return None
-        run = bench.screened.get(state.tree_hash) if seeds == FIRST_SEEDS else None
+        run = runner.screened.get(state.tree_hash) if seeds == FIRST_SEEDS else None
         if run is None:
-            wanted = self._wanted(_Plan(state, touched, tests, 0, bench), Mode.IMPORT)
+            request = self._request(_Plan(state, touched, tests, 0, runner), Mode.IMPORT)
             try:
-                run = self._made(replace(wanted, hash_seed=hash_seed, order_seed=order_seed), touched, bench)
+                run = self._run_in_fork(replace(request, hash_seed=hash_seed, order_seed=order_seed), touched, runner)
             except UnfitError:
                 return None
-        results = {i: r for i, r in known.results.items() if i not in tests}
+        results = {i: r for i, r in original.results.items() if i not in tests}
         taken = len(results)
         results |= {i: r for i, r in run.results.items() if i in tests}
-        return replace(run, results=results, collected=known.collected, taken=taken)
+        return replace(run, results=results, collected=original.collected, taken=taken)
 
     def _stable(self) -> frozenset[str]:
         return self._baseline.stable.difference(self.unsteady)
 
-    def _touched(self, reach: Reach | None, state: CodebaseState) -> Touched:
+    def _touched(self, reach: CoverageMap | None, state: CodebaseState) -> Touched:
         return reach.touched_by(state) if reach is not None else Touched(None, None)
 
     def _selected(self, touched: Touched) -> frozenset[str]:
@@ -156,7 +158,7 @@ class Screening:
         if not plan.tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
         fallback, needs_all = "there are no warm processes", False
-        for mode in (Mode.SWAP, Mode.IMPORT) if plan.bench.warm is not None else ():
+        for mode in (Mode.SWAP, Mode.IMPORT) if plan.runner.warm is not None else ():
             if mode is Mode.SWAP and plan.touched.functions is None:
                 continue
             try:
@@ -177,20 +179,20 @@ class Screening:
                 fallback = _LOADS_LESS
         run = self._selected_fresh(plan, plan.tests) if not needs_all else None
         if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
-            return replace(self.fresh(plan.state, bench=plan.bench), fallback=fallback)
+            return replace(self.fresh(plan.state, bench=plan.runner), fallback=fallback)
         return replace(
             self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, plan.touched), fallback=fallback
         )
 
     def _loads_as_before(self, plan: _Plan) -> bool:
-        """Tell whether the changed tree still imports all that the original does, which such a fork has loaded."""
+        """Return whether the changed tree still imports all that the original does and that such a fork has loaded."""
         if self._modules is None:
-            self._modules = self._bench.modules(self._bench.original, self._tests)
-        now = plan.bench.modules(plan.state, self._tests)
+            self._modules = self._runner.modules(self._runner.original, self._tests)
+        now = plan.runner.modules(plan.state, self._tests)
         return self._modules is not None and now is not None and self._modules <= now
 
     def _in_forks(self, plan: _Plan, mode: Mode) -> Screened:
-        """Run the tests in a fork, and those that behave differently there in a fresh process."""
+        """Run the tests in a fork, except those that behave differently there, which run in a fresh process."""
         cold = plan.tests & self._control.unlike(mode)
         warm = plan.tests - cold
         if not warm:
@@ -205,24 +207,24 @@ class Screening:
         if cold and not enough and not screened.run.fault:
             screened = self._with_cold(plan, screened, cold)
         if screened.run.results.keys() >= plan.tests:
-            plan.bench.screened[plan.state.tree_hash] = screened.run
+            plan.runner.screened[plan.state.tree_hash] = screened.run
         return replace(screened, selected=len(plan.tests))
 
     def _forked(self, plan: _Plan, mode: Mode) -> tuple[Screened, frozenset[str]]:
-        """Return what the tests do in a fork, and which of them fail there on the unchanged tree as well."""
-        wanted = self._wanted(plan, mode)
-        run = self._made(wanted, plan.touched, plan.bench)
-        self._control.add_alike(wanted, run.passing)
+        """Return the results of the tests in a fork, and which of them also fail there on the unchanged tree."""
+        request = self._request(plan, mode)
+        run = self._run_in_fork(request, plan.touched, plan.runner)
+        self._control.add_alike(request, run.passing)
         screened = self._screened(run, plan.tests, str(mode), plan.stop_after, plan.state, plan.touched)
         if run.fault:
-            self._control.require_end(wanted, run, plan.bench)
+            self._control.require_end(request, run, plan.runner)
             return screened, frozenset()
-        differing = self._control.differing(wanted, screened.failing, plan.bench)
+        differing = self._control.differing(request, screened.failing, plan.runner)
         return replace(screened, failing=screened.failing - differing), differing
 
     def _with_cold(self, plan: _Plan, screened: Screened, cold: frozenset[str]) -> Screened:
-        """Add what the tests that are not run in forks do in a fresh process."""
-        self._require_steady(cold, plan.bench)
+        """Add the results, in a fresh process, of the tests that are not run in forks."""
+        self._require_steady(cold, plan.runner)
         cold -= self.unsteady.keys()
         if not cold:
             return screened
@@ -234,36 +236,38 @@ class Screening:
         merged = replace(screened.run, results={**results, **run.results})
         return replace(screened, run=merged, failing=(screened.failing - cold) | other.failing)
 
-    def _require_steady(self, tests: frozenset[str], bench: Workbench) -> None:
-        """Set aside tests that do not pass in a fresh process of their own on the unchanged tree."""
+    def _require_steady(self, tests: frozenset[str], runner: Runner) -> None:
+        """Set aside tests that do not pass in a separate fresh process on the unchanged tree."""
         unknown = tests - self._steady - self.unsteady.keys()
         if unknown:
-            run = bench.fresh(bench.original, self._tests, selection=Selection(unknown), like_s=self._seconds(unknown))
+            run = runner.fresh(
+                runner.original, self._tests, selection=Selection(unknown), like_s=self._seconds(unknown)
+            )
             self._steady |= unknown & run.passing
             self.unsteady |= dict.fromkeys(sorted(unknown - run.passing), _DEPENDS_ON_TIMING)
 
     def _selected_fresh(self, plan: _Plan, tests: frozenset[str]) -> SuiteRun:
-        """Run some tests in a fresh process, which collects all."""
+        """Run some tests in a fresh process, which collects all tests."""
         selection = Selection(tests, first_files=self._quick_files(tests), stop_after=plan.stop_after)
-        return plan.bench.fresh(plan.state, self._tests, selection=selection, like_s=self._seconds(tests))
+        return plan.runner.fresh(plan.state, self._tests, selection=selection, like_s=self._seconds(tests))
 
-    def _made(self, wanted: Wanted, touched: Touched, bench: Workbench) -> SuiteRun:
-        """Make a run in a fork; raises UnfitError if that cannot be, or does not show what a whole run would."""
-        selection = wanted.selection
+    def _run_in_fork(self, request: Wanted, touched: Touched, runner: Runner) -> SuiteRun:
+        """Make a run in a fork; raise UnfitError if it is impossible or does not show what a whole run would."""
+        selection = request.selection
         assert selection.tests is not None
-        if wanted.mode is Mode.IMPORT and not _imports_alike(wanted.state, touched.quiet):
-            raise UnfitError("it imports other modules than those that are loaded")
-        run = bench.fork(wanted)
+        if request.mode is Mode.IMPORT and not _has_same_imports(request.state, touched.quiet):
+            raise UnfitError("it imports other modules than the loaded ones")
+        run = runner.fork(request)
         whole = _is_whole(run, selection.tests, selection.stop_after)
         if run.fault and whole:
             # A thread that waits may be released by what later tests do, or by a garbage collection in one of them.
-            raise _NeedsAllError("its tests come to their end and its process does not")
+            raise _NeedsAllError("its tests end but its process does not")
         if touched.tests is not None and not whole and not run.fault:
-            raise _NeedsAllError("what ended it concerns tests that were not selected")
+            raise _NeedsAllError("its early end concerns tests that were not selected")
         return run
 
-    def _wanted(self, plan: _Plan, mode: Mode) -> Wanted:
-        """Return the run to be made in a mode."""
+    def _request(self, plan: _Plan, mode: Mode) -> Wanted:
+        """Return the request for a run in a mode."""
         baseline, tests = self._baseline, plan.tests
         targets = [p for p in baseline.test_paths if any(t.startswith(f"{p}::") for t in tests)]
         overhead_s = 0.0 if mode is Mode.SWAP else baseline.overhead_s
@@ -279,40 +283,40 @@ class Screening:
             targets=targets if len(targets) < len(baseline.test_paths) else self._tests,
             functions=plan.touched.functions if mode is Mode.SWAP else None,
             wall_s=min(
-                self._bench.settings.time_limit_s,
+                self._runner.settings.time_limit_s,
                 floor_s + FACTOR * (overhead_s + self._seconds(tests) - baseline.overhead_s),
             ),
             pace=self._pace(tests, overhead_s),
         )
 
     def _pace(self, tests: frozenset[str], overhead_s: float) -> Pace:
-        """Return time limits for single tests: a small multiple of what they take on the original."""
+        """Return time limits for single tests: a small multiple of the time that they take on the original."""
         durations = self._baseline.durations
-        # A test that comes first pays for the setup that it shares with others.
+        # The first test to run pays for the setup that it shares with others.
         usual_s = _TEST_FLOOR_S + FACTOR * self._baseline.longest_setup_s
         long = {i: seconds for i in tests if (seconds := durations.get(i, 0.0)) > _SHORT_TEST_S}
         limits = {i: usual_s + FACTOR * seconds for i, seconds in long.items()}
         return Pace(start_s=FLOOR_S + FACTOR * overhead_s, test_s=usual_s, limits=limits)
 
     def _seconds(self, tests: Collection[str]) -> float:
-        """Return the seconds that a process takes for some tests on the original."""
+        """Return the seconds that a process needs for some tests on the original."""
         baseline = self._baseline
         return baseline.overhead_s + baseline.longest_setup_s + sum(baseline.durations.get(i, 0.0) for i in tests)
 
     def _likely(self, state: CodebaseState, tests: frozenset[str]) -> frozenset[str]:
-        """Return the few tests that are likeliest to fail by a change that acts at import: quick, and they reach it."""
+        """Return the few tests likeliest to fail for a change that acts at import: quick ones that reach it."""
         reach = self._baseline.reach
         near = tests & reach.near(state) if reach is not None else frozenset()
         return frozenset(self._quickest(near)[:_FEW]) if near < tests else frozenset()
 
     def _quickest(self, tests: frozenset[str]) -> list[str]:
-        """Order tests for a run that one failure ends: those that reach the change, and of these the quickest."""
+        """Order tests for a run that one failure ends: first those that reach the change, then by duration."""
         reach, durations = self._baseline.reach, self._baseline.durations
         always = reach.names(reach.always) if reach is not None else frozenset()
         return sorted(tests, key=lambda name: (name in always, durations.get(name, 0.0), name))
 
     def _quick_files(self, tests: frozenset[str]) -> list[str]:
-        """Order the files of some tests by how long such a test takes, so that many failures are seen early."""
+        """Order the files of some tests by the mean duration of a test, so that many failures are seen early."""
         seconds: dict[str, list[float]] = {}
         for name in tests:
             seconds.setdefault(name.split("::", 1)[0], []).append(self._baseline.durations.get(name, 0.0))
@@ -336,19 +340,19 @@ class Screening:
 
 
 def _is_whole(run: SuiteRun, tests: Collection[str], stop_after: int) -> bool:
-    """Tell whether a run came to the end of its tests, or to as many failures as were asked for."""
+    """Return whether a run finished its tests, or reached the requested number of failures."""
     failed = sum(not r.outcome.is_pass for r in run.results.values())
     return bool(stop_after and failed >= stop_after) or run.results.keys() >= set(tests)
 
 
 def _unexercised(state: CodebaseState, run: SuiteRun, unreached: Collection[str]) -> tuple[str, ...]:
-    """Return the changed modules that the process of a run has not loaded as they are changed, and should have."""
+    """Return the changed modules whose changed source the process of a run should have loaded but has not."""
     changed = (p for p, entry in state.changes.items() if entry is not None and p.endswith(".py"))
     return tuple(p for p in changed if p in state.snapshot.files and p not in run.exercised and p not in unreached)
 
 
-def _imports_alike(state: CodebaseState, quiet: Collection[str]) -> bool:
-    """Tell whether a state has the modules of the original, which import at import what they import there."""
+def _has_same_imports(state: CodebaseState, quiet: Collection[str]) -> bool:
+    """Return whether a state has the modules of the original, with the same import statements."""
     for path, entry in state.changes.items():
         if path in quiet or not path.endswith(".py"):
             continue

@@ -1,7 +1,7 @@
-"""Run an artifact's own test script, and its parser over what the script printed; statuses by test id come out.
+"""Run an artifact's own test script, and its parser over the script's output, to get a status for each test id.
 
-Both are untrusted. They run in sandboxes of their own: the parser gets the output on its standard input and sees
-neither the tree nor anything the script wrote.
+Both are untrusted. They run in separate sandboxes: the parser gets the output on its standard input and sees neither
+the tree nor anything the script wrote.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
+from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.sandbox.protocol import Limit, Limits, Sandbox
 
 PASSED = "passed"
@@ -23,20 +23,20 @@ class ScriptOutput:
     """What a test script did."""
 
     output: bytes
-    """Standard output and standard error, as they came."""
+    """Standard output and standard error, interleaved."""
     exit_code: int | None
-    """None when a limit ended it."""
+    """The exit status; None if a limit ended it."""
     seconds: float
     """Wall time."""
     fault: str = ""
-    """Why it has no end of its own: the limit or the signal."""
+    """What ended it if it did not end by itself: the limit or the signal."""
     limit: Limit | None = None
     """The limit that ended it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """What a parser made of an output."""
+    """The result of parsing an output."""
 
     statuses: Mapping[str, str] = field(default_factory=dict)
     """Test id to `passed` or `failed`."""
@@ -66,7 +66,7 @@ def run_script(
 
 
 def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output: bytes, *, limits: Limits) -> Parsed:
-    """Run the parser over an output; a parser that breaks is a fault in the result, not an exception."""
+    """Run the parser over an output; if the parser fails, the result has a fault, and no exception is raised."""
     path = f"{sandbox.scratch}/ssr-run/parser_of_output.py"
     sandbox.write(path, parser)
     env = run_environment(sandbox, interpreter)
@@ -80,7 +80,7 @@ def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output
 
 
 def read_parsed(raw: bytes) -> Parsed:
-    """Accept one JSON object of id to `passed` or `failed`, and nothing else."""
+    """Parse one JSON object of id to `passed` or `failed`; anything else is a fault."""
     try:
         statuses = json.loads(raw, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:

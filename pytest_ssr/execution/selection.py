@@ -1,4 +1,4 @@
-"""Which tests a run makes, in which order, and after how many failures it ends; read by `guest/selection.py`."""
+"""Define which tests a run executes, in which order, and when it stops; `guest/selection.py` applies it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ class Selection:
     tests: Collection[str] | None = None
     """Ids of the tests to run; None: all that are collected."""
     files: Collection[str] = ()
-    """Files all of whose tests are run as well."""
+    """Files whose tests are all run as well."""
     first: Sequence[str] = ()
-    """Those of the tests to run before the others, in this order."""
+    """The tests to run before the others, in this order."""
     leading: Collection[str] = ()
     """Tests to run before the others, in the order of collection."""
     first_files: Sequence[str] = ()
     """Files whose tests are run before those of others, in this order."""
     stop_after: int = 0
-    """The run ends after so many failures; 0: never."""
+    """The number of failures after which the run stops; 0: never."""
     counted: Collection[str] | None = None
-    """The only tests whose failures end the run; None: all of them."""
+    """The only tests whose failures stop the run; None: all of them."""
     reports_collected: bool = False
-    """Whether the run reports what was collected before the selection."""
+    """Whether the run also reports the tests that were collected before the selection."""
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -1,4 +1,4 @@
-"""What a run of an artifact's script came to, as its parser reads it."""
+"""Provide the result of running an artifact's script, as its parser reads it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Self
 
 from pytest_ssr.execution.script import PASSED
-from pytest_ssr.outcomes import Limit
+from pytest_ssr.records.test_run import Limit
 
 
 @dataclass(frozen=True)
@@ -39,19 +39,19 @@ class StatusRun:
 
     @property
     def contradiction(self) -> str:
-        """Why exit status and parsed results cannot both be true, or an empty text."""
+        """Why exit status and parsed results cannot both be true, or an empty string."""
         failed = [i for i, s in self.statuses.items() if s != PASSED]
         if failed and self.exit_code == 0:
             return f"the script ended with status 0 though {failed[0]} failed"
         return ""
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON; the outputs are packed."""
+        """Return plain data for JSON; the outputs are compressed."""
         outputs = [base64.b85encode(zlib.compress(data, 6)).decode() for data in (self.output, self.parsed)]
         return {"statuses": self.statuses, "outputs": outputs, "exit_code": self.exit_code, "seconds": self.seconds}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read plain data back; raises KeyError, ValueError, TypeError or zlib.error for other data."""
+        """Read plain data back; raise KeyError, ValueError, TypeError or zlib.error for other data."""
         output, parsed = (zlib.decompress(base64.b85decode(text)) for text in data["outputs"])
         return cls(dict(data["statuses"]), output, parsed, data["exit_code"], float(data["seconds"]))

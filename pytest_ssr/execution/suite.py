@@ -1,7 +1,7 @@
-"""Run tests with pytest and our own reporter in a sandbox; a SuiteRun comes out.
+"""Run tests with pytest and our own reporter in a sandbox, and return a SuiteRun.
 
-What the tests print is never read: outcomes come over a file of our own, and the process's exit status must agree
-with what was reported, or the run counts as crashed.
+What the tests print is never read: outcomes come through a separate file, and the process's exit status must agree with
+what was reported, or the run counts as crashed.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.execution.interpreter import Interpreter
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.suite_progress import reported
-from pytest_ssr.outcomes import CaseResult, Outcome, RunStatus, SuiteRun
+from pytest_ssr.execution.suite_progress import report_progress
 from pytest_ssr.progress import Progress
+from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits, Sandbox
 
 _GUEST = Path(__file__).with_name("guest")
@@ -28,7 +28,7 @@ _MOST_BYTES = 256 * MIB
 
 
 def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: int = 0) -> dict[str, str]:
-    """Return the variables every run gets: the interpreter first on PATH, the tree's import roots, fixed seeds."""
+    """Return the environment of every run: the interpreter first on PATH, the tree's import roots, fixed seeds."""
     binaries = interpreter.executable.parent
     return {
         "PATH": f"{sandbox.scratch}/ssr-bin:{binaries}:/usr/local/bin:/usr/bin:/bin",
@@ -39,20 +39,20 @@ def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: in
 
 
 def provide_interpreter(sandbox: Sandbox, interpreter: Interpreter) -> None:
-    """Make `python` and `python3` start the chosen interpreter, also where it has another name."""
-    text = f'#!/bin/sh\nexec "{interpreter.executable}" "$@"\n'.encode()
+    """Make `python` and `python3` start the chosen interpreter, even if it has another name."""
+    script = f'#!/bin/sh\nexec "{interpreter.executable}" "$@"\n'.encode()
     for name in ("python", "python3"):
         if not (interpreter.executable.parent / name).exists():
-            sandbox.write(f"{sandbox.scratch}/ssr-bin/{name}", text, executable=True)
+            sandbox.write(f"{sandbox.scratch}/ssr-bin/{name}", script, executable=True)
 
 
 def guest_source(name: str) -> bytes:
-    """Return the text of a module that runs inside."""
+    """Return the source of a guest module, which runs inside the sandbox."""
     return (_GUEST / f"{name}.py").read_bytes()
 
 
 def provide_guest(sandbox: Sandbox, *names: str) -> None:
-    """Put modules that run inside into the scratch directory's `FOLDER`."""
+    """Copy guest modules into `FOLDER` of the scratch directory."""
     for name in names:
         sandbox.write(f"{sandbox.scratch}/{FOLDER}/ssr_{name}.py", guest_source(name))
 
@@ -75,13 +75,13 @@ def run_suite(
     guests: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> SuiteRun:
-    """Run pytest on `targets` (files relative to the root; none: what the project's own configuration says).
+    """Run pytest on `targets` (files relative to the root; none: what the project's own configuration names).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
-    probe records in the file `REACH` of the scratch directory's `FOLDER`. watched: changed modules; `exercised` of the
-    result holds those that were loaded. selection: the tests to run of those that are collected. options, env: further
-    ones, and variables. guests: further plugins of ours, loaded before the others. progress: called about once a second
-    while the tests run. Raises SandboxError when the sandbox breaks; whatever the tests do is a SuiteRun.
+    probe records in the file `REACH` in `FOLDER` of the scratch directory. watched: changed modules; `exercised` of the
+    result holds those that were loaded. selection: which of the collected tests to run. options, env: more pytest
+    options and environment variables. guests: more guest plugins, loaded before the others. progress: called about once
+    a second while the tests run. Raises SandboxError if the sandbox fails; whatever the tests do gives a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
@@ -115,25 +115,25 @@ def run_suite(
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
     argv += [*pytest_arguments(sandbox), *options]
     argv += ["--collect-only"] if collect_only else []
-    with reported(sandbox, channel, progress):
+    with report_progress(sandbox, channel, progress):
         done = sandbox.exec([*argv, *targets], limits=limits, env=env)
     try:
         raw = sandbox.read(channel, max_bytes=_MOST_BYTES)
     except FileNotFoundError:
         raw = b""
     except SandboxError as error:
-        # The tests share the channel with the reporter: what they make of it is no fault of the sandbox.
+        # The tests share the channel with the reporter: damage that they do to it is not a fault of the sandbox.
         return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
     return read_channel(raw, done)
 
 
 def pytest_arguments(sandbox: Sandbox) -> list[str]:
-    """Return the options that every run of ours gives to pytest."""
+    """Return the pytest options of every run."""
     options = ["-q", "--tb=no", "--continue-on-collection-errors"]
     return [*options, "-o", f"cache_dir={sandbox.scratch}/{FOLDER}/cache", "-p", "no:randomly"]
 
 
-# As `python -m pytest` does it: the tree's root is first on the path; the plugins are handed over as objects.
+# As in `python -m pytest`, the tree's root is first on the path; the plugins are passed as objects.
 _START = (
     "import sys, os; d, p = sys.argv[1:3]; del sys.argv[1:3]; sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
     "p = [__import__(n) for n in p.split(',')]; sys.path.remove(d); "
@@ -142,7 +142,7 @@ _START = (
 
 
 def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
-    """Turn the reporter's lines and the process's end into a SuiteRun; a torn last line is dropped."""
+    """Convert the reporter's lines and the process's end into a SuiteRun; drop a torn last line."""
     facts: dict[str, Any] = {}
     results: dict[str, CaseResult] = {}
     errors: dict[str, str] = {}
@@ -169,16 +169,16 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
         seconds=done.seconds,
         exit_code=done.exit_code,
         limit=done.limit,
-        **_from(facts),
+        **_fields_from(facts),
     )
     status, reason = _status(done, facts, errors, started)
     return replace(run, status=status, reason=reason)
 
 
 def require_start(sandbox: Sandbox, interpreter: Interpreter) -> None:
-    """Raise SandboxError when the interpreter cannot be started at all: no tests can be blamed for that.
+    """Raise SandboxError if the interpreter cannot be started at all: the tests are not the cause.
 
-    The sandbox is a fresh one: in that of a run, the tests may have seen to it.
+    The sandbox must be a fresh one: in the sandbox of a run, the tests may be the cause.
     """
     env = run_environment(sandbox, interpreter)
     done = sandbox.exec([str(interpreter.executable), "-I", "-S", "-c", ""], limits=Limits(wall_s=30), env=env)
@@ -187,23 +187,23 @@ def require_start(sandbox: Sandbox, interpreter: Interpreter) -> None:
 
 
 _SHAPES: Mapping[str, Mapping[str, str]] = {
-    "begin": {"addopts": "texts"},
+    "begin": {"addopts": "strings"},
     "collected": {
-        "ids": "texts",
+        "ids": "strings",
         "parameters": "parameters",
-        "modules": "texts",
-        "doctests": "texts",
-        "before_selection": "texts",
+        "modules": "strings",
+        "doctests": "strings",
+        "before_selection": "strings",
     },
-    "end": {"exit": "number", "sources": "texts", "foreign": "texts", "exercised": "texts"},
+    "end": {"exit": "number", "sources": "strings", "foreign": "strings", "exercised": "strings"},
 }
 
 
 def _is_shaped(value: object, shape: str) -> bool:
-    """Tell whether a field is what the reporter writes; the tests could have written the line."""
+    """Return whether a field has the shape that the reporter writes; the tests could have written the line."""
     if shape == "number":
         return isinstance(value, int)
-    if shape == "texts":
+    if shape == "strings":
         return isinstance(value, list) and all(isinstance(x, str) for x in value)
     return isinstance(value, dict) and all(
         isinstance(pairs, list)
@@ -215,23 +215,25 @@ def _is_shaped(value: object, shape: str) -> bool:
 def _merge(results: dict[str, CaseResult], record: Mapping[str, Any], seconds: float) -> None:
     """Keep the worse of two results under one id: pytest can collect the same id twice.
 
-    seconds: that the run took. A test may stop the clock that it is timed by.
+    seconds: how long the run took. It bounds durations, because a test may stop the clock that times it.
     """
     if not isinstance(record["id"], str):
         raise TypeError(record["id"])
-    took, setup = (_within(float(record[name]), seconds) for name in ("duration", "setup"))
-    new = CaseResult(Outcome(record["outcome"]), took, setup)
+    duration_s, setup_s = (_clamp(float(record[name]), seconds) for name in ("duration", "setup"))
+    new = CaseResult(Outcome(record["outcome"]), duration_s, setup_s)
     old = results.get(record["id"])
     if old is None or old.outcome.is_pass:
         results[record["id"]] = new
 
 
-def _within(value: float, most: float) -> float:
-    """Return a value, at least 0 and at most `most`."""
-    return value if 0 <= value <= most else most if value > most else 0.0
+def _clamp(value: float, upper: float) -> float:
+    """Return the value limited to the range from 0 to `upper`; 0 if it is not a number."""
+    if 0 <= value <= upper:
+        return value
+    return upper if value > upper else 0.0
 
 
-def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_from(facts: Mapping[str, Any]) -> dict[str, Any]:
     collected = facts.get("collected", {})
     end = facts.get("end", {})
     parameters = collected.get("parameters", {})
@@ -251,22 +253,26 @@ def _from(facts: Mapping[str, Any]) -> dict[str, Any]:
 def _status(
     done: ExecResult, facts: Mapping[str, Any], errors: Mapping[str, str], started: str
 ) -> tuple[RunStatus, str]:
-    where = f" during {started}" if started else " before any test ran" if "collected" not in facts else ""
+    phase = ""
+    if started:
+        phase = f" during {started}"
+    elif "collected" not in facts:
+        phase = " before any test ran"
     if done.limit is Limit.WALL_TIME:
-        return RunStatus.TIMED_OUT, f"no end after {done.seconds:.0f} s{where}"
+        return RunStatus.TIMED_OUT, f"no end after {done.seconds:.0f} s{phase}"
     if done.limit is not None:
-        return RunStatus.LIMIT_EXCEEDED, f"the {done.limit} limit was passed{where}"
+        return RunStatus.LIMIT_EXCEEDED, f"the {done.limit} limit was exceeded{phase}"
     end = facts.get("end")
     if end is None or end["exit"] != done.exit_code:
         if done.exit_code == 4:
             return RunStatus.USAGE_ERROR, f"pytest refused its options: {_tail(done.stderr)}"
         if not facts:
-            return RunStatus.SILENT, f"exit status {done.exit_code} and not one report: {_tail(done.stderr)}"
+            return RunStatus.SILENT, f"exit status {done.exit_code} without any report: {_tail(done.stderr)}"
         code = done.exit_code or 0
         ending = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return RunStatus.CRASHED, f"the interpreter ended with {ending}{where}"
+        return RunStatus.CRASHED, f"the interpreter ended with {ending}{phase}"
     if end["exit"] == 3:
-        return RunStatus.CRASHED, f"pytest broke: {_tail(done.stderr or done.stdout)}"
+        return RunStatus.CRASHED, f"pytest failed internally: {_tail(done.stderr or done.stdout)}"
     if errors:
         first = next(iter(errors))
         return RunStatus.COLLECTION_ERROR, f"{first}: {errors[first]}"

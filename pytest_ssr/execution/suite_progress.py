@@ -1,6 +1,6 @@
-"""How far a run of the tests has come, read from our reporter's channel while the run goes on.
+"""Report the progress of a test run, read from our reporter's channel during the run.
 
-Sandboxes whose files cannot be read meanwhile tell nothing but that the run goes on.
+If a sandbox's files cannot be read meanwhile, the reports show only that the run continues.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.interrupts import background, pause
 from pytest_ssr.progress import Progress
 from pytest_ssr.sandbox.protocol import MIB, Sandbox
-from pytest_ssr.stopping import background, pause
 
 _EVERY_S = 1.0
 _COST_SHARE = 20
-"""Reading takes at most a twentieth of the time."""
+"""Reading takes at most one twentieth of the time."""
 _MOST_BYTES = 256 * MIB
 _DONE = b'"kind": "done"}\n'
 _COLLECTED = b'"kind": "collected"}\n'
@@ -29,12 +29,12 @@ class Peeking(Protocol):
     """A sandbox whose files can be read from another thread while a command runs in it."""
 
     def peek(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
-        """Return a regular file's content as it is now; as `read` otherwise."""
+        """Return a regular file's current content; otherwise like `read`."""
 
 
 @contextlib.contextmanager
-def reported(sandbox: Sandbox, channel: str, progress: Progress | None) -> Iterator[None]:
-    """Call `progress` about once a second for as long as a run writes to a channel."""
+def report_progress(sandbox: Sandbox, channel: str, progress: Progress | None) -> Iterator[None]:
+    """Call `progress` about once a second while a run writes to a channel."""
     if progress is None:
         yield
         return
@@ -62,7 +62,7 @@ def _read(sandbox: Sandbox, channel: str) -> bytes:
 
 
 def collected_in(raw: bytes) -> int:
-    """Return how many tests a channel names as collected; 0 if it does not yet."""
+    """Return how many tests a channel lists as collected; 0 if it does not list them yet."""
     end = raw.find(_COLLECTED)
     if end < 0:
         return 0

@@ -1,4 +1,4 @@
-"""What a grade says, as a record."""
+"""The record of a grade."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pytest_ssr.reasons import Flag, Reason, ReasonCode, Rule, flags_to_json
+from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_to_json
 
 
 class TestStatus(StrEnum):
-    """What became of one recorded test."""
+    """The status of one recorded test."""
 
     __test__ = False
     PASSED = "passed"
     FAILED = "failed"
     NOT_RUN = "not-run"
-    """It was collected, and the run ended before it."""
+    """Collected, but the run ended before it."""
     MISSING = "missing"
-    """It was not collected."""
+    """Not collected."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grade:
-    """What a predicted patch achieved."""
+    """The grade of a predicted patch."""
 
     id: str
     """The artifact's content id."""
@@ -32,37 +32,37 @@ class Grade:
     """The strict verdict: the recorded tests pass, and the evidence for that holds. None: no grade."""
     reason: Reason
     tests: bool | None = None
-    """Whether the recorded tests pass on the restored test files, as in the paper and in SWE-bench; None: no grade."""
+    """Whether the recorded tests pass on the restored test files, as in the paper and SWE-bench; None: no grade."""
     fail_to_pass: Mapping[str, str] = field(default_factory=dict)
     """Test id to `TestStatus`; empty if no test ran."""
     pass_to_pass: Mapping[str, str] = field(default_factory=dict)
     """The same for tests that must stay passing."""
     flags: tuple[Flag, ...] = ()
-    """What is notable about the patch and the certainty of the grade."""
+    """Notable facts about the patch and the certainty of the grade."""
     unchecked: tuple[str, ...] = ()
-    """Tests of which no value was compared with the original's, sorted."""
+    """Tests without a value that was compared with the original's, sorted."""
     unspecified: tuple[str, ...] = ()
-    """Tests with another input for which a value differs from the original's, sorted."""
+    """Tests for which a value differs from the original's with another input, sorted."""
     unvaried: tuple[str, ...] = ()
-    """FAIL_TO_PASS tests that were compared with their own input alone, sorted."""
+    """FAIL_TO_PASS tests that were compared only with their own input, sorted."""
 
     @property
     def checked(self) -> float:
-        """The share of the FAIL_TO_PASS tests of which values were compared, from 0 to 1."""
+        """The share of FAIL_TO_PASS tests for which values were compared, from 0 to 1."""
         missed = sum(test in self.fail_to_pass for test in self.unchecked)
         return 1.0 - missed / len(self.fail_to_pass) if self.fail_to_pass else 0.0
 
     @property
     def forged(self) -> bool:
-        """Whether the outcomes cannot be true: the patch reaches into the test run."""
+        """Whether the outcomes cannot be true: the patch interferes with the test run."""
         return self.reason.code is ReasonCode.FORGED
 
     def verdict(self, rule: Rule) -> bool | None:
-        """Return the verdict that a rule goes by."""
+        """Return the verdict that a rule uses."""
         return rule.verdict(resolved=self.resolved, tests=self.tests)
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
+        """Return the grade as plain data for JSON."""
         return {
             "id": self.id,
             "resolved": self.resolved,

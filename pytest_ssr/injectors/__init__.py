@@ -1,1 +1,1 @@
-"""Injectors that need no model, each deterministic from the tree and a seed."""
+"""Provide the injectors that need no model; each is deterministic given the tree and a seed."""

@@ -1,16 +1,16 @@
-"""Which changes cannot matter: those that compile to the same code; and a name for what a change does."""
+"""Detect changes that compile to the same code, and compute fingerprints of what code does."""
 
 from __future__ import annotations
 
 import hashlib
 from types import CodeType
 
-from pytest_ssr.injectors.python_source import ParsedSource, Scope
-from pytest_ssr.quiet import recorded_warnings
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope
+from pytest_ssr.source.warning_capture import recorded_warnings
 
 
-def compiled(text: bytes, *, indented: bool = False) -> CodeType | None:
-    """Compile source text, or return None when it is no Python; warnings stay silent."""
+def compile_source(text: bytes, *, indented: bool = False) -> CodeType | None:
+    """Compile source text, or return None if it is not valid Python; warnings are suppressed."""
     if indented:
         text = b"if 1:\n" + text
     with recorded_warnings():
@@ -20,9 +20,11 @@ def compiled(text: bytes, *, indented: bool = False) -> CodeType | None:
             return None
 
 
-def normal(code: CodeType) -> tuple[object, ...]:
-    """Return what a code object does, without names of files and numbers of lines."""
-    constants = tuple(normal(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts)
+def normalize_code(code: CodeType) -> tuple[object, ...]:
+    """Return what a code object does, without file names and line numbers."""
+    constants = tuple(
+        normalize_code(c) if isinstance(c, CodeType) else (type(c).__name__, repr(c)) for c in code.co_consts
+    )
     return (
         code.co_name,
         code.co_code,
@@ -40,24 +42,26 @@ def normal(code: CodeType) -> tuple[object, ...]:
 
 
 def fingerprint(text: bytes, *, indented: bool = False) -> str | None:
-    """Return a name that is equal for texts that compile to the same code; None for text that is no Python."""
-    code = compiled(text, indented=indented)
-    return None if code is None else hashlib.sha256(repr(normal(code)).encode("utf-8", "surrogatepass")).hexdigest()
+    """Return a hash that is equal for texts that compile to the same code; None if the text is not valid Python."""
+    code = compile_source(text, indented=indented)
+    if code is None:
+        return None
+    return hashlib.sha256(repr(normalize_code(code)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def scope_text(source: ParsedSource, scope: Scope) -> bytes:
-    """Return the text of a scope from the beginning of its first line."""
+    """Return the source of a scope from the beginning of its first line."""
     return source.data[scope.start : scope.end]
 
 
 def is_trivially_equivalent(old: bytes, new: bytes) -> bool:
-    """Tell whether two whole files compile to the same code; a file that does not compile equals nothing."""
+    """Return whether two files compile to the same code; a file that does not compile equals only itself."""
     if old == new:
         return True
-    name = fingerprint(old)
-    return name is not None and name == fingerprint(new)
+    old_fingerprint = fingerprint(old)
+    return old_fingerprint is not None and old_fingerprint == fingerprint(new)
 
 
 def parses(text: bytes) -> bool:
-    """Tell whether a whole file is Python."""
-    return compiled(text) is not None
+    """Return whether a whole file is valid Python."""
+    return compile_source(text) is not None

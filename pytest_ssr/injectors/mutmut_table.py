@@ -1,8 +1,8 @@
-"""The injector `mutmut`: source text in, the changes of mutmut's own operator table out.
+"""Provide the injector `mutmut`, which makes the changes of mutmut's own operator table.
 
 mutmut 3 maps nodes of LibCST's tree to changed nodes (`mutmut.mutation.mutators.mutation_operators`). Each changed
-node becomes an edit of the bytes that the node has in the file, so the rest of the file stays as it is. What is code,
-and where to draw, is decided as for the injector `mutation`. mutmut's runner and its trampolines are not used.
+node becomes an edit of the node's bytes in the file, so the rest of the file stays as it is. Which nodes are code, and
+how locations are drawn, is decided as for the injector `mutation`. mutmut's runner and trampolines are not used.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import MissingExtraError
-from pytest_ssr.injectors.drawing import Change, draw
 from pytest_ssr.injectors.mutation import nodes_of
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
-from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, ascii_stand_in
+from pytest_ssr.injectors.sampler import Change, draw
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, replace_non_ascii
 
 if TYPE_CHECKING:
     import libcst
@@ -27,20 +27,20 @@ if TYPE_CHECKING:
 
 _BOM = b"\xef\xbb\xbf"
 _EDGES = b" \t\r\n(),[]{}:;"
-_LONGEST_LEAD = 200
+_MAX_LEAD_BYTES = 200
 
 
 class MutmutInjector:
-    """Draws places as the injector `mutation` does, and changes them by mutmut's operators."""
+    """Draws locations as the injector `mutation` does, and changes them with mutmut's operators."""
 
     name = "mutmut"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield one candidate after another; raises MissingExtraError, at once, when mutmut is not installed."""
+        """Yield one candidate after another; raises MissingExtraError immediately if mutmut is not installed."""
         table = _load_table()
         files: dict[str, _File] = {}
 
-        def changes_of(source: ParsedSource, scope: Scope, chance: Random) -> Sequence[Change]:
+        def changes_of(source: ParsedSource, scope: Scope, rng: Random) -> Sequence[Change]:
             if source.path not in files:
                 files[source.path] = _File(source, table)
             return list(files[source.path].changes(scope))
@@ -61,20 +61,20 @@ def _load_table() -> tuple[Entry, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Located:
-    """A node of LibCST and where the file has it."""
+    """A node of LibCST and its location in the file."""
 
     start: int
-    """First byte, parentheses left out."""
+    """Offset of the first byte, without parentheses."""
     end: int
-    """One past the last byte, likewise."""
+    """Offset after the last byte, without parentheses."""
     node: libcst.CSTNode
     """The node."""
     indent: bytes
-    """The white space before the statement that the node is in."""
+    """The white space before the statement that contains the node."""
 
 
 class _File:
-    """One file in LibCST's tree."""
+    """One file as a LibCST tree."""
 
     def __init__(self, source: ParsedSource, table: Sequence[Entry]) -> None:
         import libcst
@@ -82,7 +82,7 @@ class _File:
 
         self._source, self._table, self._cst = source, table, libcst
         shift = len(_BOM) if source.data.startswith(_BOM) else 0
-        text = ascii_stand_in(source.data) if _is_foreign(source.data) else source.data[shift:]
+        text = replace_non_ascii(source.data) if _is_not_utf8(source.data) else source.data[shift:]
         self._nodes: list[_Located] = []
         self._spans: dict[libcst.CSTNode, tuple[int, int]] = {}
         try:
@@ -90,27 +90,27 @@ class _File:
         except libcst.ParserSyntaxError:
             return
         self._module = module
-        found = MetadataWrapper(module, unsafe_skip_copy=True).resolve(ByteSpanPositionProvider)
-        self._spans = {n: (s.start + shift, s.start + shift + s.length) for n, s in found.items()}
+        positions = MetadataWrapper(module, unsafe_skip_copy=True).resolve(ByteSpanPositionProvider)
+        self._spans = {n: (s.start + shift, s.start + shift + s.length) for n, s in positions.items()}
         self._nodes = sorted(self._locate(module), key=lambda located: (located.start, -located.end))
 
     def _locate(self, module: libcst.Module) -> Iterator[_Located]:
         cst = self._cst
         kinds = tuple({kind: None for kind, _ in self._table})
-        waiting: list[tuple[libcst.CSTNode, bytes]] = [(module, b"")]
-        while waiting:
-            node, indent = waiting.pop()
-            # A comparison's target has its white space in its span, its operator has not.
+        pending: list[tuple[libcst.CSTNode, bytes]] = [(module, b"")]
+        while pending:
+            node, indent = pending.pop()
+            # The span of a comparison target includes white space, that of its operator does not.
             start, end = self._spans.get(node.operator if isinstance(node, cst.ComparisonTarget) else node, (0, 0))
             if isinstance(node, cst.BaseSmallStatement | cst.BaseCompoundStatement | cst.MatchCase):
                 line = self._source.data[self._source.line_start(start) : start]
                 indent = line[: len(line) - len(line.lstrip(b" \t"))]
             if end > start and isinstance(node, kinds):
                 yield _Located(start, end, node, indent)
-            waiting += [(child, indent) for child in node.children]
+            pending += [(child, indent) for child in node.children]
 
     def changes(self, scope: Scope) -> Iterator[Change]:
-        """Yield what the table makes of the nodes of a scope; the operators' names are mutmut's."""
+        """Yield the table's changes of the nodes of a scope, with mutmut's names of the operators."""
         code = {n.start_byte for n in nodes_of(self._source, scope)}
         first = bisect_left(self._nodes, scope.start, key=lambda located: located.start)
         for located in self._nodes[first:]:
@@ -139,7 +139,7 @@ class _File:
         return None if lead is None else _narrowed(lead, old, new)
 
     def _rendered(self, node: libcst.CSTNode, indent: bytes) -> bytes:
-        """Return a node's text with the indentation of its statement, which LibCST keeps outside of the node."""
+        """Return a node's text with the indentation of its statement, which LibCST keeps outside the node."""
         cst = self._cst
         if not indent or not isinstance(node, cst.BaseExpression | cst.BaseSmallStatement):
             return self._encoded(self._module.code_for_node(node))
@@ -153,22 +153,22 @@ class _File:
         return text.encode("utf-8", "surrogatepass")
 
     def _lead(self, located: _Located, old: bytes) -> int | None:
-        """Return where the node begins with its parentheses, or None when the file does not have that text there."""
-        for start in range(located.start, max(-1, located.start - _LONGEST_LEAD), -1):
+        """Return the offset of the node with its parentheses, or None if the file does not have that text there."""
+        for start in range(located.start, max(-1, located.start - _MAX_LEAD_BYTES), -1):
             if start + len(old) >= located.end and self._source.data.startswith(old, start):
                 return start
         return None
 
     def _without_case(self, node: libcst.Match, changed: libcst.Match) -> Edit | None:
-        kept = {id(case) for case in changed.cases}
-        gone = next((case for case in node.cases if id(case) not in kept), None)
-        if gone is None:
+        remaining = {id(case) for case in changed.cases}
+        removed = next((case for case in node.cases if id(case) not in remaining), None)
+        if removed is None:
             return None
-        start, end = self._spans[gone]
+        start, end = self._spans[removed]
         return Edit(self._source.line_start(start), self._source.line_end(max(start, end - 1)), b"")
 
 
-def _is_foreign(data: bytes) -> bool:
+def _is_not_utf8(data: bytes) -> bool:
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -177,15 +177,15 @@ def _is_foreign(data: bytes) -> bool:
 
 
 def _narrowed(start: int, old: bytes, new: bytes) -> Edit | None:
-    """Return the smallest edit of whole words that makes the new text of the old one; None when they are the same."""
+    """Return the smallest edit of whole words that turns the old text into the new; None if they are equal."""
     if old == new:
         return None
-    most = min(len(old), len(new))
-    head = next((i for i in range(most) if old[i] != new[i]), most)
+    limit = min(len(old), len(new))
+    head = next((i for i in range(limit) if old[i] != new[i]), limit)
     while head and old[head - 1] not in _EDGES:
         head -= 1
-    most -= head
-    tail = next((i for i in range(most) if old[-1 - i] != new[-1 - i]), most)
+    limit -= head
+    tail = next((i for i in range(limit) if old[-1 - i] != new[-1 - i]), limit)
     while tail and old[-tail] not in _EDGES:
         tail -= 1
     return Edit(start + head, start + len(old) - tail, new[head : len(new) - tail])

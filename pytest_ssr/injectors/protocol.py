@@ -1,4 +1,4 @@
-"""The seam for injectors: source text in, candidate bugs out, the same ones for the same tree and seed."""
+"""Define injectors, which yield candidate bugs of a source tree: the same ones for the same tree and seed."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ class Candidate:
     scope: str
     """Qualified name of the function or class changed (`Parser.parse`), or `<module>`."""
     detail: str = ""
-    """A few words: what became what."""
+    """A short description of what changed."""
     parent: str = ""
-    """The artifact whose failed repair this is; empty for a bug of its own."""
+    """The artifact of which this is a failed repair; empty for a bug that is not one."""
 
     @property
     def order(self) -> int:
-        """1; 2 for a failed repair on top of another bug."""
+        """1, or 2 for a failed repair on top of another bug."""
         return 2 if self.parent else 1
 
 
 class SourceTree(Protocol):
-    """What an injector may see: the snapshot, read-only."""
+    """The part of the snapshot that an injector may see, read-only."""
 
     def paths(self) -> Sequence[str]:
-        """Every file, relative with forward slashes, sorted."""
+        """Return every file, relative with forward slashes, sorted."""
 
     def read(self, path: str) -> bytes:
-        """The content of one file; FileNotFoundError when the tree has no such file."""
+        """Return the content of one file; raises FileNotFoundError if it is not in the tree."""
 
     def code_paths(self) -> Sequence[str]:
-        """The Python source files that bugs may go into (no tests, no conftest, no packaging), sorted."""
+        """Return the Python source files that bugs may go into (no tests, conftest or packaging), sorted."""
 
     @property
     def origin(self) -> Path | None:
-        """The project's directory on disk, for the history injector; None when there is none."""
+        """The project's directory on disk, for the history injector; None if it has none."""
 
 
 class Injector(Protocol):
@@ -60,19 +60,19 @@ class Injector(Protocol):
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
         """Yield candidates lazily, without duplicates, in an order that depends on `tree` and `seed` only.
 
-        What else they depend on is told by a method `depends_on` (see `identities`).
-        Raises ProjectError, with what to do, when it can make none here (no git history, no Python source).
+        A method `depends_on` returns what else they depend on (see `identities`).
+        Raises ProjectError, with what to do, if it can make none for this tree (no git history, no Python source).
         """
 
 
 @runtime_checkable
-class Depending(Protocol):
+class DependentInjector(Protocol):
     """An injector whose candidates depend on more than the tree's files and the seed."""
 
     def depends_on(self, tree: SourceTree) -> str:
-        """Return a text that is equal exactly where that is equal: the last commit of a history."""
+        """Return a string that identifies what else they depend on, such as the last commit of a history."""
 
 
 def identities(injectors: Sequence[Injector], tree: SourceTree) -> list[str]:
-    """Return what tells these injectors, at a tree, from others: their names, with what else they depend on."""
-    return [f"{i.name} {i.depends_on(tree)}".strip() if isinstance(i, Depending) else i.name for i in injectors]
+    """Return strings that identify these injectors for a tree: their names, with what else they depend on."""
+    return [f"{i.name} {i.depends_on(tree)}".strip() if isinstance(i, DependentInjector) else i.name for i in injectors]

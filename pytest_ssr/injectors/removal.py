@@ -1,7 +1,7 @@
-"""The injector `removal`: logic is taken out so that the module still imports (arXiv 2512.18552, section 2.3).
+"""Provide the injector `removal`: remove logic so that the module still imports (arXiv 2512.18552, section 2.3).
 
-A function or method is emptied (signature, decorators and docstring stay; a generator stays one), or a run of
-statements goes, or one branch. A run whose values are needed after it stays: what is left runs until it meets the
+A function or method is emptied (signature, decorators and docstring stay; a generator stays a generator), or a run of
+statements or one branch is removed. A run whose values are needed after it stays: the rest runs until it meets the
 missing behaviour, not a missing name. Nothing of the removed code survives in a comment.
 """
 
@@ -13,69 +13,66 @@ from random import Random
 
 from tree_sitter import Node
 
-from pytest_ssr.injectors.bindings import Names, names_of, own_nodes
-from pytest_ssr.injectors.drawing import Change, draw
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
-from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, indentation, statements
-from pytest_ssr.injectors.stand_ins import (
-    NOTHING_USED,
-    ImportUse,
-    called_on_import,
-    decorators_of,
-    import_use,
-    stand_in,
-)
+from pytest_ssr.injectors.sampler import Change, draw
+from pytest_ssr.injectors.stubs import NOTHING_USED, ImportUse, called_on_import, decorators_of, import_use, stub_body
+from pytest_ssr.source.bindings import LocalNames, local_names, own_nodes
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, indentation, statements
 
-_LONGEST_RUN = 6
+_MAX_RUN_STATEMENTS = 6
 _COMPOUND = frozenset(("with_statement", "try_statement", "match_statement", "for_statement", "while_statement"))
 _EMPTY = frozenset(("pass_statement", "raise_statement"))
 _CLAUSES = ("elif_clause", "else_clause", "except_clause", "except_group_clause", "finally_clause", "case_clause")
 
 
 class RemovalInjector:
-    """Draws functions evenly; empties them, or takes runs of statements and branches out."""
+    """Draws functions evenly; empties them, or removes runs of statements and branches."""
 
     name = "removal"
 
     def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
-        """Yield one candidate after another until all removals are drawn."""
+        """Yield candidates until all removals are drawn."""
         shared = import_use(tree)
-        known: dict[str, ImportUse | None] = {}
+        uses: dict[str, ImportUse | None] = {}
 
-        def find(source: ParsedSource, scope: Scope, chance: Random) -> Sequence[Change]:
-            if source.path not in known:
-                # The grammar takes Python 2 as well, and the drawing compiles a function without its module.
+        def find(source: ParsedSource, scope: Scope, rng: Random) -> Sequence[Change]:
+            if source.path not in uses:
+                # The grammar accepts Python 2 as well, and the sampler compiles a function without its module.
                 own = replace(shared, functions=shared.functions | called_on_import(source))
-                known[source.path] = own if parses(source.data) else None
-            use = known[source.path]
-            return removals_of(source, scope, chance, use=use) if use is not None else ()
+                uses[source.path] = own if parses(source.data) else None
+            use = uses[source.path]
+            return removals_of(source, scope, rng, use=use) if use is not None else ()
 
         yield from draw(tree, strategy=self.name, seed=seed, enumerate_changes=find)
 
 
-def removals_of(source: ParsedSource, scope: Scope, chance: Random, use: ImportUse = NOTHING_USED) -> Sequence[Change]:
+def removals_of(source: ParsedSource, scope: Scope, rng: Random, use: ImportUse = NOTHING_USED) -> Sequence[Change]:
     """Return every removal in a function: its body, runs of up to six statements of any block, and branches.
 
-    use: what runs while modules are imported; a function among them keeps its body or stays callable.
+    use: the names that run while modules are imported; such a function keeps its body or stays callable.
     """
     if scope.kind != "function" or b"overload" in decorators_of(source, scope.node):
         return ()
-    found: list[Change] = []
+    changes: list[Change] = []
     for function in _functions(scope.node):
         method = function == scope.node and "." in scope.qualname
         emptied = _emptied(source, function, use)
         if emptied is not None:
-            found.append(("remove-method-body" if method else "remove-function-body", (emptied,)))
+            changes.append(("remove-method-body" if method else "remove-function-body", (emptied,)))
         nodes = list(own_nodes(function))
-        names = names_of(source, function)
+        names = local_names(source, function)
         yields = [n.start_byte for n in nodes if n.type == "yield"]
         body = function.child_by_field_name("body")
         for node in nodes:
             operator = "remove-hunk" if node.type == "block" else "remove-branch-logic"
-            made = _runs(source, node, whole=node != body) if node.type == "block" else _branch(source, node)
-            found += [(operator, (e,)) for e in made if _harmless(e, names, yields)]
-    return found
+            edits = (
+                _run_removals(source, node, whole=node != body)
+                if node.type == "block"
+                else _branch_removals(source, node)
+            )
+            changes += [(operator, (e,)) for e in edits if _is_harmless(e, names, yields)]
+    return changes
 
 
 def _functions(top: Node) -> Iterator[Node]:
@@ -87,21 +84,21 @@ def _functions(top: Node) -> Iterator[Node]:
         stack.extend(reversed(node.named_children))
 
 
-def _harmless(edit: Edit, names: Names, yields: Sequence[int]) -> bool:
-    """Tell whether every name keeps a value and a generator keeps a `yield`."""
+def _is_harmless(edit: Edit, names: LocalNames, yields: Sequence[int]) -> bool:
+    """Return whether every name keeps a value and a generator keeps a `yield`."""
     if yields and all(edit.start <= y < edit.end for y in yields):
         return False
-    return not names.missed(edit.start, edit.end)
+    return not names.needed_after(edit.start, edit.end)
 
 
 def _emptied(source: ParsedSource, function: Node, use: ImportUse) -> Edit | None:
     body = function.child_by_field_name("body")
-    found = statements(body) if body is not None else []
-    logic = found[1:] if found and _is_string(found[0]) else found
+    body_statements = statements(body) if body is not None else []
+    logic = body_statements[1:] if body_statements and _is_string(body_statements[0]) else body_statements
     if not logic or all(_is_empty(s) for s in logic):
         return None
-    lines = stand_in(source, function, logic, use)
-    return _replaced(source, logic, lines) if lines is not None else None
+    lines = stub_body(source, function, logic, use)
+    return _replacement(source, logic, lines) if lines is not None else None
 
 
 def _is_string(statement: Node) -> bool:
@@ -114,7 +111,7 @@ def _is_string(statement: Node) -> bool:
 
 
 def _is_empty(statement: Node) -> bool:
-    """Tell whether a statement does nothing that could be missed."""
+    """Return whether a statement does nothing that could be missed."""
     if statement.type in _EMPTY or _is_string(statement):
         return True
     if statement.type == "return_statement":
@@ -123,12 +120,12 @@ def _is_empty(statement: Node) -> bool:
     return statement.type == "expression_statement" and len(children) == 1 and children[0].type == "ellipsis"
 
 
-def _replaced(source: ParsedSource, gone: Sequence[Node], lines: Sequence[bytes]) -> Edit:
-    """Put lines in the place of all statements of a block from the first to the last, and of comments among them."""
-    first, last = gone[0], gone[-1]
+def _replacement(source: ParsedSource, removed: Sequence[Node], lines: Sequence[bytes]) -> Edit:
+    """Replace a block's statements, from the first to the last, and the comments among them with `lines`."""
+    first, last = removed[0], removed[-1]
     inside = indentation(source, first)
     if source.data[source.line_start(first.start_byte) : first.start_byte].strip():
-        return Edit(first.start_byte, _rest_of_line(source, last.end_byte), b"; ".join(lines))
+        return Edit(first.start_byte, _end_of_line(source, last.end_byte), b"; ".join(lines))
     start = _with_comments_above(source, first, blank=True)
     end = _with_comments_below(source, last.end_byte, len(inside))
     text = source.data[start:end]
@@ -136,8 +133,8 @@ def _replaced(source: ParsedSource, gone: Sequence[Node], lines: Sequence[bytes]
     return Edit(start, end, inside + (newline + inside).join(lines))
 
 
-def _rest_of_line(source: ParsedSource, at: int) -> int:
-    """Return where the line ends, its newline not counted."""
+def _end_of_line(source: ParsedSource, at: int) -> int:
+    """Return the offset of the end of the line, before its newline."""
     end = source.line_end(at)
     line = source.data[at:end]
     return end - (len(line) - len(line.rstrip(b"\r\n")))
@@ -150,34 +147,34 @@ def _with_comments_above(source: ParsedSource, node: Node, *, blank: bool) -> in
     while at > 0:
         at = source.line_start(at - 1)
         line = source.data[at : source.line_end(at)]
-        words = line.strip()
-        if not words and blank:
+        stripped = line.strip()
+        if not stripped and blank:
             continue
-        place = at + len(line) - len(line.lstrip())
-        found = source.root.descendant_for_byte_range(place, place + 1) if words.startswith(b"#") else None
-        if found is None or found.type != "comment" or line[: place - at] != inside:
+        offset = at + len(line) - len(line.lstrip())
+        comment = source.root.descendant_for_byte_range(offset, offset + 1) if stripped.startswith(b"#") else None
+        if comment is None or comment.type != "comment" or line[: offset - at] != inside:
             break
         start = at
     return start
 
 
-def _with_comments_below(source: ParsedSource, at: int, least: int) -> int:
-    """Return the end of the line, or of the comment lines below that are indented by at least so many bytes."""
-    end = _rest_of_line(source, at)
+def _with_comments_below(source: ParsedSource, at: int, min_indent: int) -> int:
+    """Return the end of the line, or of the comment lines below that are indented by at least `min_indent` bytes."""
+    end = _end_of_line(source, at)
     at = source.line_end(end)
     while at < len(source.data):
         line = source.data[at : source.line_end(at)]
-        words = line.lstrip()
-        if words and (not words.startswith(b"#") or len(line) - len(words) < least):
+        stripped = line.lstrip()
+        if stripped and (not stripped.startswith(b"#") or len(line) - len(stripped) < min_indent):
             break
-        if words:
-            end = _rest_of_line(source, at)
+        if stripped:
+            end = _end_of_line(source, at)
         at += len(line)
     return end
 
 
-def _taken_out(source: ParsedSource, first: Node, last: Node) -> Edit | None:
-    """Return the edit that takes whole lines out; None when other statements stand on them."""
+def _removal(source: ParsedSource, first: Node, last: Node) -> Edit | None:
+    """Return the edit that removes whole lines; None if other statements share them."""
     if source.data[source.line_start(first.start_byte) : first.start_byte].strip():
         return None
     rest = source.data[last.end_byte : source.line_end(last.end_byte)].strip().lstrip(b";").strip()
@@ -189,7 +186,7 @@ def _taken_out(source: ParsedSource, first: Node, last: Node) -> Edit | None:
 
 
 def _without_gap(source: ParsedSource, start: int, end: int, *, at_end: bool) -> tuple[int, int]:
-    """Take the blank lines along that would show where something stood: those above at the end of a block."""
+    """Extend a removal to the blank lines that would reveal it: those above at the end of a block."""
     data = source.data
     if at_end:
         while start and not data[source.line_start(start - 1) : start].strip():
@@ -202,35 +199,35 @@ def _without_gap(source: ParsedSource, start: int, end: int, *, at_end: bool) ->
     return start, end
 
 
-def _runs(source: ParsedSource, block: Node, *, whole: bool) -> Iterator[Edit]:
-    """Yield runs of two to six statements, and single ones that hold a block; some statement stays in the block.
+def _run_removals(source: ParsedSource, block: Node, *, whole: bool) -> Iterator[Edit]:
+    """Yield removals of two to six statements, and of single ones with a block; some statement stays in the block.
 
-    whole: all statements may go, for `pass`; where the block is a branch of its own statement.
+    whole: all statements may be replaced with `pass`, if the block is a branch of its own statement.
     """
-    found = statements(block)
-    if found and _is_string(found[0]):
-        del found[0]
-    for length in range(1, min(_LONGEST_RUN, len(found) - 1) + 1):
-        for first in range(len(found) - length + 1):
-            if length == 1 and found[first].type not in _COMPOUND:
+    removable = statements(block)
+    if removable and _is_string(removable[0]):
+        del removable[0]
+    for length in range(1, min(_MAX_RUN_STATEMENTS, len(removable) - 1) + 1):
+        for first in range(len(removable) - length + 1):
+            if length == 1 and removable[first].type not in _COMPOUND:
                 continue
-            edit = _taken_out(source, found[first], found[first + length - 1])
+            edit = _removal(source, removable[first], removable[first + length - 1])
             if edit is not None:
                 yield edit
-    if whole and found and block.parent is not None and block.parent.type == "with_statement":
-        yield _replaced(source, found, [b"pass"])
+    if whole and removable and block.parent is not None and block.parent.type == "with_statement":
+        yield _replacement(source, removable, [b"pass"])
 
 
-def _branch(source: ParsedSource, node: Node) -> Iterator[Edit]:
-    """Yield what takes the logic of one branch out: an `if` without others, a clause, the block below a condition."""
+def _branch_removals(source: ParsedSource, node: Node) -> Iterator[Edit]:
+    """Yield removals of one branch: an `if` without alternatives, a clause, or the block below a condition."""
     if node.type in _CLAUSES:
-        edit = _taken_out(source, node, node)
+        edit = _removal(source, node, node)
         if edit is not None:
             yield edit
     if node.type == "if_statement" and not node.children_by_field_name("alternative"):
         block = node.parent
         others = [s for s in statements(block) if s != node] if block is not None else []
-        edit = _taken_out(source, node, node) if others else _replaced(source, [node], [b"pass"])
+        edit = _removal(source, node, node) if others else _replacement(source, [node], [b"pass"])
         if edit is not None:
             yield edit
     elif node.type in (
@@ -246,4 +243,4 @@ def _branch(source: ParsedSource, node: Node) -> Iterator[Edit]:
             block = next((c for c in node.named_children if c.type == "block"), None)
         inner = statements(block) if block is not None else []
         if inner and not all(s.type == "pass_statement" for s in inner):
-            yield _replaced(source, inner, [b"pass"])
+            yield _replacement(source, inner, [b"pass"])

@@ -1,4 +1,7 @@
-"""Git's binary hunks: base-85 lines of zlib data, a literal file or a delta (git's `Documentation/gitformat-pack`)."""
+"""Encode and decode git's binary hunks: base-85 lines of zlib data for a literal file or a delta.
+
+The format is that of git's `Documentation/gitformat-pack`.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +27,21 @@ def encode(data: bytes) -> list[bytes]:
 
 
 def blob_id(data: bytes, *, size: int) -> bytes:
-    """Return git's id of a content in hexadecimal: SHA-1 for 40 digits, SHA-256 for 64."""
-    make = hashlib.sha256 if size == 64 else hashlib.sha1
-    return make(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest().encode()
+    """Return git's id of the content in hexadecimal: SHA-1 for a size of 40 digits, SHA-256 for 64."""
+    algorithm = hashlib.sha256 if size == 64 else hashlib.sha1
+    return algorithm(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest().encode()
 
 
 def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
-    """Return the content that a block makes of `old`; raises ArtifactError when it is damaged."""
+    """Return the content that a block produces from `old`; raises ArtifactError if the block is damaged."""
     try:
-        word, _, size_text = block[0].strip().partition(b" ")
+        kind, _, size_text = block[0].strip().partition(b" ")
         packed = b"".join(_line(line) for line in block[1:] if line.strip())
         stream = zlib.decompressobj()
         data = stream.decompress(packed, _MAX_BYTES)
         if not stream.eof or stream.unused_data or len(data) != int(size_text):
-            raise ValueError("the size is not the one stated")
-        return data if word == b"literal" else _delta(data, old)
+            raise ValueError("the data does not have the stated size")
+        return data if kind == b"literal" else _delta(data, old)
     except (ValueError, IndexError, zlib.error) as error:
         raise ArtifactError(f"{path}: the binary patch is damaged: {error}") from None
 
@@ -46,7 +49,11 @@ def decode(block: tuple[bytes, ...], old: bytes, path: str) -> bytes:
 def _line(line: bytes) -> bytes:
     text = line.rstrip(b"\n")
     first = text[:1]
-    size = text[0] - 64 if b"A" <= first <= b"Z" else text[0] - 96 + 26 if b"a" <= first <= b"z" else 0
+    size = 0
+    if b"A" <= first <= b"Z":
+        size = text[0] - 64
+    elif b"a" <= first <= b"z":
+        size = text[0] - 96 + 26
     if not size or len(text) - 1 != (size + 3) // 4 * 5:
         raise ValueError("a line has the wrong length")
     return base64.b85decode(text[1:])[:size]
@@ -67,7 +74,7 @@ def _delta(delta: bytes, old: bytes) -> bytes:
     old_size, position = _size(delta, 0)
     new_size, position = _size(delta, position)
     if old_size != len(old):
-        raise ValueError("the file is not the one it was made from")
+        raise ValueError("the file is not the one that the delta was made from")
     if new_size > _MAX_BYTES:
         raise ValueError("the result is too large")
     result = bytearray()
@@ -86,13 +93,13 @@ def _delta(delta: bytes, old: bytes) -> bytes:
                     position += 1
             length = length or 0x10000
             if offset + length > len(old):
-                raise ValueError("it copies from beyond the end")
+                raise ValueError("the delta copies from beyond the end of the file")
             result += old[offset : offset + length]
         elif code:
             result += delta[position : position + code]
             position += code
         else:
-            raise ValueError("it holds a reserved instruction")
+            raise ValueError("the delta contains a reserved instruction")
         if len(result) > new_size:
             break
     if len(result) != new_size:

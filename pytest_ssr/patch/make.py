@@ -1,4 +1,4 @@
-"""Old and new files in, a git diff out; the same bytes for the same files (binary blocks: with the same zlib)."""
+"""Make git diffs; the same files give the same bytes (for binary blocks: with the same zlib)."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch.binary import blob_id, encode
-from pytest_ssr.patch.matching import Edit, edits, groups
-from pytest_ssr.patch.model import SYMLINK, FileEntry, Patch, split_lines
-from pytest_ssr.patch.paths import name_line, plain, quoted
+from pytest_ssr.patch.changes import SYMLINK, FileEntry, split_lines
+from pytest_ssr.patch.line_matching import Edit, edits, groups
+from pytest_ssr.patch.model import Patch
+from pytest_ssr.patch.paths import check_path, name_line, quote
 
 _CONTEXT = 3
 _SNIFF_BYTES = 8000
@@ -17,26 +18,27 @@ _NO_NEWLINE = b"\n\\ No newline at end of file\n"
 
 
 def make_patch(changes: Mapping[str, tuple[FileEntry | None, FileEntry | None]]) -> Patch:
-    """Return the diff from each first entry to each second one, sorted by path; None: no such file.
+    """Return the diff of the entries (old, new) of each path, sorted by path; None stands for an absent file.
 
-    Raises ArtifactError for a path no diff may touch, and for a file that becomes a symlink or the reverse.
+    Raises ArtifactError for a path that a diff may not touch, and for a file that becomes a symlink or the reverse.
     """
-    parts = [line for path in sorted(changes) for line in _file(path, *changes[path])]
-    return Patch.parse(b"".join(parts))
+    lines = [line for path in sorted(changes) for line in _file(path, *changes[path])]
+    return Patch.parse(b"".join(lines))
 
 
 def _file(path: str, old: FileEntry | None, new: FileEntry | None) -> Iterator[bytes]:
     if old == new:
         return
     try:
-        plain(path)
+        check_path(path)
     except ValueError as error:
         raise ArtifactError(f"no diff can be made: {error}") from None
     if old is not None and new is not None and (old.mode == SYMLINK) != (new.mode == SYMLINK):
         raise ArtifactError(f"{path} changes between a file and a symlink; use another path for the new one")
-    before, after = old.data if old else b"", new.data if new else b""
+    before = old.data if old else b""
+    after = new.data if new else b""
     binary = b"\0" in before[:_SNIFF_BYTES] or b"\0" in after[:_SNIFF_BYTES]
-    yield b"diff --git %s %s\n" % (quoted("a/", path), quoted("b/", path))
+    yield b"diff --git %s %s\n" % (quote("a/", path), quote("b/", path))
     yield from _modes(old, new)
     if before == after and old is not None and new is not None:
         return

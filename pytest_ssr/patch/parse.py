@@ -1,6 +1,7 @@
-"""Bytes of a git diff in, file changes out; strict, because a diff that is read wrongly proves the wrong thing.
+"""Parse git diffs into file changes, strictly, because a diff that is misread proves the wrong thing.
 
-The format: `git help diff-format`, "Generating patch text with -p"; the checks are those of `git apply`, and more.
+The format is that of `git help diff-format`, "Generating patch text with -p". The checks are those of `git apply`, and
+more.
 """
 
 from __future__ import annotations
@@ -9,22 +10,22 @@ import re
 from dataclasses import replace
 
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.patch.model import SYMLINK, ChangeKind, FileChange, Hunk
-from pytest_ssr.patch.paths import header_pairs, plain, unquoted
+from pytest_ssr.patch.changes import SYMLINK, ChangeKind, FileChange, Hunk
+from pytest_ssr.patch.paths import check_path, header_pairs, unquote
 
 _HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(.*)\n", re.DOTALL)
 _FULL_INDEX = re.compile(rb"(?:[0-9a-f]{40}\.\.[0-9a-f]{40}|[0-9a-f]{64}\.\.[0-9a-f]{64})")
 _MODES = {b"100644": 0o100644, b"100755": 0o100755, b"120000": SYMLINK}
 _COMBINED = (b"diff --cc ", b"diff --combined ")
-_MODE_WORDS = (b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ")
-_MOST_BYTES = 16 << 20
-_NAME_WORDS = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
+_MODE_PREFIXES = (b"old mode ", b"new mode ", b"deleted file mode ", b"new file mode ")
+_MAX_BYTES = 16 << 20
+_NAME_PREFIXES = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 
 
 def parse_files(data: bytes) -> tuple[FileChange, ...]:
-    """Return the changes of a diff; text before the first `diff --git` is passed over, unless it is a diff itself."""
-    if len(data) > _MOST_BYTES:
-        raise ArtifactError(f"the diff has {len(data) >> 20} MiB; more than {_MOST_BYTES >> 20} are not read")
+    """Return the changes of a diff; text before the first `diff --git` is ignored, but must not be a diff itself."""
+    if len(data) > _MAX_BYTES:
+        raise ArtifactError(f"the diff has {len(data) >> 20} MiB; more than {_MAX_BYTES >> 20} are not read")
     lines = data.split(b"\n")
     cut_off = bool(lines.pop())
     lines = [x + b"\n" for x in lines]
@@ -35,7 +36,7 @@ def parse_files(data: bytes) -> tuple[FileChange, ...]:
         raise ArtifactError("line 1: no `diff --git` line; make the diff with git diff")
     if start < len(lines) and cut_off:
         raise ArtifactError(
-            f"line {len(lines) + 1}: the last line has no newline, the diff is cut off; end it with one"
+            f"line {len(lines) + 1}: the last line has no newline, the diff is cut off; end it with a newline"
         )
     files: list[FileChange] = []
     seen: set[str] = set()
@@ -53,7 +54,7 @@ def parse_files(data: bytes) -> tuple[FileChange, ...]:
 
 
 def _replaces(deleted: FileChange, added: FileChange) -> bool:
-    """Return whether two changes replace a file by a symlink or the reverse: git deletes one and adds the other."""
+    """Return whether two changes replace a file with a symlink or the reverse: git deletes one and adds the other."""
     return (
         (deleted.kind, added.kind) == (ChangeKind.DELETED, ChangeKind.ADDED)
         and deleted.old_path == added.new_path
@@ -79,8 +80,8 @@ class _Reader:
         self.at += 1
         return line
 
-    def fail(self, why: str, *, at: int | None = None) -> ArtifactError:
-        return ArtifactError(f"line {(self.at if at is None else at) + 1}: {why}")
+    def fail(self, problem: str, *, at: int | None = None) -> ArtifactError:
+        return ArtifactError(f"line {(self.at if at is None else at) + 1}: {problem}")
 
     def check_preamble(self) -> None:
         for at, line in enumerate(self.lines[: min(self.at, len(self.lines) - 1)]):
@@ -95,10 +96,10 @@ class _Reader:
         if first.startswith(_COMBINED):
             raise self.fail("a combined diff of a merge; diff against one parent", at=begin)
         if not first.startswith(b"diff --git "):
-            found = first.rstrip()[:60].decode(errors="replace")
-            raise self.fail(f"expected `diff --git`, found {found!r}; remove what git diff did not write", at=begin)
+            text = first.rstrip()[:60].decode(errors="replace")
+            raise self.fail(f"expected `diff --git`, found {text!r}; remove what git diff did not write", at=begin)
         if first.endswith(b"\r\n"):
-            raise self.fail("the diff's own lines end in CRLF; save it with the line ends git wrote", at=begin)
+            raise self.fail("the diff's own lines end in CRLF; save it with the line endings that git wrote", at=begin)
         facts: dict[str, str | int] = {}
         names: dict[bytes, str | None] = {}
         while not self.at_end and not self.line.startswith((b"diff ", b"@@ ", b"GIT binary patch")):
@@ -120,12 +121,12 @@ class _Reader:
     def _header_line(self, facts: dict[str, str | int], names: dict[bytes, str | None]) -> None:
         at = self.at
         line = self.take().rstrip(b"\n")
-        for word in (*_MODE_WORDS, *_NAME_WORDS):
-            if line.startswith(word):
-                key, value = word.decode().strip(), line[len(word) :]
+        for prefix in (*_MODE_PREFIXES, *_NAME_PREFIXES):
+            if line.startswith(prefix):
+                key, value = prefix.decode().strip(), line[len(prefix) :]
                 if key in facts:
-                    raise self.fail(f"`{key}` is said twice; make the diff again", at=at)
-                facts[key] = self._mode(value, at) if word in _MODE_WORDS else self._path(value, at)
+                    raise self.fail(f"`{key}` is given twice; make the diff again", at=at)
+                facts[key] = self._mode(value, at) if prefix in _MODE_PREFIXES else self._path(value, at)
                 return
         if line.startswith((b"--- ", b"+++ ")):
             if line[:4] in names:
@@ -142,12 +143,14 @@ class _Reader:
             if len(parts) == 3:
                 facts["index"] = self._mode(parts[2], at)
         elif not line.startswith((b"similarity index ", b"dissimilarity index ")):
-            found = line[:60].decode(errors="replace")
-            raise self.fail(f"{found!r} is no part of a git diff; remove it, or make the diff again", at=at)
+            text = line[:60].decode(errors="replace")
+            raise self.fail(f"{text!r} is not part of a git diff; remove it, or make the diff again", at=at)
 
     def _mode(self, text: bytes, at: int) -> int:
         if text not in _MODES:
-            raise self.fail("only regular files, executable files and symlinks can be changed; leave it out", at=at)
+            raise self.fail(
+                "only regular files, executable files and symlinks can be changed; leave the file out", at=at
+            )
         return _MODES[text]
 
     def _side(self, line: bytes, at: int) -> str | None:
@@ -162,7 +165,7 @@ class _Reader:
 
     def _path(self, raw: bytes, at: int, *, prefixed: bool = False) -> str:
         try:
-            return unquoted(raw) if prefixed else plain(unquoted(raw))
+            return unquote(raw) if prefixed else check_path(unquote(raw))
         except ValueError as error:
             raise self.fail(str(error), at=at) from None
 
@@ -179,16 +182,16 @@ class _Reader:
         while old > 0 or new > 0 or self.line.startswith(b"\\"):
             sign = self.line[:1]
             if sign not in (b" ", b"+", b"-", b"\\", b"\n") or self.at_end:
-                raise self.fail("the hunk is shorter than its header says; make the diff again")
+                raise self.fail("the hunk is shorter than its header states; make the diff again")
             if sign == b"\\" and (not lines or lines[-1].startswith(b"\\")):
-                raise self.fail("a remark must follow a line of the hunk; make the diff again")
+                raise self.fail("`No newline at end of file` must follow a line of the hunk; make the diff again")
             old -= sign in (b" ", b"\n", b"-")
             new -= sign in (b" ", b"\n", b"+")
             lines.append(self.take())
         if old or new:
-            raise self.fail("the hunk's lines are not those its header counts; make the diff again", at=at)
+            raise self.fail("the hunk's lines do not match the counts in its header; make the diff again", at=at)
         if self.line[:1] in (b" ", b"+", b"-"):
-            raise self.fail("the hunk is longer than its header says; make the diff again")
+            raise self.fail("the hunk is longer than its header states; make the diff again")
         hunk = Hunk(old_start, old_count, new_start, new_count, match[5], tuple(lines))
         self._check_hunk(hunk, at)
         return hunk if hunk.data.startswith(self.lines[at]) else replace(hunk, head=self.lines[at])
@@ -211,7 +214,7 @@ class _Reader:
             lines.append(self.take())
             if lines[-1] == b"\n":
                 return tuple(lines)
-        raise self.fail("the binary patch has no empty line at its end, it is cut off; make it again", at=at)
+        raise self.fail("the binary patch has no empty line at its end, so it is cut off; make it again", at=at)
 
     def _change(
         self,
@@ -236,7 +239,7 @@ class _Reader:
             raise self.fail(f"{new} changes between a file and a symlink; use another path for the new one", at=begin)
         if kind is ChangeKind.MODIFIED and not hunks and not blocks[0]:
             if "new mode" not in facts:
-                raise self.fail(f"nothing is said about {new}; the diff is cut off, make it again", at=begin)
+                raise self.fail(f"the diff has no change for {new}; it is cut off, make it again", at=begin)
             kind = ChangeKind.MODE
         change = FileChange(
             kind=kind,
@@ -256,7 +259,7 @@ class _Reader:
         kind, path = change.kind, change.path
         for hunk in change.hunks:
             if (kind is ChangeKind.ADDED and hunk.old_count) or (kind is ChangeKind.DELETED and hunk.new_count):
-                raise self.fail(f"{path} is {kind}, but a hunk says otherwise; make the diff again", at=begin)
+                raise self.fail(f"{path} is {kind}, but a hunk contradicts that; make the diff again", at=begin)
         if change.binary and not _FULL_INDEX.fullmatch(b"..".join(change.blobs)):
             raise self.fail("a binary patch without a full index line; make the diff with git diff --binary", at=begin)
 
@@ -268,17 +271,17 @@ class _Reader:
         new: str | None
         old = new = next((a for a, b in pairs if a == b), None)
         kind = ChangeKind.MODIFIED
-        for word, moved in (("rename", ChangeKind.RENAMED), ("copy", ChangeKind.COPIED)):
-            if (f"{word} from" in facts) != (f"{word} to" in facts):
-                raise self.fail(f"`{word} from` and `{word} to` go together; make the diff again", at=begin)
-            if f"{word} from" in facts:
-                kind, old, new = moved, str(facts[f"{word} from"]), str(facts[f"{word} to"])
+        for action, moved in (("rename", ChangeKind.RENAMED), ("copy", ChangeKind.COPIED)):
+            if (f"{action} from" in facts) != (f"{action} to" in facts):
+                raise self.fail(f"`{action} from` and `{action} to` go together; make the diff again", at=begin)
+            if f"{action} from" in facts:
+                kind, old, new = moved, str(facts[f"{action} from"]), str(facts[f"{action} to"])
         if old is None or new is None:
-            why = "the header's names are not a/NAME and b/NAME with one name, and no rename is stated"
-            raise self.fail(f"{why}; make the diff with git diff and its usual prefixes", at=begin)
+            problem = "the header's names are not a/NAME and b/NAME with the same NAME, and no rename is stated"
+            raise self.fail(f"{problem}; make the diff with git diff and its usual prefixes", at=begin)
         self._checked(new, begin)
         if (old, new) not in pairs or (kind is not ChangeKind.MODIFIED and old == new):
-            raise self.fail(f"{old} and {new} are not the header's names; make the diff again", at=begin)
+            raise self.fail(f"{old} and {new} are not the names in the header; make the diff again", at=begin)
         added = "new file mode" in facts or (b"--- " in names and names[b"--- "] is None)
         deleted = "deleted file mode" in facts or (b"+++ " in names and names[b"+++ "] is None)
         if added + deleted + (kind is not ChangeKind.MODIFIED or "old mode" in facts) > 1:
@@ -293,6 +296,6 @@ class _Reader:
 
     def _checked(self, path: str, at: int) -> str:
         try:
-            return plain(path)
+            return check_path(path)
         except ValueError as error:
             raise self.fail(str(error), at=at) from None

@@ -1,7 +1,7 @@
-"""The pytest plugin's front: options, fixtures, and a guard; everything else is imported when an option asks for it.
+"""Define the plugin's options, hooks and fixtures; everything else is imported when an option needs it.
 
-A run without any `--ssr-*` option must cost next to nothing, so this module imports pytest and the standard library's
-lightest parts only.
+A run without any `--ssr-*` option must cost almost nothing, so this module imports only pytest and light parts of the
+standard library.
 """
 
 from __future__ import annotations
@@ -15,35 +15,39 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pytest_ssr.artifact import BugArtifact
+    from pytest_ssr.records.artifact import BugArtifact
     from pytest_ssr.sandbox.protocol import Sandbox
 
 _OPTIONS = (
-    ("count", int, "how many valid artifacts are wanted (default 10)"),
+    ("count", int, "number of valid artifacts to make (default 10)"),
     (
         "injector",
         str,
-        "comma-separated: mutation, removal, combination, history, mutmut, or what a plugin adds",
+        "comma-separated: mutation, removal, combination, history, mutmut, or one that a plugin adds",
     ),
-    ("seed", int, "the same tree and seed give the same artifacts (default 0)"),
+    ("seed", int, "random seed: the same tree and seed give the same artifacts (default 0)"),
     ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
     ("solver", str, "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH (default search)"),
     ("attempts", int, "attempts at each artifact (default 8)"),
-    ("budget-usd", float, "money of the whole run of a model, shared among xdist's workers (default: no limit)"),
-    ("budget-tokens", int, "tokens of the whole run, likewise"),
-    ("budget-calls", int, "requests of the whole run, likewise"),
-    ("rollout-usd", float, "money of one attempt of a model, where prices are known (default 5)"),
-    ("rollout-tokens", int, "tokens of one attempt of a model (default 2000000)"),
-    ("steps", int, "replies of one attempt of a model (default 100)"),
-    ("sandbox", str, "auto, bubblewrap, process, or what a plugin adds (default auto)"),
-    ("store", str, "where results are kept (default .ssr in the project)"),
+    ("budget-usd", float, "cost limit of the whole run of a model, shared by the xdist workers (default: no limit)"),
+    ("budget-tokens", int, "token limit of the whole run, shared by the xdist workers (default: no limit)"),
+    ("budget-calls", int, "request limit of the whole run, shared by the xdist workers (default: no limit)"),
+    ("rollout-usd", float, "cost limit of one attempt of a model, if its prices are known (default 5)"),
+    ("rollout-tokens", int, "token limit of one attempt of a model (default 2000000)"),
+    ("steps", int, "limit of replies in one attempt of a model (default 100)"),
+    ("sandbox", str, "auto, bubblewrap, process, or one that a plugin adds (default auto)"),
+    ("store", str, "directory for results (default .ssr in the project)"),
     (
         "python",
         str,
         "the interpreter whose environment runs the tests (default: .venv, else the current one)",
     ),
     ("diff", str, "inject only into functions that have changed since this git revision"),
-    ("time", str, "stop after so long with what is there: 90, 90s, 10m, 1h30m (default: no limit)"),
+    (
+        "time",
+        str,
+        "time budget, after which the run stops with its results so far: 90, 90s, 10m, 1h30m (default: no limit)",
+    ),
     ("time-limit", float, "seconds for one run of the whole suite (default 1800)"),
     ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
     ("min-changed-files", int, "files that the bug must change (default 1)"),
@@ -52,7 +56,7 @@ _OPTIONS = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the options; each value is also an ini option, `--ssr-count` as `ssr_count`."""
+    """Add the options; each one with a value is also an ini option, `--ssr-count` as `ssr_count`."""
     group = parser.getgroup("ssr", "self-play SWE-RL: proven bugs from this project's tests")
     group.addoption("--ssr-inject", action="store_true", help="inject bugs into this project; keep the proven ones")
     group.addoption(
@@ -67,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="append",
         default=[],
         metavar="PATH",
-        help="let a solver at artifacts: one item for each attempt",
+        help="run a solver on artifacts: one item for each attempt",
     )
     group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
     for name, kind, text in _OPTIONS:
@@ -76,22 +80,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Make the hooks known."""
+    """Register the hook specifications."""
     from pytest_ssr import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what an option asks for."""
-    config.addinivalue_line("markers", "ssr: a step of pytest-ssr's own")
+    """Register the plugin of the command that an option selects."""
+    config.addinivalue_line("markers", "ssr: a step of pytest-ssr itself")
     jobs = [f"--ssr-{job}" for job in ("inject", "validate", "solve") if config.getoption(f"ssr_{job}")]
     if len(jobs) > 1:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if jobs:
         from pytest_ssr.plugin.interrupts import Interrupts
 
-        _settle_python(config)
+        _resolve_python(config)
         config.pluginmanager.register(Interrupts(config), "ssr-interrupts")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
@@ -108,20 +112,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_cmdline_main(config: pytest.Config) -> int | None:
-    """End at once if `--ssr-diff` leaves nothing to inject into; else settle the revision for all workers."""
+    """Exit at once if `--ssr-diff` leaves nothing to inject into; otherwise resolve the revision for all workers."""
     if not config.option.ssr_inject or hasattr(config, "workerinput"):
         return None
-    from pytest_ssr.plugin.options import settle_diff
+    from pytest_ssr.plugin.options import resolve_diff
 
-    nothing = settle_diff(config)
-    if nothing is None:
+    reason = resolve_diff(config)
+    if reason is None:
         return None
-    print(f"ssr: {nothing}")
+    print(f"ssr: {reason}")
     return int(pytest.ExitCode.OK)
 
 
-def _settle_python(config: pytest.Config) -> None:
-    """Make the interpreter's path absolute before xdist hands the options to workers, which may run elsewhere."""
+def _resolve_python(config: pytest.Config) -> None:
+    """Make the interpreter's path absolute before xdist passes the options to workers, which may run elsewhere."""
     from pytest_ssr.plugin.options import python_path
 
     python = python_path(config)
@@ -131,11 +135,11 @@ def _settle_python(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """Never import an artifact's parser: its name looks like a test module, its content is untrusted."""
+    """Never import an artifact's parser: it is named like a test module, but its content is untrusted."""
     if module_path.name not in ("test_parser.py", "parse_test_output.py"):
         return None
-    beside = set(os.listdir(module_path.parent))
-    if not beside & {"bug_inject.diff", "bug_patch.diff", "test_script.sh"}:
+    siblings = set(os.listdir(module_path.parent))
+    if not siblings & {"bug_inject.diff", "bug_patch.diff", "test_script.sh"}:
         return None
     from pytest_ssr.plugin.guard import UntrustedModule
 
@@ -143,7 +147,7 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run a test that asks for `ssr_artifact` once for each artifact in the store."""
+    """Run a test that uses the fixture `ssr_artifact` once for each artifact in the store."""
     if "ssr_artifact" in metafunc.fixturenames:
         from pytest_ssr.plugin.options import stored_artifact_ids
 
@@ -152,7 +156,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 def ssr_artifact(request: pytest.FixtureRequest) -> BugArtifact:
-    """One artifact of the project's store; the test runs once for each of them."""
+    """Return one artifact of the project's store; the test runs once for each of them."""
     from pytest_ssr.plugin.options import open_store
 
     return open_store(request.config).artifact(request.param)
@@ -160,7 +164,7 @@ def ssr_artifact(request: pytest.FixtureRequest) -> BugArtifact:
 
 @pytest.fixture
 def ssr_sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
-    """An open sandbox on a fresh copy-on-write view of the project's files, closed after the test."""
+    """Yield an open sandbox on a fresh copy-on-write view of the project's files; it is closed after the test."""
     from pytest_ssr.plugin.options import open_sandbox
 
     with open_sandbox(request.config) as sandbox:

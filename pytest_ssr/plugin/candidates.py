@@ -1,4 +1,4 @@
-"""One candidate of an injection as a node of pytest's, and each of its steps as an item."""
+"""Collect each candidate of an injection as a pytest node, with its steps as items."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.campaign import Campaign
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.trial import Trial
+from pytest_ssr.checks.validator import step_names
 from pytest_ssr.errors import SsrError
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.stopping import TimeIsUpError, until
-from pytest_ssr.trial import Trial
-from pytest_ssr.validator import step_names
+from pytest_ssr.interrupts import TimeIsUpError, until
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 SCREENING = "screening"
 """The name of the first step."""
 
 
 class CandidateNode(pytest.Collector):
-    """One candidate; its children are the steps."""
+    """One candidate; its children are the steps of its trial."""
 
     campaign: Campaign
     index: int
@@ -32,12 +32,12 @@ class CandidateNode(pytest.Collector):
         names = (SCREENING, *step_names(self.campaign.extra_checks))
         return [CandidateStep.from_parent(self, name=name) for name in names]
 
-    def is_there(self) -> bool:
-        """Tell whether there are so many candidates; those there are have been drawn then."""
+    def exists(self) -> bool:
+        """Return whether the campaign has a candidate at this index; draws all candidates up to it."""
         return self.campaign.candidate(self.index) is not None
 
-    def opened(self) -> Trial:
-        """Return the trial, opened when the first of its steps runs."""
+    def open_trial(self) -> Trial:
+        """Return the trial; it is created when its first step runs."""
         if self.trial is None:
             candidate = self.campaign.candidate(self.index)
             assert candidate is not None
@@ -49,33 +49,33 @@ class CandidateStep(pytest.Item):
     """One step of one candidate."""
 
     def runtest(self) -> None:
-        """Make the step; when the candidate ends with it, say how."""
+        """Run the step; skip with the reason if the candidate is rejected by it."""
         node = self.parent
         assert isinstance(node, CandidateNode)
         try:
             with until(node.deadline):
-                attempt = node.campaign.known(node.index) or self._made(node.opened())
+                result = node.campaign.known(node.index) or self._run_step(node.open_trial())
         except TimeIsUpError:
             pytest.skip("given up: the time budget has ended")
         except SsrError as error:
-            # A full disk, a sandbox that broke: the next candidate would meet the same.
+            # Such as a full disk or a broken sandbox: the next candidate would fail in the same way.
             self.session.shouldfail = f"ssr: {error}"
             raise
-        if attempt is None:
+        if result is None:
             return
-        self.user_properties.append(("ssr", f"{attempt.index}:{attempt.status}"))
-        self.user_properties.append(("candidate", name_of(attempt)))
-        verdict = node.campaign.verdicts.get(attempt.artifact_id) if attempt.artifact_id else None
+        self.user_properties.append(("ssr", f"{result.index}:{result.status}"))
+        self.user_properties.append(("candidate", node_name(result)))
+        verdict = node.campaign.verdicts.get(result.artifact_id) if result.artifact_id else None
         if verdict is not None:
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
-        if attempt.status is not AttemptStatus.VALID:
-            pytest.skip(f"{attempt.status}: {attempt.reason}")
+        if result.status is not CandidateStatus.VALID:
+            pytest.skip(f"{result.status}: {result.reason}")
 
-    def _made(self, trial: Trial) -> Attempt | None:
-        if trial.validation is None and trial.attempt is None:
+    def _run_step(self, trial: Trial) -> CandidateResult | None:
+        if trial.validation is None and trial.candidate_result is None:
             trial.screen()
-        if trial.attempt is not None:
-            return trial.attempt
+        if trial.candidate_result is not None:
+            return trial.candidate_result
         if self.name == SCREENING:
             return None
         result = trial.result(self.name)
@@ -84,7 +84,7 @@ class CandidateStep(pytest.Item):
         return None
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:  # type: ignore[override]
-        """Show our own errors as one line."""
+        """Show errors of this package as one line."""
         return f"ssr: {excinfo.value}" if isinstance(excinfo.value, SsrError) else super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:
@@ -92,6 +92,6 @@ class CandidateStep(pytest.Item):
         return self.path, None, self.name
 
 
-def name_of(tried: Candidate | Attempt) -> str:
-    """Return the operator and the place of a candidate, as it stands in node ids."""
-    return f"{tried.operator}@{tried.path}:{tried.line}:{tried.scope}"
+def node_name(candidate: Candidate | CandidateResult) -> str:
+    """Return the operator and the location of a candidate, as node ids show them."""
+    return f"{candidate.operator}@{candidate.path}:{candidate.line}:{candidate.scope}"

@@ -1,4 +1,4 @@
-"""A stand-in for an artifact's parser, so that pytest never imports it."""
+"""Provide a placeholder for an artifact's parser, so that pytest never imports it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 class UntrustedModule(pytest.File):
-    """Collects nothing and says why."""
+    """Collects no items, and warns why."""
 
     def collect(self) -> Iterable[pytest.Item]:
         """Warn, and yield no item."""

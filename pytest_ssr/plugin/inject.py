@@ -1,9 +1,9 @@
-"""`pytest --ssr-inject`: each candidate is a node, each of its steps an item; the valid ones end up in the store.
+"""Implement `pytest --ssr-inject`: each candidate is a node, each of its steps an item; valid artifacts are stored.
 
-A rejected candidate is no failure of anybody's tests: its item is reported in a category of its own, and the items
-after it leave no report. Under xdist the controller measures the baseline, the workers share it through the store,
-and a candidate's items stay on one worker. xdist wants all ids before the first item runs: there they are numbers, so
-that no worker has to draw candidates that nobody will need, unless items are chosen by what the names say.
+A rejected candidate is not a failed test: its item is reported in a separate category, and the items after it are not
+reported. Under xdist the controller measures the baseline, the workers share it through the store, and a candidate's
+items stay on one worker. xdist needs all ids before the first item runs; ids in workers are therefore plain numbers,
+so that no worker draws candidates that are never needed, unless items are selected by name.
 """
 
 from __future__ import annotations
@@ -15,14 +15,9 @@ from typing import Any
 import pytest
 from _pytest.runner import runtestprotocol
 
-from pytest_ssr.attempt import Attempt, AttemptStatus, counted
-from pytest_ssr.campaign import Campaign
-from pytest_ssr.errors import NothingToDoError
-from pytest_ssr.opening import open_campaign
-from pytest_ssr.plugin import options
-from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, name_of
-from pytest_ssr.progress import MeasuringLines
-from pytest_ssr.report import (
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.report import (
     attempt_line,
     ended_while_measuring,
     estimate_line,
@@ -32,7 +27,12 @@ from pytest_ssr.report import (
     summary_lines,
     time_is_up,
 )
-from pytest_ssr.stopping import TimeIsUpError, end_at_signals, until
+from pytest_ssr.errors import NothingToDoError
+from pytest_ssr.interrupts import TimeIsUpError, end_at_signals, until
+from pytest_ssr.plugin import options
+from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
+from pytest_ssr.progress import MeasuringLines
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
@@ -40,7 +40,7 @@ _COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"b
 
 
 class InjectPlugin:
-    """Collects candidates instead of tests, and reports what came of them."""
+    """Collects candidates instead of tests, and reports their results."""
 
     def __init__(self, config: pytest.Config) -> None:
         with options.user_errors():
@@ -51,10 +51,10 @@ class InjectPlugin:
         self.worker = hasattr(config, "workerinput")
         self.campaign: Campaign | None = None
         self.start = time.monotonic()
-        known: dict[str, Any] = getattr(config, "workerinput", {})
-        own = self.start + self.budget_s if self.budget_s is not None else math.inf
-        self.deadline: float = known.get("ssr_deadline", own)
-        self.attempts: dict[int, Attempt] = {}
+        workerinput: dict[str, Any] = getattr(config, "workerinput", {})
+        own_deadline = self.start + self.budget_s if self.budget_s is not None else math.inf
+        self.deadline: float = workerinput.get("ssr_deadline", own_deadline)
+        self.results: dict[int, CandidateResult] = {}
         self.selected: list[int] = []
         self.enough_from: int | None = None
 
@@ -84,18 +84,18 @@ class InjectPlugin:
         terminal = self._terminal()
         if terminal is not None:
             terminal.showfspath = False
-            terminal._show_progress_info = False  # steps passed over would make the percentage a lie
-            self._say_baseline(terminal)
+            terminal._show_progress_info = False  # skipped steps would make the percentage wrong
+            self._print_baseline(terminal)
 
     def _measuring(self) -> MeasuringLines | None:
-        """Return what shows how far the measuring is; None in a worker, which measures nothing."""
+        """Return the display of the baseline's progress; None in a worker, which measures nothing."""
         terminal = self._terminal()
         if terminal is None:
             return None
 
         def rewrite(line: str) -> None:
             terminal.rewrite(f"ssr: {line}" if line else "", erase=True)
-            # What comes next stands at the beginning of the line.
+            # The next output starts at the beginning of the line.
             terminal.write("\r")
 
         def write(line: str) -> None:
@@ -103,7 +103,7 @@ class InjectPlugin:
 
         return MeasuringLines(live=rewrite if terminal.isatty else None, plain=write)
 
-    def _say_baseline(self, terminal: Any) -> None:
+    def _print_baseline(self, terminal: Any) -> None:
         assert self.campaign is not None
         for kind, line in opening_lines(self.campaign):
             terminal.write_line(f"ssr: {line}", **_COLOURS.get(kind, {}))
@@ -113,7 +113,7 @@ class InjectPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
-        """Fill the session with steps of candidates; the project's own tests are not collected."""
+        """Collect the steps of candidates; the project's own tests are not collected."""
         if self.config.pluginmanager.hasplugin("dsession"):
             return None
         campaign = self.campaign
@@ -128,7 +128,7 @@ class InjectPlugin:
                     candidate = campaign.candidate(index)
                     if candidate is None:
                         break
-                    name += f"-{name_of(candidate)}"
+                    name += f"-{node_name(candidate)}"
                 node = CandidateNode.from_parent(session, name=name, nodeid=f"ssr-inject::{name}")
                 node.campaign, node.index, node.deadline = campaign, index, self.deadline
                 items.extend(node.collect())
@@ -144,46 +144,46 @@ class InjectPlugin:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
-        """Pass over what is no longer needed without a report."""
+        """Skip, without a report, the items that are no longer needed."""
         node = item.parent
         if not isinstance(item, CandidateStep) or not isinstance(node, CandidateNode):
             return None
         trial = node.trial
         reported = getattr(node, "reported", False)
-        if reported or (trial is not None and trial.attempt is not None and item.name != SCREENING):
+        if reported or (trial is not None and trial.candidate_result is not None and item.name != SCREENING):
             return True
-        if not self.is_time_up() and node.is_there() and not self.enough_before(node.index):
-            # The item after this one may be passed over, so nothing is kept set up for it.
+        if not self.is_time_up() and node.exists() and not self.enough_before(node.index):
+            # The next item may be skipped, so no fixtures are kept set up for it.
             item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
             runtestprotocol(item, nextitem=None)
             item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
 
     def enough_before(self, index: int) -> bool:
-        """Tell whether as many as wanted are valid among the candidates that come before this one."""
+        """Return whether enough of the candidates before this one are valid."""
         if self.enough_from is not None and index >= self.enough_from:
             return True
         campaign = self.campaign
         assert campaign is not None
         for earlier in self.selected or range(index):
-            if earlier < index and earlier not in self.attempts:
-                known = campaign.known(earlier)
-                if known is not None:
-                    self.attempts[earlier] = known
-        valid = sum(a.status is AttemptStatus.VALID for i, a in self.attempts.items() if i < index)
+            if earlier < index and earlier not in self.results:
+                result = campaign.known(earlier)
+                if result is not None:
+                    self.results[earlier] = result
+        valid = sum(a.status is CandidateStatus.VALID for i, a in self.results.items() if i < index)
         if valid >= self.count:
             self.enough_from = index
         return valid >= self.count
 
     def is_time_up(self) -> bool:
-        """Return whether the budget of time has ended."""
+        """Return whether the time budget has ended."""
         return time.monotonic() >= self.deadline
 
-    def needless_from(self) -> int | None:
-        """Return the index from which on no candidate is needed, by what was reported in this session."""
+    def first_unneeded(self) -> int | None:
+        """Return the index from which on no candidate is needed, by this session's reports; None if more are needed."""
         if self.is_time_up():
             return 0
-        valid = sorted(i for i, a in self.attempts.items() if a.status is AttemptStatus.VALID)
+        valid = sorted(i for i, a in self.results.items() if a.status is CandidateStatus.VALID)
         return valid[self.count - 1] + 1 if len(valid) >= self.count else None
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
@@ -205,48 +205,48 @@ class InjectPlugin:
         return "", "", ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Show each candidate's end, the counts, and an estimate of the time left."""
+        """Show each candidate's result, the counts, and an estimate of the remaining time."""
         status = _status_of(report) if report.when == "call" else None
         campaign, terminal = self.campaign, self._terminal()
         if status is None or self.worker or campaign is None:
             return
-        attempt = campaign.known(status[0])
-        if attempt is None:
+        result = campaign.known(status[0])
+        if result is None:
             return
-        self.attempts[attempt.index] = attempt
+        self.results[result.index] = result
         if terminal is not None and self.config.option.verbose >= 0:
             done = self._counted()
             progress = progress_line(done, self.count, time.monotonic() - self.start)
             terminal.ensure_newline()
-            colour = {"green": True} if attempt.status is AttemptStatus.VALID else {}
-            terminal.write(attempt_line(attempt)[:9], **colour)
-            terminal.write_line(f"{attempt_line(attempt)[9:]}  [{progress}]")
+            colour = {"green": True} if result.status is CandidateStatus.VALID else {}
+            terminal.write(attempt_line(result)[:9], **colour)
+            terminal.write_line(f"{attempt_line(result)[9:]}  [{progress}]")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Exit with 0 exactly when the wanted number was reached."""
+        """Set exit status 0 only if the wanted number was reached."""
         if self.campaign is not None:
             self.campaign.close()
         if self.config.option.collectonly:
             return
         plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if not self.worker and self.campaign is not None:
-            self.campaign.settle(self._counted(), list(self.attempts.values()))
+            self.campaign.settle(self._counted(), list(self.results.values()))
         if not self.worker and self.campaign is not None and exitstatus in plain:
-            valid = sum(a.status is AttemptStatus.VALID for a in self.attempts.values())
+            valid = sum(a.status is CandidateStatus.VALID for a in self.results.values())
             session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
         if self.campaign is None or self.config.option.collectonly:
             return
-        attempts = self._counted()
+        results = self._counted()
         terminalreporter.section("ssr")
         for kind, line in summary_lines(
-            attempts, diffs=self.config.option.ssr_diffs, set_aside=self.campaign.set_aside_since()
+            results, diffs=self.config.option.ssr_diffs, set_aside=self.campaign.set_aside_since()
         ):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
-        valid = sum(a.status is AttemptStatus.VALID for a in attempts)
+        valid = sum(a.status is CandidateStatus.VALID for a in results)
         if valid < self.count and self.budget_s is not None and self.is_time_up():
             terminalreporter.write_line(time_is_up(self.budget_s, valid, self.count), red=True)
         elif valid < self.count and exitstatus != pytest.ExitCode.INTERRUPTED:
@@ -257,27 +257,27 @@ class InjectPlugin:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker when the budget of time ends."""
+        """Pass the end of the time budget to a worker."""
         node.workerinput["ssr_deadline"] = self.deadline
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:
-        """Keep a candidate's steps on one worker, and hand out none that is no longer needed."""
+        """Keep a candidate's steps on one worker, and schedule none that is no longer needed."""
         from xdist.scheduler import LoadScopeScheduling
 
         plugin = self
 
         class UntilEnough(LoadScopeScheduling):  # type: ignore[misc] # xdist has no types
             def _reschedule(self, node: Any) -> None:
-                first = plugin.needless_from()
+                first = plugin.first_unneeded()
                 for scope in [s for s in self.workqueue if first is not None and _index_of(s) >= first]:
                     del self.workqueue[scope]
                 super()._reschedule(node)
 
         return UntilEnough(config, log)
 
-    def _counted(self) -> list[Attempt]:
-        return counted([self.attempts[i] for i in sorted(self.attempts)], self.count)
+    def _counted(self) -> list[CandidateResult]:
+        return counted([self.results[i] for i in sorted(self.results)], self.count)
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None
@@ -288,7 +288,7 @@ def _index_of(nodeid: str) -> int:
 
 
 def _status_of(report: pytest.TestReport) -> tuple[int, str] | None:
-    """Return the candidate's index and status, if it ended with this report."""
+    """Return the candidate's index and status; None unless its trial ended with this report."""
     for key, value in report.user_properties:
         if key == "ssr":
             index, _, status = str(value).partition(":")

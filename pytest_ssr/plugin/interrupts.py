@@ -1,4 +1,4 @@
-"""How an interrupted session ends: its xdist workers at once, and with one line instead of a place in the code."""
+"""End an interrupted session: stop its xdist workers at once, and print one line instead of a traceback."""
 
 from __future__ import annotations
 
@@ -13,59 +13,59 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.stopping import Background, background, pause
+from pytest_ssr.interrupts import Background, background, pause
 
 _LEASH = "ssr_leash"
-_LOOK_S = 0.1
+_POLL_S = 0.1
 INTERRUPTED = "interrupted; what is finished is kept, run the same command to go on"
 
 
 class Interrupts:
-    """Registered beside each of our session plugins, in the controller and in its workers.
+    """Registered with each session plugin of this package, in the controller and in its workers.
 
-    xdist asks its workers to end after the item that they run, and interrupts them after five seconds. So the
-    controller holds a lock on a file while it goes on; a worker that gets the lock interrupts itself. It gets it too if
-    the controller was killed.
+    xdist lets its workers finish the current item, and interrupts them after five seconds. To stop them sooner, the
+    controller holds a lock on a file while it runs; a worker that acquires the lock interrupts itself. The lock is also
+    released when the controller is killed.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
-        self._held: Any = None
-        self._following: Background[None] | None = None
+        self._lock_file: Any = None
+        self._watcher: Background[None] | None = None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """In a worker, begin to watch the controller."""
+        """In a worker, start to watch the controller."""
         path = getattr(self._config, "workerinput", {}).get(_LEASH)
         if path is not None:
-            self._following = background(lambda: _follow(Path(path)), name="leash")
+            self._watcher = background(lambda: _watch(Path(path)), name="leash")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
-        """Tell a worker which file to watch."""
-        if self._held is None:
-            self._held = tempfile.NamedTemporaryFile(prefix="ssr-leash-")  # noqa: SIM115 # held while workers run
-            fcntl.flock(self._held, fcntl.LOCK_EX)
-        node.workerinput[_LEASH] = self._held.name
+        """Pass a worker the path of the file to watch."""
+        if self._lock_file is None:
+            self._lock_file = tempfile.NamedTemporaryFile(prefix="ssr-leash-")  # noqa: SIM115 # held while workers run
+            fcntl.flock(self._lock_file, fcntl.LOCK_EX)
+        node.workerinput[_LEASH] = self._lock_file.name
 
     @pytest.hookimpl(wrapper=True)
     def pytest_keyboard_interrupt(
         self, excinfo: pytest.ExceptionInfo[BaseException]
     ) -> Generator[None, object, object]:
-        """Interrupt the workers, and put one line in place of pytest's three."""
-        self._let_go()
+        """Interrupt the workers, and print one line instead of pytest's three."""
+        self._release()
         plain = isinstance(excinfo.value, KeyboardInterrupt) and not isinstance(
             excinfo.value, pytest.Session.Interrupted
         )
         if plain and not self._config.option.fulltrace:
-            # The terminal's plugin formats all of it, half a second's work, and shows one line of that.
+            # The terminal plugin formats the whole traceback, which takes half a second, and shows one line of it.
             excinfo.traceback = excinfo.traceback[-1:]
         result = yield
         if plain and not self._config.option.fulltrace:
-            self._say_one_line()
+            self._shorten_message()
         return result
 
-    def _say_one_line(self) -> None:
+    def _shorten_message(self) -> None:
         terminal: Any = self._config.pluginmanager.get_plugin("terminalreporter")
         crash = getattr(getattr(terminal, "_keyboardinterrupt_memo", None), "reprcrash", None)
         if crash is not None:
@@ -73,31 +73,31 @@ class Interrupts:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self) -> None:
-        """Watch no longer."""
-        if self._following is not None:
-            self._following.stop()
+        """Stop watching the controller."""
+        if self._watcher is not None:
+            self._watcher.stop()
 
     def pytest_unconfigure(self) -> None:
-        """Remove the file."""
-        self._let_go()
+        """Release the lock and remove the file."""
+        self._release()
 
-    def _let_go(self) -> None:
-        if self._held is not None:
+    def _release(self) -> None:
+        if self._lock_file is not None:
             with suppress(FileNotFoundError):
-                self._held.close()
-            self._held = None
+                self._lock_file.close()
+            self._lock_file = None
 
 
-def _follow(path: Path) -> None:
-    """Interrupt this process as soon as nobody holds the lock on a file any more."""
+def _watch(path: Path) -> None:
+    """Interrupt this process as soon as the lock on a file is released."""
     try:
         file = path.open("rb")
     except OSError:
-        # The controller is on another machine, or already gone; then xdist ends this worker.
+        # The controller runs on another machine or has exited; then xdist ends this worker.
         return
     with file:
         while True:
-            pause(_LOOK_S)
+            pause(_POLL_S)
             with suppress(BlockingIOError):
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 os.kill(os.getpid(), signal.SIGINT)

@@ -1,4 +1,4 @@
-"""A session's items that come from artifacts and not from files of tests."""
+"""Collect items from artifacts instead of test files."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.artifact import BUG
 from pytest_ssr.escaping import escaped_line
+from pytest_ssr.records.artifact import BUG
 
 
-class OfArtifact(pytest.Collector):
-    """One artifact."""
+class ArtifactCollector(pytest.Collector):
+    """A collector for one artifact."""
 
     plugin: Any
-    """What has collected it."""
+    """The session plugin that created it."""
     directory: Path
 
 
-def collected(session: pytest.Session, kind: type[OfArtifact], directories: Sequence[Path], plugin: Any) -> bool | None:
-    """Give a session the items of artifacts, as pytest does it with those of files: `-k` and the like choose.
+def collect_artifacts(
+    session: pytest.Session, kind: type[ArtifactCollector], directories: Sequence[Path], plugin: Any
+) -> bool | None:
+    """Fill a session with the items of artifacts; options such as `-k` select among them as usual.
 
-    kind: a node for each artifact, named after its bug. None where xdist's workers collect.
+    kind: the class of the node for each artifact; nodes are named after the bug's diff. Returns None if xdist's workers
+    collect instead.
     """
     config = session.config
     if config.pluginmanager.hasplugin("dsession"):
         return None
     items: list[pytest.Item] = []
     for directory in directories:
-        shown = Path(os.path.relpath(directory, config.invocation_params.dir)).as_posix()
-        # Pytest writes node ids to the terminal as they are.
-        shown = escaped_line(shown)
-        node: Any = kind.from_parent(session, name=shown, nodeid=f"{shown}/{BUG}", path=directory / BUG)
+        name = Path(os.path.relpath(directory, config.invocation_params.dir)).as_posix()
+        # pytest writes node ids to the terminal unescaped.
+        name = escaped_line(name)
+        node: Any = kind.from_parent(session, name=name, nodeid=f"{name}/{BUG}", path=directory / BUG)
         node.plugin, node.directory = plugin, directory
         items.extend(node.collect())
     session.items = items

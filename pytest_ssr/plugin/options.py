@@ -1,4 +1,4 @@
-"""pytest's options in, the package's settings, store and sandboxes out."""
+"""Read pytest's options into settings, stores, sandboxes and the arguments of campaigns."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
+from pytest_ssr.campaign.factory import DEFAULT_COUNT, DEFAULT_INJECTORS, open_runner
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
-from pytest_ssr.execution.interpreter import named_interpreter
-from pytest_ssr.opening import DEFAULT_COUNT, DEFAULT_INJECTORS, open_workbench
-from pytest_ssr.project_diff import read_diff
+from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.project.interpreter import named_interpreter
+from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds
-from pytest_ssr.snapshot import take_snapshot
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 _MARKS = (
     *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
@@ -29,7 +29,7 @@ _MONEY, _COUNTS = ("budget_usd", "rollout_usd"), ("budget_tokens", "budget_calls
 
 
 def option(config: pytest.Config, name: str) -> str | None:
-    """Return an option's text from the command line, else from its `SSR_*` variable, else from the ini file."""
+    """Return an option's string from the command line, its `SSR_*` variable or the ini file, in this order."""
     given = config.getoption(f"ssr_{name}")
     if given is None:
         given = os.environ.get(f"SSR_{name.upper()}") or config.getini(f"ssr_{name}")
@@ -37,7 +37,7 @@ def option(config: pytest.Config, name: str) -> str | None:
 
 
 def number(config: pytest.Config, name: str, default: int) -> int:
-    """Return a whole number; raises SettingsError naming the option."""
+    """Return an option as an integer; raises SettingsError naming the option."""
     text = option(config, name)
     try:
         return default if text is None else int(text)
@@ -45,24 +45,25 @@ def number(config: pytest.Config, name: str, default: int) -> int:
         raise SettingsError(f"--ssr-{name.replace('_', '-')} takes a whole number, not {text!r}") from None
 
 
-def limits_of_models(config: pytest.Config) -> dict[str, float]:
-    """Return the limits of models that were given; raises SettingsError naming the option."""
-    found: dict[str, float] = {}
+def model_limits(config: pytest.Config) -> dict[str, float]:
+    """Return the model limits that were given; raises SettingsError naming the option."""
+    limits: dict[str, float] = {}
     for name in (*_MONEY, *_COUNTS):
         text, shown = option(config, name), f"--ssr-{name.replace('_', '-')}"
+        if text is None:
+            continue
         try:
-            value = None if text is None else float(text) if name in _MONEY else int(text)
+            value = float(text) if name in _MONEY else int(text)
         except ValueError:
             raise SettingsError(f"{shown} takes a {'' if name in _MONEY else 'whole '}number, not {text!r}") from None
-        if value is not None:
-            if not value > 0:
-                raise SettingsError(f"{shown} must be more than 0, not {text}")
-            found[name] = value
-    return found
+        if not value > 0:
+            raise SettingsError(f"{shown} must be more than 0, not {text}")
+        limits[name] = value
+    return limits
 
 
 def wanted_count(config: pytest.Config) -> int:
-    """Return how many valid artifacts are wanted."""
+    """Return the number of valid artifacts to make; raises SettingsError if it is below 1."""
     count = number(config, "count", DEFAULT_COUNT)
     if count < 1:
         raise SettingsError(f"--ssr-count must be at least 1, not {count}")
@@ -70,13 +71,13 @@ def wanted_count(config: pytest.Config) -> int:
 
 
 def budget(config: pytest.Config) -> float | None:
-    """Return the seconds after which to stop, if there is such a budget; raises SettingsError."""
+    """Return the time budget in seconds, or None if there is none; raises SettingsError."""
     text = option(config, "time")
     return None if text is None else budget_seconds(text, option="--ssr-time")
 
 
 def rule_settings(config: pytest.Config) -> RuleSettings:
-    """Return the thresholds and limits."""
+    """Return the thresholds and limits; raises SettingsError naming the option."""
     text = option(config, "time_limit")
     default = RuleSettings()
     try:
@@ -92,39 +93,39 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
 
 
 def project_path(config: pytest.Config) -> Path:
-    """Return the project's directory: the nearest one with a configuration file above what is to be tested.
+    """Return the project's directory: the nearest one with a configuration file at or above the tests' paths.
 
-    pytest's own root is used when it was given (`--rootdir`, `-c`). Else it is not asked: it takes the values of
-    options that it does not know yet (`--ssr-python PATH`) for tests, and finds the root of another project.
+    pytest's own root is used only if it was given (`--rootdir`, `-c`). Otherwise pytest takes the values of options
+    that it does not know yet (`--ssr-python PATH`) for tests, and may find the root of another project.
     """
     if config.getoption("rootdir") or config.getoption("inifilename"):
         return config.rootpath
     here = config.invocation_params.dir
     named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
-    places = [p if p.is_dir() else p.parent for p in (here / a.partition("::")[0] for a in named) if p.exists()]
-    start = Path(os.path.commonpath(places or [here])).resolve()
+    folders = [p if p.is_dir() else p.parent for p in (here / a.partition("::")[0] for a in named) if p.exists()]
+    start = Path(os.path.commonpath(folders or [here])).resolve()
     marked = (f for f in (start, *start.parents) if any((f / name).is_file() for name in _MARKS))
     return next(marked, here)
 
 
 def store_path(config: pytest.Config) -> Path:
-    """Return where the store lies."""
+    """Return the path of the store."""
     return project_path(config) / (option(config, "store") or ".ssr")
 
 
 def open_store(config: pytest.Config) -> Store:
-    """Open the store, making it where there is none."""
+    """Open the store, creating it if it does not exist."""
     return Store(store_path(config))
 
 
 def stored_artifact_ids(config: pytest.Config) -> list[str]:
-    """Return the ids in the store, without making one."""
+    """Return the ids of the stored artifacts, sorted, without creating a store."""
     folder = store_path(config) / "artifacts"
     return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
 
 
-def settle_diff(config: pytest.Config) -> str | None:
-    """Replace the revision of `--ssr-diff` by its commit, which stays the same; return why there is nothing to do."""
+def resolve_diff(config: pytest.Config) -> str | None:
+    """Replace the revision of `--ssr-diff` by its commit; return the reason if there is nothing to do, else None."""
     revision = option(config, "diff")
     if revision is None:
         return None
@@ -138,7 +139,7 @@ def settle_diff(config: pytest.Config) -> str | None:
 
 
 def extra_checks(config: pytest.Config) -> list[tuple[str, Check]]:
-    """Return the checks that plugins add, in a fixed order."""
+    """Return the checks that plugins add, sorted by name."""
     offered: list[list[tuple[str, Check]]] = config.hook.pytest_ssr_checks(config=config)
     return sorted((pair for group in offered for pair in group), key=lambda pair: pair[0])
 
@@ -150,20 +151,21 @@ def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
 
 
 def python_path(config: pytest.Config) -> Path | None:
-    """Return the interpreter that was named, if one was: a relative path starts where it was written.
+    """Return the path of the interpreter that was given, or None.
 
-    That is the current directory for the command line and the environment, and the ini file's own directory for it.
+    A relative path on the command line or in the environment is relative to the current directory; one in the ini file
+    is relative to the file's directory.
     """
     text = option(config, "python")
     if text is None:
         return None
-    typed = config.getoption("ssr_python") is not None or "SSR_PYTHON" in os.environ
-    of_ini = config.inipath.parent if config.inipath is not None else config.rootpath
-    return named_interpreter(text, config.invocation_params.dir if typed else of_ini)
+    is_typed = config.getoption("ssr_python") is not None or "SSR_PYTHON" in os.environ
+    ini_folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    return named_interpreter(text, config.invocation_params.dir if is_typed else ini_folder)
 
 
-def opening_arguments(config: pytest.Config) -> dict[str, Any]:
-    """Return the keyword arguments that `open_workbench` and `open_campaign` share."""
+def runner_arguments(config: pytest.Config) -> dict[str, Any]:
+    """Return the keyword arguments that `open_runner` and `open_campaign` share."""
     return {
         "settings": rule_settings(config),
         "sandbox": option(config, "sandbox") or "auto",
@@ -173,26 +175,26 @@ def opening_arguments(config: pytest.Config) -> dict[str, Any]:
 
 
 def chosen_tests(config: pytest.Config) -> list[str]:
-    """Return the tests that were named on the command line, relative to the project; none: all of them."""
+    """Return the tests named on the command line, relative to the project; an empty list means all tests."""
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         return []
     project = project_path(config).resolve()
-    found = []
+    tests = []
     for argument in config.args:
         path, mark, rest = argument.partition("::")
-        place = config.invocation_params.dir / path
-        if not place.exists() or not place.resolve().is_relative_to(project):
+        location = config.invocation_params.dir / path
+        if not location.exists() or not location.resolve().is_relative_to(project):
             raise SettingsError(f"{path} is not a file or folder of the project {project}")
-        relative = place.resolve().relative_to(project).as_posix()
-        found.append(f"{relative}{mark}{rest}")
-    return [] if found == ["."] else found
+        relative = location.resolve().relative_to(project).as_posix()
+        tests.append(f"{relative}{mark}{rest}")
+    return [] if tests == ["."] else tests
 
 
 def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return all keyword arguments of `open_campaign`."""
     sources = option(config, "source")
     return {
-        **opening_arguments(config),
+        **runner_arguments(config),
         "injectors": option(config, "injector") or DEFAULT_INJECTORS,
         "seed": number(config, "seed", 0),
         "tests": chosen_tests(config),
@@ -205,24 +207,24 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
 
 
 def jobs(config: pytest.Config) -> int:
-    """Return how many processes xdist runs the items in; 1 without it."""
+    """Return the number of xdist's worker processes; 1 without xdist."""
     workers = getattr(config, "workerinput", {}).get("workercount")
     return int(workers or len(config.getoption("tx", None) or []) or 1)
 
 
 @contextmanager
 def open_sandbox(config: pytest.Config) -> Iterator[Sandbox]:
-    """Open a sandbox on the project's files as they are now."""
+    """Open a sandbox on the project's current files."""
     with user_errors():
-        bench = open_workbench(project_path(config), open_store(config), **opening_arguments(config), compiled=False)
-        sandbox = bench.open(bench.original)
+        runner = open_runner(project_path(config), open_store(config), **runner_arguments(config), compiled=False)
+        sandbox = runner.open(runner.original)
     with sandbox:
         yield sandbox
 
 
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Show our own errors as pytest shows usage errors: one message, no traceback."""
+    """Turn errors of this package into pytest usage errors: one message without a traceback."""
     try:
         yield
     except NothingToDoError:

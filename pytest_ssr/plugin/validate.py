@@ -1,6 +1,6 @@
-"""`pytest --ssr-validate PATH`: each artifact is seven items, `.../bug_inject.diff::inverse-mutation`.
+"""Implement `pytest --ssr-validate PATH`: each artifact is seven items, `.../bug_inject.diff::inverse-mutation`.
 
-An item fails when its check fails; items after it are skipped. The controls and repeats belong to the last item: it
+An item fails if its check fails; the items after it are skipped. The controls and repeats belong to the last item: it
 passes only if they pass too.
 """
 
@@ -11,25 +11,25 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.escaping import escaped, escaped_line
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.opening import open_workbench
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.interrupts import end_at_signals
 from pytest_ssr.plugin import options
-from pytest_ssr.plugin.items import OfArtifact, collected
-from pytest_ssr.stopping import end_at_signals
-from pytest_ssr.store import Store
-from pytest_ssr.validator import Validation
-from pytest_ssr.verdict import CHECK_NAMES, CheckResult
-from pytest_ssr.verdicts import Verdicts, trusts
+from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
+from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult
+from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.verdict_store import Verdicts, trusts
 
 
 class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
-    """A check, a control or a repeat failed; the text says why."""
+    """A check, a control or a repeat failed; the message is the reason."""
 
 
-class ArtifactNode(OfArtifact):
+class ArtifactNode(ArtifactCollector):
     """One artifact; its children are the seven checks."""
 
     validation: Validation | None = None
@@ -39,12 +39,12 @@ class ArtifactNode(OfArtifact):
         extra = [name for name, _ in options.extra_checks(self.config)]
         return [CheckItem.from_parent(self, name=name) for name in (*CHECK_NAMES[:-1], *extra, CHECK_NAMES[-1])]
 
-    def opened(self) -> Validation:
-        """Read the artifact and begin its validation; raises ArtifactError."""
+    def open_validation(self) -> Validation:
+        """Return the artifact's validation, reading the artifact first; raises ArtifactError if it cannot be read."""
         if self.validation is None:
             artifact: BugArtifact = read_artifact(self.directory)
-            bench = self.plugin.bench.scoped()
-            self.validation = Validation(artifact, bench, extra_checks=options.extra_checks(self.config))
+            runner = self.plugin.runner.scoped()
+            self.validation = Validation(artifact, runner, extra_checks=options.extra_checks(self.config))
         return self.validation
 
 
@@ -52,18 +52,18 @@ class CheckItem(pytest.Item):
     """One check of one artifact."""
 
     def runtest(self) -> None:
-        """Make the check; the last one makes the controls and repeats, too, and tells the watchers."""
+        """Run the check; the last one also runs the controls and repeats, and calls the hook with the verdict."""
         node = self.parent
         assert isinstance(node, ArtifactNode)
         try:
-            validation = node.opened()
+            validation = node.open_validation()
         except ArtifactError as error:
             raise CheckFailed(str(error)) from None
         self._judge(validation.result(self.name))
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
             extra = [name for name, _ in options.extra_checks(self.config)]
-            Verdicts(node.plugin.store, node.plugin.bench, extra_checks=extra).put(verdict)
+            Verdicts(node.plugin.store, node.plugin.runner, extra_checks=extra).put(verdict)
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)
@@ -75,7 +75,7 @@ class CheckItem(pytest.Item):
             raise CheckFailed(f"{result.name}: {result.reason}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show a failed check as its sentence, anything else as pytest does."""
+        """Show a failed check as its reason, and other errors as pytest does."""
         if isinstance(excinfo.value, CheckFailed):
             return escaped(str(excinfo.value))
         return super().repr_failure(excinfo, style)
@@ -88,7 +88,7 @@ class CheckItem(pytest.Item):
 class ValidatePlugin:
     """Collects artifacts instead of tests."""
 
-    bench: Workbench
+    runner: Runner
     store: Store
 
     def __init__(self, config: pytest.Config) -> None:
@@ -104,16 +104,16 @@ class ValidatePlugin:
         end_at_signals()
         with options.user_errors():
             self.store = options.open_store(self.config)
-            arguments = options.opening_arguments(self.config)
+            arguments = options.runner_arguments(self.config)
             trusted = all(trusts(self.store, d) for d in self.directories)
-            self.bench = open_workbench(
+            self.runner = open_runner(
                 options.project_path(self.config), self.store, **arguments, model_written=not trusted
             )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
-        """Fill the session with the checks of each artifact."""
-        return collected(session, ArtifactNode, self.directories, self)
+        """Collect the checks of each artifact."""
+        return collect_artifacts(session, ArtifactNode, self.directories, self)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_make_scheduler(self, config: pytest.Config, log: Any) -> Any:

@@ -1,9 +1,9 @@
 """The sandbox `bubblewrap`: namespaces without root, an overlay of the tree at the project's own path, no network.
 
-An overlay mount is made in a user and mount namespace, and bubblewrap is started inside that: bubblewrap's own
+An overlay mount is made in a user and mount namespace, and bubblewrap is started inside it: bubblewrap's own
 overlay option is newer than the releases that stable distributions carry. A pid namespace around both ends with the
-command, so that nothing is left for the machine's first process to reap. Of the host only system directories, the
-interpreter and a few files of `/etc` are visible, read-only; home, sockets and variables are not.
+command, so that no orphans are left for the machine's init process. Of the host only system directories, the
+interpreter and a few files of `/etc` are visible, read-only; home, sockets and environment variables are not.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from pathlib import Path
 from typing import IO, Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
-from pytest_ssr.sandbox import folders, seccomp
-from pytest_ssr.sandbox.conversation import Conversation
-from pytest_ssr.sandbox.files import PlainFiles, inside, place
-from pytest_ssr.sandbox.folder_backed import FolderBacked
+from pytest_ssr.sandbox.filesystem import workdirs
+from pytest_ssr.sandbox.filesystem.directory_sandbox import DirectorySandbox
+from pytest_ssr.sandbox.filesystem.overlay import OverlayFiles
+from pytest_ssr.sandbox.filesystem.overlay_mount import launcher, overlay_works
+from pytest_ssr.sandbox.filesystem.safe_files import PlainFiles, locate, working_directory
 from pytest_ssr.sandbox.host import (
-    checked_place,
+    checked_mount_point,
     checked_readable,
     kernel_mounts,
     remedy,
     system_binds,
     version,
 )
-from pytest_ssr.sandbox.layers import OverlayFiles
-from pytest_ssr.sandbox.local_command import LocalCommand
-from pytest_ssr.sandbox.mounting import launcher, overlay_works
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
-from pytest_ssr.sandbox.running import limited, run
+from pytest_ssr.sandbox.supervision import seccomp
+from pytest_ssr.sandbox.supervision.local_session import LocalSession
+from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
+from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
 
 _SCRATCH = "/scratch"
 _LOWER = "/ssr-tree"
@@ -43,9 +44,9 @@ _OURS = ("/", "/proc", "/dev", "/etc", "/usr", _SCRATCH)
 
 
 class BubblewrapProvider:
-    """Opens sandboxes with the bubblewrap that is installed.
+    """Open sandboxes with the installed bubblewrap.
 
-    overlay: whether views are overlay mounts; None tries it once in each process and copies where it fails.
+    overlay: whether views are overlay mounts; None tries one once in each process and copies the tree if that fails.
     """
 
     name = "bubblewrap"
@@ -54,16 +55,16 @@ class BubblewrapProvider:
         self._overlay = overlay
 
     def probe(self) -> Availability:
-        """Start one, now."""
+        """Run a trial command in a sandbox."""
         for program, package in (("bwrap", "bubblewrap"), ("unshare", "util-linux")):
             if shutil.which(program) is None:
                 return Availability(False, f"{program} is not installed", f"install it: apt-get install {package}")
         try:
-            fault = self._trial()
+            failure = self._trial()
         except (OSError, SandboxError) as error:
-            fault = str(error)
-        if fault:
-            return Availability(False, fault, remedy())
+            failure = str(error)
+        if failure:
+            return Availability(False, failure, remedy())
         view = "overlay views" if overlay_works() else "copied views (overlay mounts are refused here)"
         calls = "system calls filtered" if seccomp.is_known_here() else "system calls not filtered on this processor"
         return Availability(True, f"{version()}, no network, no home, {calls}, {view}")
@@ -78,18 +79,18 @@ class BubblewrapProvider:
         return BubblewrapSandbox(tree, mount_at=mount_at, readable=readable, hidden=hidden, overlay=overlay)
 
     def _trial(self) -> str:
-        """Return why a sandbox cannot be used here, or an empty text."""
-        folder = folders.new_folder()
+        """Return why a sandbox cannot be used here, or an empty string."""
+        folder = workdirs.new_folder()
         try:
             with self.open(folder, mount_at="/tmp/ssr-trial") as sandbox:
                 done = sandbox.exec(["true"], limits=Limits(wall_s=30))
             return "" if done.exit_code == 0 else f"a trial command ended with {done.limit or done.exit_code}"
         finally:
-            folders.discard(folder)
+            workdirs.discard(folder)
 
 
-class BubblewrapSandbox(FolderBacked):
-    """A private view of a tree; between commands nothing runs and nothing is mounted."""
+class BubblewrapSandbox(DirectorySandbox):
+    """A private view of a tree; nothing runs and nothing is mounted between commands."""
 
     private = ("/tmp", "/dev/shm")
     lower = _LOWER
@@ -102,41 +103,41 @@ class BubblewrapSandbox(FolderBacked):
         readable: Sequence[Path],
         hidden: Sequence[str],
         overlay: bool,
-        like: Self | None = None,
+        forked_from: Self | None = None,
     ) -> None:
-        self.root = checked_place(mount_at, _OURS)
+        self.root = checked_mount_point(mount_at, _OURS)
         self.scratch = _SCRATCH
         self._readable, self._hidden = checked_readable(readable), tuple(hidden)
         self._tree = tree.resolve()
         self._overlay = overlay
-        self._folder = folders.new_folder()
+        self._folder = workdirs.new_folder()
         self._upper = self._folder / ("upper" if overlay else "view")
         self._scratch = self._folder / "scratch"
         self._files = OverlayFiles(self._upper, self._tree) if overlay else PlainFiles(self._upper)
         self._lock = threading.Lock()
         try:
-            self._fill(like)
+            self._fill(forked_from)
         except BaseException as error:
-            folders.discard(self._folder)
+            workdirs.discard(self._folder)
             if isinstance(error, OSError | shutil.Error):
-                raise SandboxError(f"the sandbox's folder cannot be made: {error}") from None
+                raise SandboxError(f"the sandbox's folder cannot be created: {error}") from None
             raise
-        self._copied = 0 if overlay else folders.disk_bytes(self._upper)
+        self._copied = 0 if overlay else workdirs.disk_bytes(self._upper)
 
-    def _fill(self, like: Self | None) -> None:
+    def _fill(self, forked_from: Self | None) -> None:
         for name in ("work", "view", "upper"):
             (self._folder / name).mkdir()
-        # A link's target needs no escapes in the options of a mount.
+        # The target of a link needs no escaping in the options of a mount.
         (self._folder / "lower").symlink_to(self._tree)
-        if like is not None:
-            folders.copy_tree(like._upper, self._upper)
-            folders.copy_tree(like._scratch, self._scratch)
+        if forked_from is not None:
+            workdirs.copy_tree(forked_from._upper, self._upper)
+            workdirs.copy_tree(forked_from._scratch, self._scratch)
         elif not self._overlay:
-            folders.copy_tree(self._tree, self._upper)
+            workdirs.copy_tree(self._tree, self._upper)
         else:
             # The upper directory's own mode is the mode of the view's root.
             self._upper.chmod(self._tree.stat().st_mode & 0o777 | 0o700)
-        folders.prepare_scratch(self._scratch)
+        workdirs.prepare_scratch(self._scratch)
 
     def exec(
         self,
@@ -147,80 +148,80 @@ class BubblewrapSandbox(FolderBacked):
         stdin: bytes = b"",
         cwd: str | None = None,
     ) -> ExecResult:
-        """Run a command; see the protocol. Exit statuses 129 to 192 are read as signals, as bubblewrap tells them."""
-        inner = limited(argv, limits, place(self.root, cwd))
+        """Run a command; see the protocol. Exit statuses 129 to 192 count as signals, as bubblewrap reports them so."""
+        inner = with_limits(argv, limits, working_directory(self.root, cwd))
         self._require_open()
-        folders.prepare_scratch(self._scratch)
-        told, telling = os.pipe()
-        with os.fdopen(told, "rb") as reports:
-            # Two mounts of one upper directory at a time are undefined.
-            with os.fdopen(telling, "wb"), seccomp.descriptor(namespaces=False) as calls, self._lock:
+        workdirs.prepare_scratch(self._scratch)
+        reading, status_fd = os.pipe()
+        with os.fdopen(reading, "rb") as reports:
+            # Mounting one upper directory twice at the same time is undefined behaviour.
+            with os.fdopen(status_fd, "wb"), seccomp.descriptor(namespaces=False) as filter_fd, self._lock:
                 result = run(
-                    self._command(inner, env, calls, telling),
+                    self._command(inner, env, filter_fd, status_fd),
                     env=_ENV,
                     stdin=stdin,
                     limits=limits,
                     written=self._written,
-                    pass_fds=(telling, calls),
+                    pass_fds=(status_fd, filter_fd),
                 )
             code = _exit_code(reports)
         if result.limit is not None:
             return result
         if code is None:
-            raise SandboxError(f"the sandbox does not start: {_last(result.stderr)}")
+            raise SandboxError(f"the sandbox does not start: {_last_line(result.stderr)}")
         return replace(result, exit_code=code)
 
-    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Conversation:
-        """Start a command that stays; see Conversing."""
-        inner = limited(argv, limits, self.root)
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> RpcSession:
+        """Start a long-running command; see Conversing."""
+        inner = with_limits(argv, limits, self.root)
         self._require_open()
-        folders.prepare_scratch(self._scratch)
+        workdirs.prepare_scratch(self._scratch)
         self._lock.acquire()
-        # A server of ours gives each of its forks a namespace and a mount.
-        with seccomp.descriptor(namespaces=True) as calls:
-            command = LocalCommand(
-                self._command(inner, env, calls, None),
+        # The fork server gives each of its forks a namespace and a mount.
+        with seccomp.descriptor(namespaces=True) as filter_fd:
+            command = LocalSession(
+                self._command(inner, env, filter_fd, None),
                 env=_ENV,
                 limits=limits,
                 written=self._written,
-                pass_fds=(calls,),
+                pass_fds=(filter_fd,),
                 ended=self._lock.release,
             )
-        return Conversation(command, limits)
+        return RpcSession(command, limits)
 
     def _written(self) -> int:
-        return folders.disk_bytes(self._upper, self._scratch) - self._copied
+        return workdirs.disk_bytes(self._upper, self._scratch) - self._copied
 
     def _command(
-        self, inner: Sequence[str], env: Mapping[str, str] | None, calls: int, telling: int | None
+        self, inner: Sequence[str], env: Mapping[str, str] | None, filter_fd: int, status_fd: int | None
     ) -> list[str]:
-        variables = {**folders.environment(_SCRATCH), **(env or {})}
-        return [*launcher(self._folder, overlay=self._overlay), *self._bwrap(variables, calls, telling), *inner]
+        variables = {**workdirs.environment(_SCRATCH), **(env or {})}
+        return [*launcher(self._folder, overlay=self._overlay), *self._bwrap(variables, filter_fd, status_fd), *inner]
 
-    def _bwrap(self, variables: Mapping[str, str], calls: int, telling: int | None) -> list[str]:
-        words = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]
-        words += ["--uid", "1000", "--gid", "1000", "--clearenv"]
-        words += ["--json-status-fd", str(telling)] if telling is not None else []
-        words += ["--seccomp", str(calls)] if seccomp.is_known_here() else []
+    def _bwrap(self, variables: Mapping[str, str], filter_fd: int, status_fd: int | None) -> list[str]:
+        command = ["bwrap", "--unshare-all", "--die-with-parent", "--new-session", "--hostname", "ssr"]
+        command += ["--uid", "1000", "--gid", "1000", "--clearenv"]
+        command += ["--json-status-fd", str(status_fd)] if status_fd is not None else []
+        command += ["--seccomp", str(filter_fd)] if seccomp.is_known_here() else []
         for name, value in variables.items():
-            words += ["--setenv", name, value]
-        words += [*kernel_mounts(), *system_binds()]
+            command += ["--setenv", name, value]
+        command += [*kernel_mounts(), *system_binds()]
         shown = [p for p in self._readable if p.exists()]
         below = [p for p in shown if p.is_relative_to(self.root)]
         for path in shown:
             if path not in below:
-                words += ["--ro-bind", str(path), str(path)]
-        words += ["--bind", str(self._folder / "view"), self.root]
+                command += ["--ro-bind", str(path), str(path)]
+        command += ["--bind", str(self._folder / "view"), self.root]
         for path in below:
-            words += ["--ro-bind", str(path), str(path)]
+            command += ["--ro-bind", str(path), str(path)]
         for hidden in filter(os.path.exists, self._hidden):
             empty = ["--size", "4096", "--tmpfs", hidden, "--remount-ro", hidden]
-            words += empty if hidden.endswith("/") else ["--ro-bind", os.devnull, hidden]
-        words += [] if telling is not None else ["--ro-bind", str(self._folder / "view"), _LOWER]
-        return [*words, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
+            command += empty if hidden.endswith("/") else ["--ro-bind", os.devnull, hidden]
+        command += [] if status_fd is not None else ["--ro-bind", str(self._folder / "view"), _LOWER]
+        return [*command, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
 
     def fork(self) -> Self:
-        """Copy what was written, and nothing else."""
+        """Return a sandbox with a copy of what was written in this one."""
         self._require_open()
         return type(self)(
             self._tree,
@@ -228,25 +229,25 @@ class BubblewrapSandbox(FolderBacked):
             readable=self._readable,
             hidden=self._hidden,
             overlay=self._overlay,
-            like=self,
+            forked_from=self,
         )
 
-    def _place(self, path: str) -> tuple[OverlayFiles | PlainFiles, str]:
+    def _locate(self, path: str) -> tuple[OverlayFiles | PlainFiles, str]:
         self._require_open()
-        in_scratch, relative = inside(path, self.root, self.scratch)
+        in_scratch, relative = locate(path, self.root, self.scratch)
         return PlainFiles(self._scratch) if in_scratch else self._files, relative
 
 
 def _exit_code(reports: IO[bytes]) -> int | None:
-    """Return how the command ended as bubblewrap tells it, negative for a signal; None when it was not started."""
+    """Return the exit status that bubblewrap reports, negative for a signal; None if the command was not started."""
     for line in reports:
         code = json.loads(line).get("exit-code")
         if code is not None:
-            # bubblewrap reports a signal as a shell does.
+            # bubblewrap reports a signal like a shell, as 128 plus its number.
             return 128 - int(code) if 128 < code <= 192 else int(code)
     return None
 
 
-def _last(raw: bytes) -> str:
+def _last_line(raw: bytes) -> str:
     lines = raw.decode(errors="replace").strip().splitlines()
-    return lines[-1][:300] if lines else "it said nothing"
+    return lines[-1][:300] if lines else "no error output"

@@ -1,4 +1,4 @@
-"""A sandbox that runs nothing: results are scripted by the first words of a command, files are a dictionary."""
+"""Provide a fake sandbox for tests: results are scripted by command prefix, files are kept in a dictionary."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox.files import inside
+from pytest_ssr.sandbox.filesystem.safe_files import locate
 from pytest_ssr.sandbox.protocol import MIB, Availability, ExecResult, Limits
 
 _WORKS = Availability(True, "a fake that runs nothing")
@@ -17,60 +17,60 @@ Scripted = ExecResult | Callable[["FakeSandbox", "FakeCall"], ExecResult]
 
 @dataclass(frozen=True, slots=True)
 class FakeCall:
-    """One command that was asked for."""
+    """One command passed to `exec`."""
 
     argv: tuple[str, ...]
-    """The command."""
+    """The command and its arguments."""
     env: Mapping[str, str]
-    """The variables given with it."""
+    """The environment variables passed with it."""
     stdin: bytes
     """Its standard input."""
     cwd: str | None
-    """The directory asked for."""
+    """The working directory passed with it."""
     limits: Limits
-    """The limits given."""
+    """The limits passed with it."""
 
 
 def fake_result(
     stdout: bytes = b"", *, exit_code: int | None = 0, stderr: bytes = b"", seconds: float = 0.01
 ) -> ExecResult:
-    """Return a result to script with; `exit_code` None needs a limit, which `dataclasses.replace` sets."""
+    """Return a result for a script; with `exit_code` None, set its limit by `dataclasses.replace`."""
     return ExecResult(exit_code, stdout, stderr, seconds)
 
 
 @dataclass(slots=True)
 class FakeSandboxProvider:
-    """Opens fakes; the longest scripted prefix of a command answers it, and an unscripted command is an error."""
+    """Open fake sandboxes; the longest scripted prefix of a command selects its result, any other command fails."""
 
     results: Mapping[tuple[str, ...], Scripted] = field(default_factory=dict)
-    """Results by the first words of a command, or what makes them; `()` answers everything."""
+    """Results, or functions that return them, by command prefix; `()` matches every command."""
     availability: Availability = _WORKS
-    """What the probe says."""
+    """The result of the probe."""
     name: str = "fake"
-    """The name that users would type."""
+    """The name of the provider."""
     calls: list[FakeCall] = field(default_factory=list)
-    """Every command that any sandbox of this provider was asked to run, in order."""
+    """Every command passed to any sandbox of this provider, in order."""
     opened: list[FakeSandbox] = field(default_factory=list)
-    """Every sandbox, forks too."""
+    """Every sandbox opened, including forks."""
 
     def probe(self) -> Availability:
-        """Return what was scripted."""
+        """Return the scripted availability."""
         return self.availability
 
     def open(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
     ) -> FakeSandbox:
-        """Read the tree's regular files into a new fake."""
-        found = {
+        """Read the tree's regular files into a new fake sandbox."""
+        files = {
             path.relative_to(tree).as_posix(): path.read_bytes()
             for path in sorted(tree.rglob("*"))
             if path.is_file() and not path.is_symlink()
         }
-        return FakeSandbox(self, mount_at.rstrip("/"), {f"{mount_at.rstrip('/')}/{p}": d for p, d in found.items()})
+        return FakeSandbox(self, mount_at.rstrip("/"), {f"{mount_at.rstrip('/')}/{p}": d for p, d in files.items()})
 
 
 class FakeSandbox:
-    """Files by their path as seen inside, and answers from the provider's script."""
+    """A fake with files by their path as seen inside, and with results from the provider's script."""
 
     def __init__(self, provider: FakeSandboxProvider, root: str, files: Mapping[str, bytes]) -> None:
         self.provider, self.root, self.scratch = provider, root, "/scratch"
@@ -88,7 +88,7 @@ class FakeSandbox:
         stdin: bytes = b"",
         cwd: str | None = None,
     ) -> ExecResult:
-        """Return the scripted result; raises SandboxError for a command that nobody scripted."""
+        """Return the scripted result; raises SandboxError for a command without one."""
         call = FakeCall(tuple(argv), dict(env or {}), stdin, cwd, limits)
         self.provider.calls.append(call)
         for length in range(len(argv), -1, -1):
@@ -117,11 +117,11 @@ class FakeSandbox:
         self.files.pop(self._full(path), None)
 
     def fork(self) -> Self:
-        """Return another fake with the same files and script."""
+        """Return another fake with copies of the files and the same script."""
         return type(self)(self.provider, self.root, self.files)
 
     def close(self) -> None:
-        """Remember that it was closed."""
+        """Record that the sandbox was closed."""
         self.closed = True
 
     def __enter__(self) -> Self:
@@ -133,5 +133,5 @@ class FakeSandbox:
         self.close()
 
     def _full(self, path: str) -> str:
-        in_scratch, relative = inside(path, self.root, self.scratch)
+        in_scratch, relative = locate(path, self.root, self.scratch)
         return f"{self.scratch if in_scratch else self.root}/{relative}"

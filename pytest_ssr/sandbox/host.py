@@ -1,4 +1,4 @@
-"""What sandboxes without an image of their own show of the host, and what a host must allow for bubblewrap."""
+"""Select what sandboxes without an image show of the host, and check what the host must allow for bubblewrap."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox import folders
+from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.protocol import MIB
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
@@ -40,25 +40,24 @@ _OWN_ETC = {
 
 
 # Files of /proc that a process of the real root may write whatever namespaces it is in: bubblewrap covers a
-# directory only when the directory itself is writable (so irq and bus), and /proc/sys is not, while the settings below
-# it are.
+# directory only if the directory itself is writable (so irq and bus); /proc/sys is not, but the settings below it are.
 _COVERED = ("/proc/sys", "/proc/sysrq-trigger", "/proc/fs", "/proc/acpi", "/proc/scsi")
-# What tells of the host and of what else runs there, of its users' keys and of its kernel.
-_TELLING = ("keys", "key-users", "timer_list", "sched_debug", "kallsyms", "kcore", "config.gz")
+# Files that expose the host, its other processes, its users' keys and its kernel.
+_MASKED = ("keys", "key-users", "timer_list", "sched_debug", "kallsyms", "kcore", "config.gz")
 _TMP_BYTES = 256 * MIB
-_making = threading.Lock()
+_etc_lock = threading.Lock()
 
 
-def checked_place(mount_at: str, taken: Collection[str]) -> str:
-    """Return where a tree is shown inside; raises SandboxError where that cannot be."""
+def checked_mount_point(mount_at: str, reserved: Collection[str]) -> str:
+    """Return the path of the tree inside the sandbox; raises SandboxError if nothing can be mounted there."""
     path = mount_at.rstrip("/")
-    if not path.startswith("/") or os.path.normpath(path) != path or path in taken:
+    if not path.startswith("/") or os.path.normpath(path) != path or path in reserved:
         raise SandboxError(f"a tree cannot be shown at {mount_at!r} inside a sandbox")
     return path
 
 
 def checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
-    """Return host paths that may be shown besides system directories; raises SandboxError for the home directory."""
+    """Return the host paths to show besides system directories; raises SandboxError for the home directory."""
     home = Path.home().resolve()
     for path in readable:
         if not path.is_absolute() or home.is_relative_to(path.resolve()):
@@ -67,38 +66,38 @@ def checked_readable(readable: Sequence[Path]) -> tuple[Path, ...]:
 
 
 def kernel_mounts() -> list[str]:
-    """Return the arguments for /proc, /dev and /tmp: kernel settings read-only, memory-backed places bounded."""
-    words = ["--proc", "/proc"]
+    """Return the arguments for /proc, /dev and /tmp: kernel settings read-only, file systems in memory bounded."""
+    arguments = ["--proc", "/proc"]
     for path in _COVERED:
         if Path(path).exists():
-            words += ["--ro-bind", path, path]
-    for path in telling():
-        words += ["--ro-bind", os.devnull, path]
-    words += ["--dev", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
-    return [*words, "--remount-ro", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
+            arguments += ["--ro-bind", path, path]
+    for path in masked_proc_files():
+        arguments += ["--ro-bind", os.devnull, path]
+    arguments += ["--dev", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/dev/shm"]
+    return [*arguments, "--remount-ro", "/dev", "--perms", "1777", "--size", str(_TMP_BYTES), "--tmpfs", "/tmp"]
 
 
 @functools.cache
-def telling() -> list[str]:
-    """Return the files of /proc that are not shown inside, of those that this kernel has."""
-    return [path for name in _TELLING if os.path.exists(path := f"/proc/{name}")]
+def masked_proc_files() -> list[str]:
+    """Return the files of /proc that this kernel has and that are hidden from commands."""
+    return [path for name in _MASKED if os.path.exists(path := f"/proc/{name}")]
 
 
 @functools.cache
 def etc_files() -> dict[str, bytes]:
-    """Return the files of the inner `/etc` by name; a copy of each costs far less than a mount of each."""
-    found = dict(_OWN_ETC)
+    """Return the files of the inner `/etc` by name; copying them is much cheaper than mounting each."""
+    files = dict(_OWN_ETC)
     for pattern in _ETC_FILES:
         for path in Path("/etc").glob(pattern):
             with contextlib.suppress(OSError):
-                found[path.relative_to("/etc").as_posix()] = path.read_bytes()
-    return found
+                files[path.relative_to("/etc").as_posix()] = path.read_bytes()
+    return files
 
 
 @functools.cache
 def _etc(pid: int) -> Path:
-    folder = folders.new_folder()
-    atexit.register(_leave, pid, folder)
+    folder = workdirs.new_folder()
+    atexit.register(_discard_if_owner, pid, folder)
     for name, data in etc_files().items():
         path = folder / "etc" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -110,42 +109,42 @@ def _etc(pid: int) -> Path:
     return folder / "etc"
 
 
-def _leave(pid: int, folder: Path) -> None:
+def _discard_if_owner(pid: int, folder: Path) -> None:
     if os.getpid() == pid:
-        folders.discard(folder)
+        workdirs.discard(folder)
 
 
 def etc() -> Path:
-    """Return the folder that is the inner `/etc`, made once in each process, at whose end it goes."""
-    with _making:
+    """Return the folder for the inner `/etc`, created once in each process and removed when the process exits."""
+    with _etc_lock:
         if not _etc(os.getpid()).is_dir():
             _etc.cache_clear()
         return _etc(os.getpid())
 
 
 def system_binds() -> list[str]:
-    """Return the arguments that show system directories and an `/etc` of our own, read-only."""
-    words: list[str] = []
-    for place, target in shown_links().items():
-        words += ["--symlink", target, place]
+    """Return the arguments that show the system directories and a generated `/etc`, read-only."""
+    arguments: list[str] = []
+    for link, target in shown_links().items():
+        arguments += ["--symlink", target, link]
     for folder in (str(path) for path in shown_directories() if str(path) in SYSTEM):
-        words += ["--ro-bind", folder, folder]
-    return [*words, "--ro-bind", str(etc()), "/etc"]
+        arguments += ["--ro-bind", folder, folder]
+    return [*arguments, "--ro-bind", str(etc()), "/etc"]
 
 
 def shown_directories() -> list[Path]:
-    """Return the host's system directories, and the folders of `/etc`, that such a sandbox shows."""
-    found = [Path(p) for p in SYSTEM] + [Path("/etc", name) for name in ETC_FOLDERS]
-    return [p for p in found if p.is_dir() and not (p.is_symlink() and str(p) in SYSTEM)]
+    """Return the host's system directories and folders of `/etc` that such a sandbox shows."""
+    candidates = [Path(p) for p in SYSTEM] + [Path("/etc", name) for name in ETC_FOLDERS]
+    return [p for p in candidates if p.is_dir() and not (p.is_symlink() and str(p) in SYSTEM)]
 
 
 def shown_links() -> dict[str, str]:
-    """Return the host's system directories that are links, with what they point to."""
-    return {place: os.readlink(place) for place in SYSTEM if Path(place).is_symlink()}
+    """Return the host's system directories that are symlinks, with their targets."""
+    return {path: os.readlink(path) for path in SYSTEM if Path(path).is_symlink()}
 
 
 def version() -> str:
-    """Return what bubblewrap calls itself."""
+    """Return the name and version that bubblewrap reports."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(["bwrap", "--version"], capture_output=True, text=True, check=True, timeout=10)
         return done.stdout.strip()
@@ -153,7 +152,7 @@ def version() -> str:
 
 
 def remedy() -> str:
-    """Return what to change where bubblewrap is installed but does not work."""
+    """Return what to change if bubblewrap is installed but does not work."""
     settings = (
         ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl -w kernel.unprivileged_userns_clone=1"),
         (

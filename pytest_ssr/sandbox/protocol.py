@@ -1,7 +1,7 @@
-"""The seam between what is run and where: a provider opens sandboxes on an immutable tree.
+"""Define the sandbox protocol: a provider opens sandboxes on an immutable tree, and commands run in them.
 
-A sandbox shows a private copy-on-write view of the tree at `root`. Writes are kept between `exec` calls of the
-same sandbox and are seen by nobody else; the tree itself never changes.
+A sandbox shows a private copy-on-write view of the tree at `root`. Writes persist between `exec` calls of the
+same sandbox and are not visible anywhere else; the tree itself never changes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, Self, runtime_checkable
 
-from pytest_ssr.outcomes import Limit
+from pytest_ssr.records.test_run import Limit
 
 __all__ = ["MIB", "Availability", "ExecResult", "Limit", "Limits", "Sandbox", "SandboxProvider", "WithImage"]
 
@@ -20,36 +20,36 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one command may use; past any of these the whole process group dies."""
+    """The resources that one command may use; beyond any of these limits the whole process group is killed."""
 
     wall_s: float = 120.0
     """Seconds of wall time."""
     memory_bytes: int = 4096 * MIB
-    """Memory: address space of each process (where the kernel offers no better), resident set of all together."""
+    """Memory: address space of each process (if the kernel offers nothing better), resident set of all together."""
     processes: int = 256
-    """Processes and threads alive at a time."""
+    """Number of processes and threads alive at the same time."""
     output_bytes: int = 16 * MIB
-    """Bytes on standard output and standard error together."""
+    """Total number of bytes on standard output and standard error."""
     file_bytes: int = 512 * MIB
-    """Size of one file."""
+    """Maximum size of one file."""
     disk_bytes: int = 1024 * MIB
-    """Bytes of all that was written in the sandbox."""
+    """Total number of bytes written in the sandbox."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """What one command did."""
+    """The result of one command."""
 
     exit_code: int | None
-    """The exit status, negative for a signal, None when a limit ended it."""
+    """The exit status, negative for a signal, None if a limit ended the command."""
     stdout: bytes
     """Standard output, as far as the output limit allowed."""
     stderr: bytes
-    """Standard error, likewise."""
+    """Standard error, as far as the output limit allowed."""
     seconds: float
-    """Wall time."""
+    """Wall time in seconds."""
     limit: Limit | None = None
-    """The limit that ended the command."""
+    """The limit that ended the command, if any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,15 +57,15 @@ class Availability:
     """Whether a sandbox works on this machine."""
 
     works: bool
-    """It was tried on the spot and worked."""
+    """Whether a trial on this machine succeeded."""
     detail: str
-    """Version and isolation if it works, else what failed."""
+    """The version and isolation if it works, otherwise what failed."""
     remedy: str = ""
-    """What to install or change."""
+    """What to install or change to make it work."""
 
 
 class Sandbox(Protocol):
-    """An open sandbox on a private view of a tree; a context manager that closes itself."""
+    """An open sandbox on a private view of a tree; a context manager that closes the sandbox on exit."""
 
     root: str
     """The tree's directory as commands inside see it."""
@@ -81,33 +81,33 @@ class Sandbox(Protocol):
         stdin: bytes = b"",
         cwd: str | None = None,
     ) -> ExecResult:
-        """Run `argv` (default directory: `root`) with a minimal environment plus `env`, and wait for its end.
+        """Run `argv` (default directory: `root`) with a minimal environment plus `env`, and wait for it to end.
 
-        Raises SandboxError when the sandbox itself fails to start the command. A missing program is exit code 127.
+        Raises SandboxError if the sandbox itself fails to start the command. A missing program gives exit code 127.
         """
 
     def read(self, path: str, *, max_bytes: int = 64 * MIB) -> bytes:
         """Return the content of a regular file inside `root` or `scratch` (absolute as seen inside, or relative
         to `root`).
 
-        Symlinks are not followed and nothing outside is reached. Raises FileNotFoundError when there is no such
-        regular file, SandboxError when it is larger than `max_bytes` or the path leaves the sandbox.
+        Symlinks are not followed and nothing outside is reached. Raises FileNotFoundError if the file does not
+        exist or is not regular, SandboxError if it is larger than `max_bytes` or the path leaves the sandbox.
         """
 
     def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
-        """Write a regular file inside `root` or `scratch`, making its parents; same path rules as `read`.
+        """Write a regular file inside `root` or `scratch`, creating its parents; same path rules as `read`.
 
         An existing file or symlink at `path` is replaced, not written through.
         """
 
     def remove(self, path: str) -> None:
-        """Remove a file or symlink from the view; missing is no error; same path rules as `read`."""
+        """Remove a file or symlink from the view, if it exists; same path rules as `read`."""
 
     def fork(self) -> Self:
-        """Return a new sandbox whose view starts as this one's is now; both are independent after."""
+        """Return a new sandbox that starts with the current view of this one; afterwards both are independent."""
 
     def close(self) -> None:
-        """Kill what still runs and remove every trace; idempotent."""
+        """Kill running commands and remove every trace; idempotent."""
 
     def __enter__(self) -> Self: ...
 
@@ -115,31 +115,31 @@ class Sandbox(Protocol):
 
 
 class SandboxProvider(Protocol):
-    """A kind of sandbox, under the name that users type."""
+    """A kind of sandbox; `name` is what users type."""
 
     name: str
 
     def probe(self) -> Availability:
-        """Try it on this machine, now; never raises for a sandbox that does not work."""
+        """Try the sandbox on this machine; never raises for a sandbox that does not work."""
 
     def open(self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()) -> Sandbox:
-        """Open a sandbox on a directory that nobody changes while it is open.
+        """Open a sandbox on a directory, which must not change while the sandbox is open.
 
-        mount_at: where the tree should appear inside (the project's own path, so that editable installs resolve
-        to the view); a provider that cannot do so puts it elsewhere, and `root` tells.
-        readable: further host paths the commands may read (the interpreter's prefixes, site directories).
-        hidden: files inside, and folders (these end with a slash), that are shown empty; a provider that isolates
-        nothing hides nothing.
-        Raises SandboxUnavailableError when the sandbox does not work here, SandboxError when it breaks.
+        mount_at: the path at which the tree should appear inside (the project's own path, so that editable installs
+        resolve to the view); a provider that cannot do so uses another path, which `root` contains.
+        readable: more host paths that commands may read (the interpreter's prefixes, site directories).
+        hidden: files inside, and folders (these end with a slash), that are shown empty; a provider without
+        isolation hides nothing.
+        Raises SandboxUnavailableError if the sandbox does not work here, SandboxError if it fails.
         """
 
 
 @runtime_checkable
 class WithImage(Protocol):
-    """A provider whose sandboxes can show an image in place of the host's system."""
+    """A provider whose sandboxes can show an image instead of the host's system."""
 
     image: str
-    """The image's name; empty: the host's system is shown."""
+    """The name of the image; empty to show the host's system."""
 
     def image_digest(self) -> str:
-        """Return what tells the image's content from any other; raises SandboxError where it cannot be had."""
+        """Return a string that identifies the image's content; raises SandboxError if it cannot be determined."""

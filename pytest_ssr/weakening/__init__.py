@@ -1,4 +1,4 @@
-"""Failing test ids in; the test files without these tests, and without what only they used, out."""
+"""Remove failing tests from test files, together with what only these tests used."""
 
 from pytest_ssr.weakening.weaken import Weakening, weaken
 

@@ -1,7 +1,7 @@
-"""Take doctests out of documents and docstrings of test files: each of their examples is marked to be skipped.
+"""Disable doctests in documents and in docstrings of test files by marking each of their examples as skipped.
 
 Removing the examples would leave sentences that announce them; `# doctest: +SKIP` keeps the text as a reader knows it.
-A doctest all of whose examples are skipped counts as skipped (pytest) or as no test (unittest).
+A doctest whose examples are all skipped counts as skipped (pytest) or as no test (unittest).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from pytest_ssr.injectors.python_source import Edit
+from pytest_ssr.source.syntax_tree import Edit
 
 _PROMPT = re.compile(rb"^[ \t]*>>> ?(?=[^\s#])[^\r\n]*", re.MULTILINE)
 _SKIP = b"  # doctest: +SKIP"
@@ -22,23 +22,27 @@ def edits_in_document(data: bytes) -> list[Edit]:
 
 
 def edits_in_module(data: bytes, tree: ast.Module, name: str) -> list[Edit]:
-    """Return the edits that skip every example of one docstring; none if it cannot be found or holds no example.
+    """Return the edits that skip every example of one docstring; empty if it is not found or has no examples.
 
-    name: that of the doctest: the module's, followed by the names of classes and a function.
+    name: the doctest's name, which is the module's followed by the names of classes and a function.
     """
     starts = [0]
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    matching = [(qualified, node) for qualified, node in _docstrings(tree, "") if f".{name}".endswith(f".{qualified}")]
-    if not matching:
-        matching = [("", tree.body[0].value)] if tree.body and _is_docstring(tree.body[0]) else []  # type: ignore[attr-defined]
-    if not matching:
+    docstrings = [
+        (qualified, node) for qualified, node in _docstrings(tree, "") if f".{name}".endswith(f".{qualified}")
+    ]
+    if not docstrings:
+        docstrings = [("", tree.body[0].value)] if tree.body and _is_docstring(tree.body[0]) else []  # type: ignore[attr-defined]
+    if not docstrings:
         return []
-    _, docstring = max(matching, key=lambda pair: len(pair[0]))
+    _, docstring = max(docstrings, key=lambda pair: len(pair[0]))
     begin, end = starts[docstring.lineno - 1], starts[docstring.end_lineno or docstring.lineno]
-    found = list(_PROMPT.finditer(data, begin, end))
-    # An example on the line on which the docstring ends would take its quotes into the comment.
-    return [] if any(b'"""' in m[0] or b"'''" in m[0] for m in found) else [_edit(match) for match in found]
+    prompts = list(_PROMPT.finditer(data, begin, end))
+    # On the last line of a docstring, the marker would turn the closing quotes into a comment.
+    if any(b'"""' in match[0] or b"'''" in match[0] for match in prompts):
+        return []
+    return [_edit(match) for match in prompts]
 
 
 def _edit(match: re.Match[bytes]) -> Edit:

@@ -1,8 +1,8 @@
-"""Failing node ids and the test files in, the files without those tests out; all that is not removed stays as it was.
+"""Remove failing tests from their files by node id, and leave everything else as it was.
 
-A function goes when all of its parameter sets fail or the failing ones cannot be told apart in its source; else only
-its failing parameter sets go. An inherited test goes from its base class when it fails in every class, else it is
-switched off in the class where it fails.
+A function is removed if all of its parameter sets fail, or if the failing ones cannot be distinguished in its source;
+otherwise only its failing parameter sets are removed. An inherited test is removed from its base class if it fails in
+every class; otherwise it is disabled in the class in which it fails.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.injectors.python_source import Edit, splice
-from pytest_ssr.weakening.definitions import definitions_of, find_class, is_text, parameter_lists, with_emptied
-from pytest_ssr.weakening.doctests import edits_in_document, edits_in_module
-from pytest_ssr.weakening.leftovers import clean_up, names_in
-from pytest_ssr.weakening.text import (
+from pytest_ssr.source.definitions import definitions_of, find_class, is_constant, parameter_lists, statements_to_remove
+from pytest_ssr.source.spans import (
     Definition,
     Lines,
-    begin,
-    drop_elements,
+    first_byte,
     first_line,
     read_lines,
-    take_out,
+    remove_elements,
+    remove_statements,
     words,
 )
+from pytest_ssr.source.syntax_tree import Edit, splice
+from pytest_ssr.weakening.doctests import edits_in_document, edits_in_module
+from pytest_ssr.weakening.unused_names import clean_up, names_in
 
 Parameters = Mapping[str, tuple[tuple[str, int], ...]]
 Key = tuple[str, tuple[str, ...]]
-Place = tuple[str, Definition]
+Location = tuple[str, Definition]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +38,11 @@ class Weakening:
     """New test files without the failing tests."""
 
     changes: Mapping[str, bytes]
-    """Test file to its new content."""
+    """Path of a test file to its new content."""
     unremovable: tuple[str, ...]
     """Failing ids for which no definition was found; nothing was changed for them."""
     removed: tuple[str, ...]
-    """Ids that will be gone: the failing ones, and passing ones whose whole function had to go."""
+    """Removed ids: the failing ones, and passing ones whose whole function had to be removed."""
 
 
 def weaken(
@@ -54,10 +54,10 @@ def weaken(
     parameters: Parameters,
     doctests: Collection[str] = (),
 ) -> Weakening:
-    """Take the failing tests out of their files.
+    """Remove the failing tests from their files.
 
-    read: returns a file's content. test_paths: every file that holds tests. parameters: id to (argument, index).
-    doctests: those of the collected tests that are examples in text.
+    read: returns a file's content. test_paths: every file that contains tests. parameters: id to (argument, index).
+    doctests: the collected tests that are doctests.
     """
     weakener = _Weakener(read, test_paths, frozenset(failing), collected, parameters)
     weakener.doctests = frozenset(doctests)
@@ -87,41 +87,41 @@ class _Weakener:
         self.groups: dict[Key, list[str]] = {}
         for name in collected:
             self.groups.setdefault(key_of(name), []).append(name)
-        self.gone: dict[str, list[ast.stmt]] = {}
+        self.removed_nodes: dict[str, list[ast.stmt]] = {}
         self.edits: dict[str, list[Edit]] = {}
         self.used: dict[str, set[str]] = {}
         self.removed: set[str] = set()
         self.unremovable: list[str] = []
 
     def lines(self, path: str) -> Lines | None:
-        """Return a test file as lines, read when it is needed first; None when it cannot be parsed."""
+        """Return a test file as lines, parsed on first use; None if it cannot be parsed."""
         if path not in self._lines:
             self._lines[path] = read_lines(self.original[path]) if path in self.original else None
         return self._lines[path]
 
     def run(self) -> Weakening:
         for key, names in self.groups.items():
-            bad = [n for n in names if n in self.failing]
-            if bad and self.doctests.issuperset(names):
-                self.unremovable += [n for n in bad if not self._skip_doctest(n)]
-            elif bad and not self._remove(key, names, bad):
-                self.unremovable += bad
-        self._note_heirs()
+            failing = [n for n in names if n in self.failing]
+            if failing and self.doctests.issuperset(names):
+                self.unremovable += [n for n in failing if not self._skip_doctest(n)]
+            elif failing and not self._remove(key, names, failing):
+                self.unremovable += failing
+        self._add_inherited()
         changes: dict[str, bytes] = {}
-        for path in sorted({*self.gone, *self.edits}):
+        for path in sorted({*self.removed_nodes, *self.edits}):
             new = self._rewritten(path) if path in self.original else None
             if path not in self.original:
                 changes[path] = splice(self.read(path), self.edits[path])
             elif new is None or read_lines(new) is None:
                 self.unremovable += [n for n in self.failing if key_of(n)[0] == path]
             else:
-                elsewhere = frozenset[str]().union(*(words_in(d) for p, d in self.original.items() if p != path))
+                elsewhere = frozenset[str]().union(*(identifiers_in(d) for p, d in self.original.items() if p != path))
                 changes[path] = clean_up(new, self.used.get(path, set()), elsewhere)
-        left = set(self.unremovable)
-        return Weakening(changes, tuple(sorted(left)), tuple(sorted(self.removed - left)))
+        unremovable = set(self.unremovable)
+        return Weakening(changes, tuple(sorted(unremovable)), tuple(sorted(self.removed - unremovable)))
 
     def _skip_doctest(self, name: str) -> bool:
-        """Mark the examples of a doctest as skipped; False if they cannot be found."""
+        """Mark the examples of a doctest as skipped; return False if they cannot be found."""
         path, _, dotted = name.partition("::")
         lines = self.lines(path)
         if not path.endswith(".py"):
@@ -132,41 +132,45 @@ class _Weakener:
         self.removed.update([name] if edits else [])
         return bool(edits)
 
-    def _remove(self, key: Key, names: list[str], bad: list[str]) -> bool:
-        """Mark what has to go for one test function; False when it cannot be found."""
+    def _remove(self, key: Key, names: list[str], failing: list[str]) -> bool:
+        """Mark what has to be removed for one test function; return False if it cannot be found."""
         path, chain = key
         lines = self.lines(path)
         if lines is None:
             return False
         holder = find_class(lines.tree, chain[:-1]) if len(chain) > 1 else lines.tree
-        found = definitions_of(holder, chain[-1]) if holder is not None else []
-        if not found:
+        definitions = definitions_of(holder, chain[-1]) if holder is not None else []
+        if not definitions:
             return self._remove_inherited(key, holder) if len(chain) > 1 else self._remove_imported(key)
-        if len(bad) < len(names) and len(found) == 1 and self._drop_parameters(lines, path, found[0], names, bad):
-            self.removed.update(bad)
+        if (
+            len(failing) < len(names)
+            and len(definitions) == 1
+            and self._drop_parameters(lines, path, definitions[0], names, failing)
+        ):
+            self.removed.update(failing)
             return True
         if len(chain) > 1 and len(self._origins(key)) > 1:
-            self._switch_off(lines, path, found)
+            self._disable(lines, path, definitions)
         else:
-            self._mark([(path, n) for n in found])
+            self._mark([(path, n) for n in definitions])
         self.removed.update(names)
         return True
 
-    def _mark(self, places: Sequence[Place]) -> None:
-        for path, node in places:
-            if node not in self.gone.setdefault(path, []):
-                self.gone[path].append(node)
+    def _mark(self, locations: Sequence[Location]) -> None:
+        for path, node in locations:
+            if node not in self.removed_nodes.setdefault(path, []):
+                self.removed_nodes[path].append(node)
                 self.used.setdefault(path, set()).update(names_in(node))
 
-    def _switch_off(self, lines: Lines, path: str, found: Sequence[Definition]) -> None:
-        """Put `name = None` in the place of a method whose base class has another, which would come to life."""
-        for node in found:
-            edit = Edit(begin(lines, node), lines.span(node)[1], f"{node.name} = None".encode())
+    def _disable(self, lines: Lines, path: str, definitions: Sequence[Definition]) -> None:
+        """Replace a method with `name = None`: without it, a base class's method of that name would be run."""
+        for node in definitions:
+            edit = Edit(first_byte(lines, node), lines.span(node)[1], f"{node.name} = None".encode())
             self.edits.setdefault(path, []).append(edit)
             self.used.setdefault(path, set()).update(names_in(node))
 
     def _remove_inherited(self, key: Key, holder: ast.Module | ast.ClassDef | None) -> bool:
-        """Take a method out of the classes it comes from when it fails in all their heirs, else switch it off here."""
+        """Remove a method from the classes that define it if it fails in all their subclasses; else disable it here."""
         path, chain = key
         origins = self._origins(key)
         sharing = [k for k in self.groups if k[1][-1] == chain[-1] and set(self._origins(k)) & set(origins)]
@@ -175,20 +179,20 @@ class _Weakener:
         if all(n in self.failing for k in sharing for n in self.groups[k]):
             self._mark(origins)
         elif not isinstance(holder, ast.ClassDef):
-            if not self._goes_with_its_twin(key):
+            if not self._is_removed_with_its_class(key):
                 return False
         else:
             lines = self.lines(path)
             assert lines is not None
-            text = holder.body[0] if is_text(holder.body[0]) else None
+            docstring = holder.body[0] if is_constant(holder.body[0]) else None
             head = lines.line(first_line(holder.body[0]))
             indent = head[: len(head) - len(head.lstrip())]
             bound = {n.id for n in ast.walk(holder) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
             if head[: holder.body[0].col_offset].strip(b"@ \t") or chain[-1] in bound:
                 return False
-            # Before the first statement and its comments: after the last, it could be inside of what goes.
-            number = (text.end_lineno or 0) if text else first_line(holder.body[0]) - 1
-            while not text and lines.line(number).strip()[:1] in (b"", b"#"):
+            # Insert before the first statement and its comments: after the last one, it could lie in removed code.
+            number = (docstring.end_lineno or 0) if docstring else first_line(holder.body[0]) - 1
+            while not docstring and lines.line(number).strip()[:1] in (b"", b"#"):
                 number -= 1
             at = lines.starts[number]
             newline = b"" if lines.data[:at].endswith(b"\n") else b"\n"
@@ -196,103 +200,112 @@ class _Weakener:
         self.removed.update(self.groups[key])
         return True
 
-    def _goes_with_its_twin(self, key: Key) -> bool:
-        """Tell whether a test of a class that a file imports fails where the class is, too: it is removed there."""
+    def _is_removed_with_its_class(self, key: Key) -> bool:
+        """Return whether a test of an imported class also fails in the file that defines it: it is removed there."""
         path, chain = key
-        homes = [p for p in self.original if p != path and self._holds_class(p, chain[:-1])]
-        twin = self.groups.get((homes[0], chain), []) if len(homes) == 1 else []
-        return bool(twin) and self.failing.issuperset([*twin, *self.groups[key]])
+        sources = [p for p in self.original if p != path and self._defines_class(p, chain[:-1])]
+        original_ids = self.groups.get((sources[0], chain), []) if len(sources) == 1 else []
+        return bool(original_ids) and self.failing.issuperset([*original_ids, *self.groups[key]])
 
-    def _holds_class(self, path: str, names: tuple[str, ...]) -> bool:
+    def _defines_class(self, path: str, names: tuple[str, ...]) -> bool:
         lines = self.lines(path)
         return lines is not None and find_class(lines.tree, names) is not None
 
     def _remove_imported(self, key: Key) -> bool:
-        """Take a function that a file imports out of the test file it comes from, if it fails everywhere."""
+        """Remove an imported function from the test file that defines it, if it fails everywhere."""
         name = key[1][-1]
         sharing = [n for k, group in self.groups.items() if k[1] == (name,) for n in group]
         if not all(n in self.failing for n in sharing):
             return False
-        for where in self.original:
-            lines = self.lines(where)
-            found = definitions_of(lines.tree, name) if lines is not None else []
-            if found:
-                self._mark([(where, n) for n in found])
+        for path in self.original:
+            lines = self.lines(path)
+            definitions = definitions_of(lines.tree, name) if lines is not None else []
+            if definitions:
+                self._mark([(path, n) for n in definitions])
                 self.removed.update(self.groups[key])
                 return True
         return False
 
-    def _note_heirs(self) -> None:
-        """Add the tests that vanish because every class they have their method from has lost it."""
-        gone = {(p, n) for p, nodes in self.gone.items() for n in nodes}
-        names = {getattr(n, "name", "") for _, n in gone}
+    def _add_inherited(self) -> None:
+        """Add the tests that disappear because every class that defines their method has lost it."""
+        removed = {(p, n) for p, nodes in self.removed_nodes.items() for n in nodes}
+        names = {getattr(n, "name", "") for _, n in removed}
         for key, ids in self.groups.items():
             origins = self._origins(key) if len(key[1]) > 1 and key[1][-1] in names else []
-            if origins and all(place in gone for place in origins):
+            if origins and all(origin in removed for origin in origins):
                 self.removed.update(ids)
 
-    def _origins(self, key: Key) -> list[Place]:
-        """Return where a class has a method from, its own definitions first, wherever in the test files they are."""
+    def _origins(self, key: Key) -> list[Location]:
+        """Return the definitions of a class's method, its own first, then inherited ones, in any of the test files."""
         path, chain = key
         return self._origins_in(path, chain[:-1], chain[-1], set())
 
-    def _origins_in(self, path: str, names: tuple[str, ...], method: str, seen: set[Key]) -> list[Place]:
-        for where in [path, *(p for p in self.original if p != path)]:
-            lines = self.lines(where)
+    def _origins_in(self, path: str, names: tuple[str, ...], method: str, seen: set[Key]) -> list[Location]:
+        for file in [path, *(p for p in self.original if p != path)]:
+            lines = self.lines(file)
             holder = find_class(lines.tree, names) if lines is not None else None
-            if holder is None or (where, names) in seen:
+            if holder is None or (file, names) in seen:
                 continue
-            seen.add((where, names))
-            places: list[Place] = [(where, n) for n in definitions_of(holder, method)]
+            seen.add((file, names))
+            locations: list[Location] = [(file, n) for n in definitions_of(holder, method)]
             for base in holder.bases:
-                name = base.id if isinstance(base, ast.Name) else base.attr if isinstance(base, ast.Attribute) else ""
-                places += self._origins_in(where, (name,), method, seen) if name else []
-            if places:
-                return places
+                if isinstance(base, ast.Name):
+                    locations += self._origins_in(file, (base.id,), method, seen)
+                elif isinstance(base, ast.Attribute):
+                    locations += self._origins_in(file, (base.attr,), method, seen)
+            if locations:
+                return locations
         return []
 
-    def _drop_parameters(self, lines: Lines, path: str, function: Definition, names: list[str], bad: list[str]) -> bool:
-        """Take only the failing parameter sets out, when they are all the combinations of some sets of one mark."""
-        failing = set(bad)
+    def _drop_parameters(
+        self, lines: Lines, path: str, function: Definition, names: list[str], failing_names: list[str]
+    ) -> bool:
+        """Remove only the failing parameter sets, if they are all the combinations of some sets of one mark."""
+        failing = set(failing_names)
         for mark in function.decorator_list:
             lists = parameter_lists(mark)
             if lists is None:
                 continue
             argument, values, labels, in_tuple = lists
             index = {n: dict(self.parameters.get(n, ())).get(argument) for n in names}
-            out = {index[n] for n in bad}
-            whole = {n for n in names if index[n] in out}
-            if None in out or whole != failing or len(out) >= len(values) or max(i or 0 for i in out) >= len(values):
+            indices = {index[n] for n in failing_names}
+            covered = {n for n in names if index[n] in indices}
+            if (
+                None in indices
+                or covered != failing
+                or len(indices) >= len(values)
+                or max(i or 0 for i in indices) >= len(values)
+            ):
                 continue
-            gone = [i for i in out if i is not None]
-            if not labels and self._renames({n: i for n, i in index.items() if i is not None}, set(gone)):
+            removed = [i for i in indices if i is not None]
+            if not labels and self._renames({n: i for n, i in index.items() if i is not None}, set(removed)):
                 continue
-            edits = drop_elements(lines, values, gone, in_tuple=in_tuple)
+            edits = remove_elements(lines, values, removed, in_tuple=in_tuple)
             if labels:
-                edits += drop_elements(lines, labels, gone)
-            for i in gone:
+                edits += remove_elements(lines, labels, removed)
+            for i in removed:
                 self.used.setdefault(path, set()).update(names_in(values[i]))
             self.edits.setdefault(path, []).extend(edits)
             return True
         return False
 
-    def _renames(self, index: Mapping[str, int], gone: set[int]) -> bool:
-        """Tell whether the tests that stay would get other ids, because pytest counts parameter sets in them."""
-        # Equal ids are told apart by 0, 1, 2 at their end.
+    def _renames(self, index: Mapping[str, int], removed: set[int]) -> bool:
+        """Return whether the remaining tests would get other ids, because pytest counts parameter sets in them."""
+        # pytest appends 0, 1, 2 to equal ids.
         alike: dict[str, list[tuple[int, str]]] = {}
-        for name, place in index.items():
+        for name, position in index.items():
             label = name.partition("[")[2].removesuffix("]")
-            counted = {f"{a}{i}" for a, i in self.parameters.get(name, ()) if i == place}
+            counted = {f"{a}{i}" for a, i in self.parameters.get(name, ()) if i == position}
             if counted & set(label.split("-")):
-                if place not in gone and place > min(gone):
+                if position not in removed and position > min(removed):
                     return True
                 continue
             stem, digits = re.fullmatch(r"(.*?)_?(\d*)", label, re.DOTALL).groups()  # type: ignore[union-attr]
-            alike.setdefault(stem, []).append((place, digits))
+            alike.setdefault(stem, []).append((position, digits))
         return any(
             len(group) > 1
             and [d for _, d in sorted(group)] == [str(k) for k in range(len(group))]
-            and any(place in gone for place, _ in group)
+            and any(position in removed for position, _ in group)
             for group in alike.values()
         )
 
@@ -300,34 +313,34 @@ class _Weakener:
         lines = self.lines(path)
         assert lines is not None
         inherited = frozenset[str]().union(*map(bases_in, self.original.values()))
-        nodes = with_emptied(lines.tree, self.gone.get(path, []), inherited)
+        nodes = statements_to_remove(lines.tree, self.removed_nodes.get(path, []), inherited)
         if nodes is None:
             return None
         whole, hollow = nodes
-        edits = take_out(lines, whole)
+        edits = remove_statements(lines, whole)
         if edits is None:
             return None
         for block in hollow:
             start, end = lines.at(first_line(block[0]), block[0].col_offset), lines.span(block[-1])[1]
             edits.append(Edit(lines.starts[first_line(block[0]) - 1] + block[0].col_offset, max(start, end), b"pass"))
-        inner = [e for e in self.edits.get(path, []) if not any(_holds(o, e) for o in edits)]
+        inner = [e for e in self.edits.get(path, []) if not any(_contains(o, e) for o in edits)]
         try:
             return splice(lines.data, edits + inner)
         except ValueError:
             return None
 
 
-def _holds(outer: Edit, inner: Edit) -> bool:
-    """Tell whether what one edit would change is gone by another; what is put in before it, stays."""
+def _contains(outer: Edit, inner: Edit) -> bool:
+    """Return whether one edit removes what another changes; an insertion directly before the removal is kept."""
     return outer.start <= inner.start and inner.end <= outer.end and not inner.start == inner.end == outer.start
 
 
-words_in = functools.lru_cache(maxsize=4096)(words)
+identifiers_in = functools.lru_cache(maxsize=4096)(words)
 
 
 @functools.lru_cache(maxsize=4096)
 def bases_in(data: bytes) -> frozenset[str]:
-    """Return the names of classes that some class in a file has as a base."""
+    """Return the names of the base classes of all classes in a file."""
     lines = read_lines(data)
     return frozenset(
         base.id if isinstance(base, ast.Name) else base.attr

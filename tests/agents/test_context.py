@@ -1,4 +1,4 @@
-"""What is sent always fits, keeps what it must, and is the same for the same past."""
+"""Prompts always fit, keep the required messages, and are deterministic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harness.agents.context import HEAD_SHARE, ContextWindow, elided
-from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, characters
+from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, characters
 from pytest_ssr.errors import ContextError
 
 TEXTS = st.text("ab \n", max_size=400)
@@ -32,13 +32,13 @@ def pasts(draw: st.DrawFn) -> list[Message]:
     return start + [m for turn in draw(st.lists(turns(), max_size=12)) for m in turn]
 
 
-def dear(messages: Sequence[Message]) -> int:
-    """Counts more for many messages than for each of them."""
+def superadditive(messages: Sequence[Message]) -> int:
+    """Count more for several messages together than for each alone."""
     return characters(messages) + 7 * len(messages) + len(messages) ** 2
 
 
-@given(pasts(), st.integers(100, 3000), st.sampled_from([characters, dear]))
-def test_it_fits_and_keeps_the_task_and_the_newest(past: list[Message], budget: int, count: object) -> None:
+@given(pasts(), st.integers(100, 3000), st.sampled_from([characters, superadditive]))
+def test_a_prompt_fits_and_keeps_the_task_and_the_newest_turn(past: list[Message], budget: int, count: object) -> None:
     assert callable(count)
     window = ContextWindow(budget, count)
     try:
@@ -46,8 +46,8 @@ def test_it_fits_and_keeps_the_task_and_the_newest(past: list[Message], budget: 
     except ContextError:
         start = next((i for i, m in enumerate(past) if m.role == ASSISTANT), len(past))
         newest = max((i for i, m in enumerate(past) if m.role == ASSISTANT), default=len(past))
-        said = Message(USER, "[12 earlier turns are left out here]")
-        assert count([*past[:start], said, *past[newest:]]) > budget
+        marker = Message(USER, "[12 earlier turns are left out here]")
+        assert count([*past[:start], marker, *past[newest:]]) > budget
         return
     assert count(prompt.messages) <= budget
     assert prompt.messages[:2] == tuple(past[:2])
@@ -59,46 +59,46 @@ def test_it_fits_and_keeps_the_task_and_the_newest(past: list[Message], budget: 
     called = {c.id for m in prompt.messages for c in m.tool_calls}
     answered = {m.tool_call_id for m in prompt.messages if m.role == TOOL}
     assert called == answered, "turns are whole"
-    places = [s for s in prompt.sent if isinstance(s, int)]
-    assert places == sorted(set(places))
-    for message, place in zip(prompt.messages, prompt.sent, strict=True):
-        if isinstance(place, int):
-            assert message == past[place]
+    indices = [s for s in prompt.sent if isinstance(s, int)]
+    assert indices == sorted(set(indices))
+    for message, index in zip(prompt.messages, prompt.sent, strict=True):
+        if isinstance(index, int):
+            assert message == past[index]
         else:
-            assert message == Message.from_json(place)
+            assert message == Message.from_json(index)
 
 
 @given(pasts(), st.integers(100, 3000))
-def test_what_fits_is_sent_as_it_is(past: list[Message], budget: int) -> None:
+def test_messages_that_fit_are_sent_unchanged(past: list[Message], budget: int) -> None:
     assume(characters(past) <= budget)
     assert ContextWindow(budget, characters).prompt(past).sent == tuple(range(len(past)))
 
 
 @given(pasts(), st.integers(400, 2000))
-def test_a_rollout_replayed_sends_the_same(past: list[Message], budget: int) -> None:
-    ends = [*[i for i, m in enumerate(past) if m.role == ASSISTANT][1:], len(past)]
+def test_a_replayed_rollout_sends_the_same_prompts(past: list[Message], budget: int) -> None:
+    stops = [*[i for i, m in enumerate(past) if m.role == ASSISTANT][1:], len(past)]
 
     def sent() -> list[object]:
-        window, found = ContextWindow(budget, characters), []
-        for end in ends:
+        window, prompts = ContextWindow(budget, characters), []
+        for end in stops:
             try:
-                found.append(window.prompt(past[:end]).sent)
+                prompts.append(window.prompt(past[:end]).sent)
             except ContextError as error:
-                found.append(str(error))  # type: ignore[arg-type]
-        return list(found)
+                prompts.append(str(error))  # type: ignore[arg-type]
+        return list(prompts)
 
     assert sent() == sent()
 
 
 def long_past(steps: int, size: int = 100) -> list[Message]:
-    found = [Message(SYSTEM, "s"), Message(USER, "t")]
+    messages = [Message(SYSTEM, "s"), Message(USER, "t")]
     for n in range(steps):
-        found += [Message(ASSISTANT, f"step {n}", (ToolCall.parse(f"c{n}", "bash", "{}"),))]
-        found += [Message(TOOL, f"{n}" * size, tool_call_id=f"c{n}")]
-    return found
+        messages += [Message(ASSISTANT, f"step {n}", (ToolCall.parse(f"c{n}", "bash", "{}"),))]
+        messages += [Message(TOOL, f"{n}" * size, tool_call_id=f"c{n}")]
+    return messages
 
 
-def test_the_oldest_turns_have_a_share_and_the_newest_the_rest() -> None:
+def test_the_oldest_turns_get_a_share_and_the_newest_the_rest() -> None:
     past = long_past(40)
     prompt = ContextWindow(2000, characters).prompt(past)
     marker = next(i for i, s in enumerate(prompt.sent) if not isinstance(s, int))
@@ -111,16 +111,16 @@ def test_the_oldest_turns_have_a_share_and_the_newest_the_rest() -> None:
     assert tail[-2].content == "step 39"
 
 
-def test_after_a_cut_many_prompts_begin_with_the_one_before() -> None:
+def test_after_a_cut_many_prompts_begin_with_the_previous_one() -> None:
     past, window, before, cuts = long_past(60), ContextWindow(2000, characters), (), 0
     for end in range(4, len(past) + 1, 2):
         sent = window.prompt(past[:end]).messages
         cuts += sent[: len(before)] != before
         before = sent
-    assert 2 <= cuts <= 18, "with a cut at each step past the limit it would be fifty"
+    assert 2 <= cuts <= 18, "a cut at each step past the limit would make fifty"
 
 
-def test_a_newest_turn_that_is_too_long_loses_its_middle() -> None:
+def test_a_newest_turn_that_is_too_long_is_shortened_in_the_middle() -> None:
     past = [*long_past(3), Message(ASSISTANT, "", (ToolCall.parse("x", "bash", '{"command": "cat all"}'),))]
     past.append(Message(TOOL, "begin " + "x" * 50_000 + " end", tool_call_id="x"))
     prompt = ContextWindow(1000, characters).prompt(past)
@@ -130,7 +130,7 @@ def test_a_newest_turn_that_is_too_long_loses_its_middle() -> None:
     assert prompt.messages[-2].tool_calls[0].arguments == {"command": "cat all"}
 
 
-def test_thoughts_are_counted_and_go_whole_or_not_at_all() -> None:
+def test_reasoning_is_counted_and_sent_whole_or_not_at_all() -> None:
     signed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "s" * 3000}]}
     call = (ToolCall.parse("x", "bash", '{"command": "ls"}'),)
     past = [*long_past(3), Message(ASSISTANT, "so", call, thoughts=signed), Message(TOOL, "a.py", tool_call_id="x")]
@@ -143,18 +143,18 @@ def test_thoughts_are_counted_and_go_whole_or_not_at_all() -> None:
     assert Message.from_json(cut.sent[-2]) == cut.messages[-2]  # type: ignore[arg-type]
 
 
-def test_a_task_that_does_not_fit_is_said() -> None:
+def test_a_task_that_does_not_fit_is_an_error() -> None:
     with pytest.raises(ContextError, match="the task alone does not fit into 10 tokens"):
         ContextWindow(10, characters).prompt([Message(SYSTEM, "s"), Message(USER, "t" * 50)])
 
 
 @given(st.text(max_size=3000), st.integers(0, 500))
-def test_an_elided_text_says_how_much_is_gone(text: str, most: int) -> None:
-    short, gone = elided(text, most)
-    assert len(short) <= most + 60
-    if gone:
-        half = most // 2
-        assert short == f"{text[:half]}\n[... {gone} characters left out ...]\n{text[len(text) - half :]}"
-        assert gone == len(text) - 2 * half
+def test_an_elided_string_gives_the_number_of_omitted_characters(text: str, max_chars: int) -> None:
+    short, omitted = elided(text, max_chars)
+    assert len(short) <= max_chars + 60
+    if omitted:
+        half = max_chars // 2
+        assert short == f"{text[:half]}\n[... {omitted} characters left out ...]\n{text[len(text) - half :]}"
+        assert omitted == len(text) - 2 * half
     else:
         assert short == text

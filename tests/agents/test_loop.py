@@ -1,4 +1,4 @@
-"""The loop ends cleanly whatever a model does, with the right reason, and leaves its trajectory."""
+"""The loop always ends with the right reason and a trajectory, whatever the model does."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from typing import Any
 
 import pytest
 
-from harness.agents.desk import Desk
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.bundles import BundledTool
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation, problem
+from harness.agents.tools.protocol import Observation, argument_problem
 from harness.agents.tools.submit import Submit
-from harness.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
+from harness.agents.workspace import Workspace
 from harness.models.scripted import ScriptedModel
-from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from harness.records.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
+from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from pytest_ssr.errors import ContextError, ModelError, SandboxError
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits
 
 
 @pytest.fixture
-def desk(tmp_path: Path, calculator: Mapping[str, str]) -> Iterator[Desk]:
+def workspace(tmp_path: Path, calculator: Mapping[str, str]) -> Iterator[Workspace]:
     for name, text in calculator.items():
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     provider = load_provider("process")
     with provider.open(tmp_path / "project", mount_at="/p") as sandbox:
-        yield Desk(sandbox, Limits(wall_s=20))
+        yield Workspace(sandbox, Limits(wall_s=20))
 
 
 def call(name: str, n: int = 0, **arguments: Any) -> Message:
@@ -49,18 +49,18 @@ SUBMIT = call("submit")
 
 
 def agent(*replies: Message, limits: RolloutLimits | None = None, **settings: Any) -> Agent:
-    take = Submit("hand in", lambda desk: Observation("handed in", 0, done=True, result={"patch": "p"}))
+    submit = Submit("hand in", lambda workspace: Observation("handed in", 0, done=True, result={"patch": "p"}))
     model = ScriptedModel("scripted:test", replies)
-    return Agent(model, [Bash(), Editor(), take], limits or RolloutLimits(), Sampling(max_tokens=100), **settings)
+    return Agent(model, [Bash(), Editor(), submit], limits or RolloutLimits(), Sampling(max_tokens=100), **settings)
 
 
-def run(made: Agent, desk: Desk, path: Path | None = None) -> Trajectory:
-    journal = Journal(Trajectory("r", "t", "solver", 0, made.model.name), path)
-    return made.run("be brief", "repair it", desk, journal)
+def run(agent_under_test: Agent, workspace: Workspace, path: Path | None = None) -> Trajectory:
+    journal = Journal(Trajectory("r", "t", "solver", 0, agent_under_test.model.name), path)
+    return agent_under_test.run("be brief", "repair it", workspace, journal)
 
 
-def test_a_rollout_is_told_whole_and_read_back_the_same(desk: Desk, tmp_path: Path) -> None:
-    done = run(agent(bash("echo hello; exit 3"), SUBMIT), desk, tmp_path / "a" / "trajectory.jsonl")
+def test_a_rollout_is_recorded_completely(workspace: Workspace, tmp_path: Path) -> None:
+    done = run(agent(bash("echo hello; exit 3"), SUBMIT), workspace, tmp_path / "a" / "trajectory.jsonl")
     assert done.exit_reason is ExitReason.SUBMITTED
     assert done.status == "completed"
     assert done.result == {"patch": "p"}
@@ -76,9 +76,9 @@ def test_a_rollout_is_told_whole_and_read_back_the_same(desk: Desk, tmp_path: Pa
     assert done.header()["schema"] == "ssr.rollout/1"
 
 
-def test_a_trajectory_that_was_cut_off_is_read_as_far_as_it_goes(desk: Desk, tmp_path: Path) -> None:
+def test_a_truncated_trajectory_is_read_as_far_as_it_goes(workspace: Workspace, tmp_path: Path) -> None:
     path = tmp_path / "trajectory.jsonl"
-    run(agent(bash("echo hello"), SUBMIT), desk, path)
+    run(agent(bash("echo hello"), SUBMIT), workspace, path)
     lines = path.read_text().splitlines(keepends=True)
     for cut in range(1, len(lines)):
         path.write_text("".join(lines[:cut]) + lines[cut][: len(lines[cut]) // 2])
@@ -86,37 +86,37 @@ def test_a_trajectory_that_was_cut_off_is_read_as_far_as_it_goes(desk: Desk, tmp
         assert read.exit_reason is ExitReason.INTERRUPTED
         assert read.status == "aborted"
     path.write_text("".join(lines[:2]) + "garbage\n" + lines[2])
-    with pytest.raises(Exception, match=r"line 3 is no part of a ssr\.rollout/1"):
+    with pytest.raises(Exception, match=r"line 3 is not a line of a ssr\.rollout/1"):
         read_trajectory(path)
 
 
-def test_a_command_starts_where_the_last_one_ended(desk: Desk) -> None:
-    done = run(agent(bash("cd tests"), bash("ls; cd /nowhere"), bash("pwd; kill -9 $$"), bash("ls"), SUBMIT), desk)
+def test_a_command_starts_where_the_last_one_ended(workspace: Workspace) -> None:
+    done = run(agent(bash("cd tests"), bash("ls; cd /nowhere"), bash("pwd; kill -9 $$"), bash("ls"), SUBMIT), workspace)
     shown = [m.content for m in done.messages if m.role == TOOL]
     assert shown[1].startswith("test_calc.py\n")
     assert shown[2].endswith("/tests\n[exit status -9]")
-    assert shown[3].startswith("test_calc.py\n"), "a shell that is killed loses nothing but itself"
+    assert shown[3].startswith("test_calc.py\n"), "a killed shell loses nothing but itself"
 
 
-def test_text_blocks_do_as_tool_calls_do(desk: Desk) -> None:
-    said = [
+def test_text_blocks_work_like_tool_calls(workspace: Workspace) -> None:
+    replies = [
         "I look first.\n```bash\necho hello\n```\n",
         '```editor\n{"command": "view", "path": "calc.py", "view_range": [4, 4]}\n```',
         "```submit\n```",
     ]
-    done = run(agent(*(Message(ASSISTANT, text) for text in said)), desk)
+    done = run(agent(*(Message(ASSISTANT, text) for text in replies)), workspace)
     assert done.exit_reason is ExitReason.SUBMITTED
     assert [m.content for m in done.messages if m.role == TOOL][:2] == [
         "hello\n[exit status 0]",
         "     4\tdef add(a, b):",
     ]
-    assert not any(m.tool_calls for m in done.messages), "what the model said stays as it said it"
-    users = run(agent(*(Message(ASSISTANT, text) for text in said), observe_as="user"), desk)
+    assert not any(m.tool_calls for m in done.messages), "the model's messages are unchanged"
+    users = run(agent(*(Message(ASSISTANT, text) for text in replies), observe_as="user"), workspace)
     assert [m.role for m in users.messages][2:] == ["assistant", "user"] * 3
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "expected"),
     [
         ("I think it is done.", "no tool was called"),
         ("```bash\nls\n```\nand\n```bash\npwd\n```", "there are 2 blocks in one reply"),
@@ -124,12 +124,12 @@ def test_text_blocks_do_as_tool_calls_do(desk: Desk) -> None:
         ("```bash\nnever closed", "no tool was called"),
     ],
 )
-def test_a_reply_that_calls_nothing_is_told_so_and_is_a_step(desk: Desk, text: str, why: str) -> None:
-    done = run(agent(Message(ASSISTANT, text), SUBMIT), desk)
+def test_a_reply_without_a_tool_call_is_a_step_and_answered(workspace: Workspace, text: str, expected: str) -> None:
+    done = run(agent(Message(ASSISTANT, text), SUBMIT), workspace)
     assert done.exit_reason is ExitReason.SUBMITTED
     assert [s.kind for s in done.steps] == ["format-error", "submit"]
     assert [s.id for s in done.steps] == [0, 1]
-    assert why in done.messages[done.steps[0].observation_index].content
+    assert expected in done.messages[done.steps[0].observation_index].content
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_reply_that_calls_nothing_is_told_so_and_is_a_step(desk: Desk, text: s
         ([bash("true")], RolloutLimits(), ExitReason.MODEL, "aborted"),
     ],
 )
-def test_it_always_ends(
-    desk: Desk, replies: list[Message], limits: RolloutLimits, reason: ExitReason, status: str
+def test_every_rollout_ends(
+    workspace: Workspace, replies: list[Message], limits: RolloutLimits, reason: ExitReason, status: str
 ) -> None:
-    done = run(agent(*replies, limits=limits), desk)
+    done = run(agent(*replies, limits=limits), workspace)
     assert (done.exit_reason, done.status) == (reason, status)
     assert len(done.calls) <= 9
 
@@ -163,7 +163,7 @@ class Priced(ScriptedModel):
     """Each reply has tokens and a price."""
 
     def reply(self, *arguments: Any, **named: Any) -> Reply:
-        from harness.messages import Usage
+        from harness.records.messages import Usage
 
         return replace(super().reply(*arguments, **named), usage=Usage(100, 10), cost_usd=0.3)
 
@@ -175,10 +175,12 @@ class Priced(ScriptedModel):
         (RolloutLimits(usd=0.5), ExitReason.COST_LIMIT, 2),
     ],
 )
-def test_what_it_costs_is_limited(desk: Desk, limits: RolloutLimits, reason: ExitReason, calls: int) -> None:
-    made = agent(limits=limits)
+def test_tokens_and_cost_are_limited(
+    workspace: Workspace, limits: RolloutLimits, reason: ExitReason, calls: int
+) -> None:
+    agent_under_test = agent(limits=limits)
     model = Priced("scripted:test", [bash(f"echo {n}") for n in range(9)])
-    done = run(Agent(model, made.tools, limits), desk)
+    done = run(Agent(model, agent_under_test.tools, limits), workspace)
     assert (done.exit_reason, len(done.calls)) == (reason, calls)
 
 
@@ -186,8 +188,8 @@ def test_what_it_costs_is_limited(desk: Desk, limits: RolloutLimits, reason: Exi
     ("command", "limit"),
     [("sleep 60", "wall time"), ("yes", "output"), ("cat /dev/zero | head -c 300000000 | tr '\\0' x", "output")],
 )
-def test_a_command_past_a_limit_is_ended_and_said(desk: Desk, command: str, limit: str) -> None:
-    done = run(agent(bash(command), bash("echo still here", 1), SUBMIT, limits=RolloutLimits(command_s=3)), desk)
+def test_a_command_past_a_limit_is_ended_and_reported(workspace: Workspace, command: str, limit: str) -> None:
+    done = run(agent(bash(command), bash("echo still here", 1), SUBMIT, limits=RolloutLimits(command_s=3)), workspace)
     assert done.steps[0].limit == limit
     assert f"[ended: it passed the limit on {limit}" in done.messages[3].content
     assert len(done.messages[3].content) < 11_000
@@ -195,8 +197,8 @@ def test_a_command_past_a_limit_is_ended_and_said(desk: Desk, command: str, limi
     assert done.exit_reason is ExitReason.SUBMITTED
 
 
-def test_a_long_output_is_shown_by_head_and_tail(desk: Desk) -> None:
-    done = run(agent(bash("seq 1 100000"), SUBMIT, limits=RolloutLimits(output_chars=200)), desk)
+def test_a_long_output_shows_head_and_tail(workspace: Workspace) -> None:
+    done = run(agent(bash("seq 1 100000"), SUBMIT, limits=RolloutLimits(output_chars=200)), workspace)
     shown = done.messages[3].content
     assert shown.startswith("1\n2\n")
     assert shown.endswith("100000\n[exit status 0]")
@@ -204,63 +206,63 @@ def test_a_long_output_is_shown_by_head_and_tail(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    ("action", "why"),
+    ("action", "expected"),
     [
-        (bash("true\0"), "no NUL and no half of a character"),
-        (bash("true \udc80"), "no NUL and no half of a character"),
-        (bash(f"true {'x' * 200_000}"), "a command has at most 100000 bytes, and this one has 200005"),
-        (call("greet", whom="a\0"), "no NUL and no half of a character"),
-        (call("greet", whom="x" * 200_000), "a command has at most 100000 bytes"),
+        (bash("true\0"), "cannot contain NUL or lone surrogates"),
+        (bash("true \udc80"), "cannot contain NUL or lone surrogates"),
+        (bash(f"true {'x' * 200_000}"), "at most 100000 bytes, and this one has 200005"),
+        (call("greet", whom="a\0"), "cannot contain NUL or lone surrogates"),
+        (call("greet", whom="x" * 200_000), "at most 100000 bytes"),
         (call("editor", command="view", path="/etc/passwd"), "/etc/passwd"),
     ],
 )
-def test_what_cannot_be_done_is_no_fault_of_the_sandbox(desk: Desk, action: Message, why: str) -> None:
+def test_an_impossible_action_is_not_a_sandbox_failure(workspace: Workspace, action: Message, expected: str) -> None:
     schema = {"type": "object", "properties": {"whom": {"type": "string"}}}
     greet = BundledTool("greet", "", schema, "greet <whom>", "bundle")
-    made = agent(bash(f"mkdir -p {desk.sandbox.scratch}/.ssr-alive/full"), action, SUBMIT)
-    done = run(replace(made, tools=[*made.tools, greet]), desk)
+    agent_under_test = agent(bash(f"mkdir -p {workspace.sandbox.scratch}/.ssr-alive/full"), action, SUBMIT)
+    done = run(replace(agent_under_test, tools=[*agent_under_test.tools, greet]), workspace)
     assert done.exit_reason is ExitReason.SUBMITTED, done.detail
-    assert why in done.messages[5].content
+    assert expected in done.messages[5].content
 
 
 @pytest.mark.parametrize(
-    ("arguments", "why"),
+    ("arguments", "expected"),
     [
-        ("{oops", "the arguments are no JSON"),
-        ("[1]", "the arguments are no JSON object"),
+        ("{oops", "the arguments are not JSON"),
+        ("[1]", "the arguments are not a JSON object"),
         ('{"cmd": "ls"}', "the argument 'command' is missing"),
-        ('{"command": "ls", "shell": "zsh"}', "there is no argument 'shell'"),
+        ('{"command": "ls", "shell": "zsh"}', "'shell' is not an argument"),
         ('{"command": 3}', "the argument 'command' must be of type string"),
     ],
 )
-def test_a_malformed_call_is_answered(desk: Desk, arguments: str, why: str) -> None:
+def test_a_malformed_call_is_answered(workspace: Workspace, arguments: str, expected: str) -> None:
     bad = Message(ASSISTANT, "", (ToolCall.parse("c", "bash", arguments),))
-    done = run(agent(bad, SUBMIT), desk)
-    assert why in done.messages[3].content
+    done = run(agent(bad, SUBMIT), workspace)
+    assert expected in done.messages[3].content
     assert done.messages[3].tool_call_id == "c"
     assert done.exit_reason is ExitReason.SUBMITTED
 
 
-def test_half_a_character_is_escaped_before_it_is_sent(desk: Desk) -> None:
+def test_a_lone_surrogate_is_escaped_before_it_is_sent(workspace: Workspace) -> None:
     bad = Message(ASSISTANT, "", (ToolCall.parse("c", "editor", r'{"command": "view", "path": "a\udc80"}'),))
-    done = run(agent(bad, SUBMIT), desk)
-    assert done.messages[3].content == r"a\udc80 is no file"
+    done = run(agent(bad, SUBMIT), workspace)
+    assert done.messages[3].content == r"a\udc80 is not a file"
     assert done.exit_reason is ExitReason.SUBMITTED
 
 
 @pytest.mark.parametrize("value", [True, False])
 @pytest.mark.parametrize("kind", ["integer", "number"])
-def test_a_truth_value_is_no_number(value: bool, kind: str) -> None:
+def test_a_boolean_is_not_a_number(value: bool, kind: str) -> None:
     schema = {"type": "object", "properties": {"line": {"type": kind}}}
     tool = BundledTool("zoom", "", schema, "zoom <line>", "bundle")
-    assert problem(tool, {"line": value}) == f"the argument 'line' must be of type {kind}"
-    assert problem(tool, {"line": int(value)}) == ""
+    assert argument_problem(tool, {"line": value}) == f"the argument 'line' must be of type {kind}"
+    assert argument_problem(tool, {"line": int(value)}) == ""
 
 
-def test_a_choice_among_numbers_is_told() -> None:
+def test_an_enum_of_numbers_is_reported() -> None:
     schema = {"type": "object", "properties": {"level": {"type": "integer", "enum": [1, 2]}}}
     tool = BundledTool("zoom", "", schema, "zoom <level>", "bundle")
-    assert problem(tool, {"level": 3}) == "the argument 'level' must be one of 1, 2"
+    assert argument_problem(tool, {"level": 3}) == "the argument 'level' must be one of 1, 2"
 
 
 class Broken:
@@ -268,12 +270,12 @@ class Broken:
 
     name, description, parameters = "break", "", {"type": "object", "properties": {}}
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
         raise SandboxError("the container is gone")
 
 
 class Refusing(ScriptedModel):
-    """A server that counts more tokens than we do, so many times."""
+    """A server that refuses the first `times` prompts as too long."""
 
     def __init__(self, name: str, replies: list[Message], times: int) -> None:
         super().__init__(name, replies)
@@ -286,29 +288,29 @@ class Refusing(ScriptedModel):
         return super().reply(*arguments, **named)
 
 
-def test_faults_of_ours_abort(desk: Desk) -> None:
-    made = agent()
-    done = run(Agent(ScriptedModel("s", [call("break")]), [*made.tools, Broken()]), desk)
+def test_infrastructure_failures_abort(workspace: Workspace) -> None:
+    agent_under_test = agent()
+    done = run(Agent(ScriptedModel("s", [call("break")]), [*agent_under_test.tools, Broken()]), workspace)
     assert (done.exit_reason, done.status, done.detail) == (ExitReason.INFRA, "aborted", "the container is gone")
-    done = run(Agent(Refusing("s", [SUBMIT], 2), made.tools), desk)
+    done = run(Agent(Refusing("s", [SUBMIT], 2), agent_under_test.tools), workspace)
     assert done.exit_reason is ExitReason.SUBMITTED
-    done = run(Agent(Refusing("s", [SUBMIT], 99), made.tools), desk)
-    assert (done.exit_reason, done.status) == (ExitReason.MODEL, "aborted"), "the task fits by what we know"
+    done = run(Agent(Refusing("s", [SUBMIT], 99), agent_under_test.tools), workspace)
+    assert (done.exit_reason, done.status) == (ExitReason.MODEL, "aborted"), "the task fits by the estimate"
 
 
-def test_an_error_that_nobody_foresaw_costs_one_rollout_and_is_named(desk: Desk, tmp_path: Path) -> None:
+def test_an_unexpected_error_costs_one_rollout_and_is_named(workspace: Workspace, tmp_path: Path) -> None:
     class Falling(ScriptedModel):
         def reply(self, *arguments: Any, **named: Any) -> Reply:
             raise RuntimeError("the moon is down")
 
     path = tmp_path / "trajectory.jsonl"
-    done = run(Agent(Falling("s", []), agent().tools), desk, path)
+    done = run(Agent(Falling("s", []), agent().tools), workspace, path)
     assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
     assert done.detail.startswith("RuntimeError: the moon is down (test_loop.py, line ")
     assert read_trajectory(path).detail == done.detail
 
 
-def test_a_crash_leaves_the_trajectory(desk: Desk, tmp_path: Path) -> None:
+def test_a_crash_leaves_the_trajectory(workspace: Workspace, tmp_path: Path) -> None:
     class Crashing(ScriptedModel):
         def reply(self, *arguments: Any, **named: Any) -> Reply:
             if len(self.seen) == 1:
@@ -317,13 +319,13 @@ def test_a_crash_leaves_the_trajectory(desk: Desk, tmp_path: Path) -> None:
 
     path = tmp_path / "trajectory.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        run(Agent(Crashing("s", [bash("echo a")]), agent().tools), desk, path)
+        run(Agent(Crashing("s", [bash("echo a")]), agent().tools), workspace, path)
     read = read_trajectory(path)
     assert read.exit_reason is ExitReason.INTERRUPTED
     assert read.messages[-1].content == "a\n[exit status 0]"
 
 
-def test_each_request_has_a_seed_of_its_own(desk: Desk) -> None:
+def test_each_request_has_its_own_seed(workspace: Workspace) -> None:
     seeds: list[int | None] = []
 
     class Watching(ScriptedModel):
@@ -331,11 +333,11 @@ def test_each_request_has_a_seed_of_its_own(desk: Desk) -> None:
             seeds.append(sampling.seed)
             return super().reply(messages, tools=tools, sampling=sampling)
 
-    made = agent()
-    run(Agent(Watching("s", [bash("true"), SUBMIT]), made.tools, sampling=Sampling(seed=40)), desk)
+    agent_under_test = agent()
+    run(Agent(Watching("s", [bash("true"), SUBMIT]), agent_under_test.tools, sampling=Sampling(seed=40)), workspace)
     assert seeds == [40, 41]
 
 
-def test_a_model_without_replies_says_so() -> None:
+def test_a_model_without_replies_raises() -> None:
     with pytest.raises(ModelError, match="scripted:x has no more replies after 0"):
         ScriptedModel("scripted:x", []).reply([], tools=(), sampling=Sampling())

@@ -1,13 +1,13 @@
-"""Steps are scored by their own numbers, and the last boxed value counts."""
+"""Scores carry the ids of their steps, and the last boxed value counts."""
 
 from __future__ import annotations
 
 import pytest
 
 from harness.agents.process_reward import ProcessReward, boxed, question_about
-from harness.messages import ASSISTANT, SYSTEM, USER, Message, Reply, Sampling, Usage
 from harness.models.scripted import ScriptedModel
-from harness.trajectory import ModelCall, Step, Trajectory
+from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Reply, Sampling, Usage
+from harness.records.trajectory import ModelCall, Step, Trajectory
 from pytest_ssr.errors import ModelError, RefusedError
 
 
@@ -24,8 +24,8 @@ def rollout() -> Trajectory:
         Message("tool", "handed in", tool_call_id="b"),
     ]
     done.calls = [
-        ModelCall(i, (0, 1), place, "stop", Usage(), None, 0.0, "", None, None, None)
-        for i, place in enumerate((2, 4, 6))
+        ModelCall(i, (0, 1), index, "stop", Usage(), None, 0.0, "", None, None, None)
+        for i, index in enumerate((2, 4, 6))
     ]
     done.steps = [
         Step(0, 0, "format-error", observation_index=3),
@@ -54,7 +54,7 @@ def test_the_last_boxed_value_counts(text: str, value: float | None) -> None:
     assert boxed(text) == value
 
 
-def test_a_reply_without_a_tool_is_scored_and_moves_no_other() -> None:
+def test_a_reply_without_a_tool_is_scored_and_shifts_no_other() -> None:
     model = judge(r"\boxed{-1}", "?", r"\boxed{-1}", r"\boxed{1}", r"\boxed{1}", r"\boxed{-1}")
     scores = ProcessReward(model, votes=3).scores(rollout())
     assert [(s.step, s.score, s.votes) for s in scores] == [
@@ -72,7 +72,7 @@ def test_the_judge_is_shown_the_step_it_judges() -> None:
     assert "done" not in text.split("The step:")[1].split("A step is good")[0]
 
 
-def test_scores_join_the_outcome() -> None:
+def test_scores_are_added_to_the_outcome() -> None:
     reward = ProcessReward(judge(*[r"\boxed{1}", r"\boxed{-1}"]), votes=1, coefficient=0.5)
     scores = reward.scores(rollout())
     assert reward.combined(-1.0, scores) == -1.0
@@ -81,23 +81,23 @@ def test_scores_join_the_outcome() -> None:
     assert reward.combined(1.0, []) == 1.0
 
 
-def test_a_question_is_shortened_until_the_judge_s_window_has_room_for_it() -> None:
+def test_a_question_is_shortened_until_it_fits_the_judge_s_window() -> None:
     long = rollout()
     long.messages[1] = Message(USER, "repair the adder " * 900)
     long.messages[5] = Message("tool", "calc.py " * 900, tool_call_id="a")
     model = ScriptedModel("judge", [Message(ASSISTANT, r"\boxed{1}")] * 2, context_tokens=2000)
     reward = ProcessReward(model, votes=1, sampling=Sampling(max_tokens=500))
-    opened = reward.opened(long)
-    assert isinstance(opened.model, ScriptedModel)
-    assert [opened.vote(long, step, 0) for step in long.steps[:2]] == [1.0, 1.0]
-    for asked in opened.model.seen:
-        assert model.count(asked, tools=()) <= 1500
-        assert "repair the adder" in asked[0].content
+    session = reward.opened(long)
+    assert isinstance(session.model, ScriptedModel)
+    assert [session.vote(long, step, 0) for step in long.steps[:2]] == [1.0, 1.0]
+    for prompt in session.model.seen:
+        assert model.count(prompt, tools=()) <= 1500
+        assert "repair the adder" in prompt[0].content
     assert len(question_about(long, long.steps[1])) > 8000
 
 
 class Choosy(ScriptedModel):
-    """Refuses what it does not like, or cannot answer."""
+    """Raises `fault` for every request."""
 
     fault: ModelError
 
@@ -108,7 +108,7 @@ class Choosy(ScriptedModel):
         return self
 
 
-def test_a_question_that_a_server_refuses_has_no_value_and_another_fault_names_judge_and_step() -> None:
+def test_a_refused_question_has_no_value_and_other_faults_name_judge_and_step() -> None:
     choosy = Choosy("choosy", [])
     choosy.fault = RefusedError("not this one")
     reward = ProcessReward(choosy, votes=2)

@@ -1,4 +1,4 @@
-"""A small project with a folder beside it, artifacts that attack, and the machine compared before and after each."""
+"""Fixtures for attacks: a small project with a folder beside it, hostile artifacts, and checks of the machine."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.checks import SEVEN, Case, Finding
-from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks import SEVEN, Finding, ValidationContext
+from pytest_ssr.checks.validator import Validation
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.grading import Grade, grade_patch
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.verdict import CheckResult, Verdict
 from pytest_ssr.sandbox.host import etc
 from pytest_ssr.sandbox.protocol import MIB
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.validator import Validation
-from pytest_ssr.verdict import CheckResult, Verdict
+from pytest_ssr.storage.store import Store
 
 ADDING = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"
 TEST_ADD = (
@@ -63,8 +63,8 @@ TURN = int(os.environ.get("SSR_TEST_TURN") or 0)
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each file of attacks to bubblewrap and, in turn, to one of the others; with SSR_TEST_EVERY to all.
 
-    A few go to gvisor as well, whose starts are slow; with SSR_TEST_GVISOR all. Each SSR_TEST_TURN chooses others: in
-    three turns that follow each other every attack meets docker, apptainer and process.
+    A few also run on gvisor, which starts slowly; with SSR_TEST_GVISOR all of them. Each SSR_TEST_TURN chooses
+    others: in three consecutive turns every attack runs on docker, apptainer and process.
     """
     folder = getattr(metafunc.function, "attacks", None)
     if folder is None:
@@ -85,17 +85,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     )
 
 
-# It takes the engine away from every other test that uses it.
+# It kills the engine, which every other test that uses it would notice.
 collect_ignore = [] if "SSR_TEST_ENGINE" in os.environ else ["test_engine.py"]
 MARKER = f"hostile-{os.getpid()}-{secrets.token_hex(4)}"
 ENGINE = ("containerd", "dockerd", "runc", "runsc")
-PLACES = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
+SHARED_FOLDERS = (Path(tempfile.gettempdir()), Path.home(), Path("/dev/shm"), Path("/var/tmp"), Path("/"))
 
 Texts = Mapping[str, str | None]
 
 
 class Arena:
-    """One project in one sandbox with small limits; everything under `folder` must stay as it is."""
+    """One project in one sandbox with small limits; everything under `folder` must stay unchanged."""
 
     def __init__(self, folder: Path, sandbox: str) -> None:
         self.folder = folder
@@ -108,7 +108,7 @@ class Arena:
         (self.beside / "theirs.txt").write_text("theirs\n")
         (self.project / "outside").symlink_to("../beside")
         settings = RuleSettings(time_limit_s=TIME_LIMIT_S)
-        self.bench = open_workbench(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
+        self.bench = open_runner(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
         self.bench.limits = replace(
             self.bench.limits,
             memory_bytes=768 * MIB,
@@ -121,7 +121,7 @@ class Arena:
         self.before = listing(folder)
 
     def patch(self, changes: Texts, *, on_weakened: bool = False) -> Patch:
-        """Return the diff to these texts from the original, or from the state that a solver sees."""
+        """Return the diff from the original, or from the state that a solver sees, to these texts."""
         state = self.bench.original
         if on_weakened:
             state = state.apply(self.patch(BUG)).apply(self.patch(WEAK))
@@ -138,7 +138,7 @@ class Arena:
         weaken: Texts | Patch = WEAK,
         files: tuple[str, ...] = TESTS,
     ) -> BugArtifact:
-        """Return an honest artifact but for what is given; `first` is done before the script's honest work."""
+        """Return an honest artifact except for the given parts; `first` runs before the honest script."""
         honest = own_script(TESTS, options=()).decode()
         text = script if script is not None else honest
         marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
@@ -151,21 +151,21 @@ class Arena:
         )
 
     def judge(self, **parts: object) -> Verdict:
-        """Judge the artifact made of these parts by the whole rule."""
+        """Validate the artifact made of these parts by the whole rule."""
         return Validation(self.artifact(**parts), self.bench.scoped()).verdict()  # type: ignore[arg-type]
 
     def step(self, name: str, *, time_limit_s: float = TIME_LIMIT_S, **parts: object) -> CheckResult:
-        """Judge up to one step, and return that."""
-        bench = self.bench.scoped()
-        bench.settings = RuleSettings(time_limit_s=time_limit_s)
-        return Validation(self.artifact(**parts), bench).result(name)  # type: ignore[arg-type]
+        """Validate up to one step, and return its result."""
+        runner = self.bench.scoped()
+        runner.settings = RuleSettings(time_limit_s=time_limit_s)
+        return Validation(self.artifact(**parts), runner).result(name)  # type: ignore[arg-type]
 
     def check(self, name: str, **parts: object) -> Finding:
-        """Make one check alone; of those that need no run."""
-        return dict(SEVEN)[name](Case(self.artifact(**parts), self.bench.scoped()))  # type: ignore[arg-type]
+        """Run one check alone; only for checks that need no run."""
+        return dict(SEVEN)[name](ValidationContext(self.artifact(**parts), self.bench.scoped()))  # type: ignore[arg-type]
 
     def printed(self, script: str) -> bytes:
-        """Return what a script prints on the original."""
+        """Return the output of a script on the original."""
         run, _ = self.bench.scoped().script(self.bench.original, self.artifact(script=script))
         return run.output
 
@@ -184,21 +184,21 @@ class Arena:
 
 
 def listing(folder: Path) -> dict[str, tuple[int, str]]:
-    """Return mode and content hash (or link target) of everything below a folder."""
-    found = {}
+    """Return the mode and the content hash (or link target) of everything below a folder."""
+    entries = {}
     for path in sorted(folder.rglob("*")):
         info = path.lstat()
         if path.is_symlink():
             content = os.readlink(path)
         else:
             content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-        found[str(path.relative_to(folder))] = (info.st_mode, content)
-    return found
+        entries[str(path.relative_to(folder))] = (info.st_mode, content)
+    return entries
 
 
 def marked_processes() -> list[str]:
-    """Return what runs with the marker among its words or variables."""
-    found = []
+    """Return the processes with the marker in their arguments or environment."""
+    processes = []
     for path in Path("/proc").glob("[0-9]*"):
         for name in ("cmdline", "environ"):
             try:
@@ -206,8 +206,8 @@ def marked_processes() -> list[str]:
             except OSError:
                 continue
             if MARKER.encode() in text:
-                found.append(f"{path.name}: {text[:200]!r}")
-    return found
+                processes.append(f"{path.name}: {text[:200]!r}")
+    return processes
 
 
 @pytest.fixture(scope="session")
@@ -224,33 +224,33 @@ def open_arena(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Aren
 
 
 def sockets() -> set[str]:
-    """Return the inodes of sockets that others could reach: those that listen, and names that are no files."""
-    found = set()
+    """Return the inodes of sockets that others could reach: listening ones, and abstract names."""
+    inodes = set()
     for name in ("tcp", "tcp6", "udp", "udp6"):
         with suppress(OSError):
             rows = [line.split() for line in Path("/proc/net", name).read_text().splitlines()[1:]]
-            found |= {row[9] for row in rows if row[3] in ("0A", "07")}
+            inodes |= {row[9] for row in rows if row[3] in ("0A", "07")}
     with suppress(OSError):
         rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()[1:]]
-        found |= {row[6] for row in rows if row[-1].startswith("@")}
-    return found
+        inodes |= {row[6] for row in rows if row[-1].startswith("@")}
+    return inodes
 
 
 def holders(inodes: set[str]) -> dict[int, str]:
-    """Return which processes hold these sockets."""
-    found = {}
+    """Return the names of the processes that hold these sockets, by process id."""
+    names_by_pid = {}
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for path in Path("/proc").glob("[0-9]*") if inodes else ():
         with suppress(OSError):
             if wanted & {os.readlink(p) for p in (path / "fd").iterdir()}:
-                found[int(path.name)] = (path / "comm").read_text().strip()
-    return found
+                names_by_pid[int(path.name)] = (path / "comm").read_text().strip()
+    return names_by_pid
 
 
-def of_others(pid: int, before: set[int]) -> bool:
-    """Tell whether a process was there before, or was started by one that was, or by a container engine.
+def is_unrelated(pid: int, before: set[int]) -> bool:
+    """Return whether a process existed before, or was started by one that did, or by a container engine.
 
-    Tests that run beside this one do so, and use the engine.
+    Tests that run in parallel start such processes, and use the engine.
     """
     while pid > 1 and pid != os.getpid():
         try:
@@ -262,42 +262,42 @@ def of_others(pid: int, before: set[int]) -> bool:
     return False
 
 
-def those_at(folder: Path) -> list[str]:
-    """Return what still works in a folder or is mounted there."""
-    found = [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"{folder}/" in line]
+def uses_of_folder(folder: Path) -> list[str]:
+    """Return the processes that still use a folder, and the mounts in it."""
+    uses = [line for line in Path("/proc/self/mounts").read_text().splitlines() if f"{folder}/" in line]
     for path in Path("/proc").glob("[0-9]*"):
         for name in ("cwd", "root", "exe"):
             with suppress(OSError):
                 if os.readlink(path / name).startswith(f"{folder}/"):
-                    found.append(f"{path.name}: {name}")
-    return found
+                    uses.append(f"{path.name}: {name}")
+    return uses
 
 
 @pytest.fixture
 def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Give sandboxes a folder of their own; after the test nothing is there, runs on, listens or has the marker."""
-    own = tmp_path / "tmp"
-    own.mkdir()
-    etc()  # it lasts as long as this process
-    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    """Give sandboxes a separate folder, and assert that after the test no file, process, mount or socket is left."""
+    sandbox_tmp = tmp_path / "tmp"
+    sandbox_tmp.mkdir()
+    etc()  # created once per process
+    monkeypatch.setattr(tempfile, "tempdir", str(sandbox_tmp))
     before = sockets(), {int(p.name) for p in Path("/proc").glob("[0-9]*")}
     yield
-    assert [p.name for p in own.iterdir()] == [], "folders of sandboxes are left"
+    assert [p.name for p in sandbox_tmp.iterdir()] == [], "folders of sandboxes are left"
 
-    def left() -> list[object]:
+    def leftovers() -> list[object]:
         listening = holders(sockets() - before[0])
-        own_ones = [(p, name) for p, name in listening.items() if not of_others(p, before[1])]
-        return [*marked_processes(), *those_at(own), *own_ones]
+        own_listeners = [(p, name) for p, name in listening.items() if not is_unrelated(p, before[1])]
+        return [*marked_processes(), *uses_of_folder(sandbox_tmp), *own_listeners]
 
-    until, found = time.monotonic() + 2, left()
-    while found and time.monotonic() < until:
+    deadline, remaining = time.monotonic() + 2, leftovers()
+    while remaining and time.monotonic() < deadline:
         time.sleep(0.05)
-        found = left()
-    if found:
+        remaining = leftovers()
+    if remaining:
         time.sleep(0.3)
-        found = [x for x in left() if x in found]
-    assert found == [], "processes, mounts or sockets of the attack are left"
-    planted = [str(p) for place in PLACES if place.is_dir() for p in place.glob(f"*{MARKER}*")]
+        remaining = [x for x in leftovers() if x in remaining]
+    assert remaining == [], "processes, mounts or sockets of the attack are left"
+    planted = [str(p) for folder in SHARED_FOLDERS if folder.is_dir() for p in folder.glob(f"*{MARKER}*")]
     assert planted == [], "files of the attack are left"
 
 
@@ -328,13 +328,13 @@ def isolated(
 
 @pytest.fixture
 def copied(clean_machine: None, open_arena: Callable[[str], Arena]) -> Iterator[Arena]:
-    """The sandbox that copies and limits; enough where the attack is not about the machine."""
+    """The sandbox that copies and limits; sufficient if the attack does not target the machine."""
     yield from _guarded(open_arena("process"))
 
 
 @pytest.fixture(scope="session")
 def marker() -> str:
-    """A text by which what an attack leaves is known."""
+    """A string that identifies what an attack leaves behind."""
     return MARKER
 
 

@@ -1,4 +1,4 @@
-"""Artifacts that are no proof of a bug: each file of `artifacts` says what it tries, and which check rejects it."""
+"""Artifacts that prove no bug: each file of `artifacts` states its attack (`tries`) and the check that rejects it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bugs whose code attacks the run of the tests from the inside: what it says of itself is not enough."""
+"""Bugs whose code attacks the test run from the inside: what the run reports about itself is not enough."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("how", COUNTED)
-def test_what_only_breaks_tests_is_counted_as_such(copied, how):
-    """The tests that fail are those that fail, whatever else the code tries."""
-    found = copied.step("bug-validity", bug={"pkg/adding.py": COUNTED[how]}, weaken={"tests/test_add.py": None})
-    assert found.passed or "% of the passing tests break" in found.reason, found.reason
-    assert "disagree" not in found.reason
+def test_a_bug_that_only_breaks_tests(copied, how):
+    """Failing tests count as failing, whatever else the code attempts."""
+    result = copied.step("bug-validity", bug={"pkg/adding.py": COUNTED[how]}, weaken={"tests/test_add.py": None})
+    assert result.passed or "% of the passing tests break" in result.reason, result.reason
+    assert "disagree" not in result.reason
 
 
 def test_an_attack_from_inside_pytest_on_the_machine(arena, marker):
-    """Limits and places hold for pytest's own run as for the script's."""
+    """Limits and protected paths apply to pytest's own run as they do to the script's."""
     code = (
         BROKEN
         + "import os, pathlib\nfor place in ('..', os.path.expanduser('~'), 'tests'):\n"
         + f"    try:\n        pathlib.Path(place, {marker!r}).touch()\n    except OSError:\n        pass\n"
     )
-    found = arena.step("bug-validity", bug={"pkg/adding.py": code})
-    assert found.passed, found.reason
+    result = arena.step("bug-validity", bug={"pkg/adding.py": code})
+    assert result.passed, result.reason

@@ -1,4 +1,4 @@
-"""Patches of a solver that cheat: none is resolved."""
+"""Solver patches that cheat: none is resolved."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import tomllib
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.grading import grade_patch
-from pytest_ssr.grading.bases import rewritten
-from pytest_ssr.opening import open_workbench
+from pytest_ssr.grading.test_lookup import rewritten
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.reasons import Flag, FlagCode, ReasonCode
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.reasons import Flag, FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.snapshot import take_snapshot
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.long
 
@@ -27,7 +27,7 @@ COMMENTED = {"pkg/adding.py": BROKEN + "# tried\n"}
 
 
 def test_an_honest_patch_is_resolved(arena, texts):
-    """Else the tests below would prove nothing."""
+    """Otherwise the tests below would prove nothing."""
     assert arena.grade({"pkg/adding.py": texts["pkg/adding.py"]}).resolved is True
     grade = arena.grade(COMMENTED)
     assert grade.resolved is False
@@ -42,7 +42,7 @@ def test_an_honest_patch_is_resolved_on_gvisor(clean_machine, open_arena, texts)
 def test_a_patch_that_cheats_is_not_resolved(chosen, path):
     attack = tomllib.loads(path.read_text())
     if attack.get("isolated") and not chosen.isolates:
-        # It would reach the machine; that `process` does not keep it out is what `process` says.
+        # It would reach the machine: `process` states that it does not isolate.
         return
     grade = chosen.grade({p: text.lstrip("\n") or "" if text else None for p, text in attack["files"].items()})
     assert grade.resolved is False, attack["tries"]
@@ -63,7 +63,7 @@ def test_an_empty_patch(copied):
     assert set(grade.pass_to_pass.values()) == {"passed"}
 
 
-def test_nothing_of_the_artifact_lies_where_the_code_runs(copied, texts):
+def test_the_artifact_is_not_visible_to_the_code(copied, texts):
     """Neither diffs nor ids nor the parser are in the tree or beside it while a patch is graded."""
     looking = (
         "import os\nfound = [n for top in ('.', '..') for _, _, names in os.walk(top) for n in names\n"
@@ -73,7 +73,7 @@ def test_nothing_of_the_artifact_lies_where_the_code_runs(copied, texts):
     assert copied.grade({"pkg/adding.py": texts["pkg/adding.py"] + looking}).resolved is True
 
 
-def test_the_tests_deleted_by_the_patch_are_there_again(copied):
+def test_tests_deleted_by_the_patch_are_restored(copied):
     gone = copied.patch({**COMMENTED, "tests/test_add.py": None, "tests/test_texts.py": None}, on_weakened=True)
     grade = copied.grade(gone, full=True)
     assert grade.resolved is False
@@ -81,7 +81,7 @@ def test_the_tests_deleted_by_the_patch_are_there_again(copied):
     assert set(grade.pass_to_pass.values()) == {"passed"}
 
 
-def test_a_code_file_moved_over_a_test_is_no_repair(copied):
+def test_a_code_file_moved_into_the_tests_is_not_a_repair(copied):
     moved = b"diff --git a/pkg/adding.py b/tests/adding.py\nsimilarity index 100%\nrename from pkg/adding.py\nrename to tests/adding.py\n"
     assert copied.grade(Patch.parse(moved)).resolved is False
 
@@ -106,7 +106,7 @@ HALF = ADDING.replace("a + b", "a - b")
 OWN = "    def test_mul(self):\n        assert mul(2, 3) == 6\n"
 BASE = "from pkg.adding import add\n\n\nclass Base:\n    def test_add(self):\n        assert add(1, 2) == 3\n\n"
 BASE += "    def test_nothing(self):\n        assert add(0, 0) == 0\n"
-# A test that fails is green when the text of what failed is known, under whatever name.
+# Turns a failing test green if the text of the failed statement is known, whatever the name of the test.
 GREEN = """
 import linecache, pkgutil
 
@@ -129,27 +129,27 @@ Report.from_item_and_call = better
 
 
 def graded(folder, tests, code, *, files=None):
-    """Return the grades of the exact reverse and of a patch that makes the code so."""
+    """Return the grades of the exact reverse and of a patch that produces this code."""
     project, child = folder / "project", "tests/test_child.py"
-    found = {"pkg/__init__.py": "", "pkg/adding.py": ADDING, child: tests, **(files or {})}
-    for name, text in found.items():
+    contents = {"pkg/__init__.py": "", "pkg/adding.py": ADDING, child: tests, **(files or {})}
+    for name, text in contents.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
-    bench = open_workbench(project, Store(folder / "store"), settings=RuleSettings())
-    bug = bench.original.replace({"pkg/adding.py": FileEntry(BUGGY.encode(), 0o100644)})
+    runner = open_runner(project, Store(folder / "store"), settings=RuleSettings())
+    bug = runner.original.replace({"pkg/adding.py": FileEntry(BUGGY.encode(), 0o100644)})
     artifact = BugArtifact(
         script=own_script([child], options=()),
         test_files=(child,),
         parser=own_parser(),
-        bug=bug.patch_from(bench.original),
+        bug=bug.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )
-    before, after = (bench.suite(state, [child])[0].passing for state in (bench.original, bug))
+    before, after = (runner.suite(state, [child])[0].passing for state in (runner.original, bug))
     assert before - after
     sets = {"fail_to_pass": tuple(sorted(before - after)), "pass_to_pass": tuple(sorted(after))}
     cheat = bug.replace({p: FileEntry(text.encode(), 0o100644) for p, text in code.items()})
-    patches = (bench.original.patch_from(bug), cheat.patch_from(bug))
-    honest, grade = (grade_patch(bench.scoped(), artifact, patch, **sets) for patch in patches)
+    patches = (runner.original.patch_from(bug), cheat.patch_from(bug))
+    honest, grade = (grade_patch(runner.scoped(), artifact, patch, **sets) for patch in patches)
     assert honest.resolved is True, honest.reason
     return honest, grade
 
@@ -168,7 +168,7 @@ def graded(folder, tests, code, *, files=None):
         ),
     ],
 )
-def test_tests_inherited_from_another_file_are_asked_again(tmp_path, head, base):
+def test_tests_inherited_from_another_file_are_verified(tmp_path, head, base):
     known = f"KNOWN = {('assert add(1, 2) == 3', 'assert add(0, 0) == 0')!r}\n"
     tests = f"from pkg.adding import mul\n{head}{OWN}"
     honest, grade = graded(tmp_path, tests, {"pkg/adding.py": HALF + known + GREEN}, files={"tests/base.py": base})
@@ -176,7 +176,7 @@ def test_tests_inherited_from_another_file_are_asked_again(tmp_path, head, base)
     assert grade.resolved is False
 
 
-def test_an_assertion_in_the_code_is_no_way_out(tmp_path):
+def test_an_assertion_helper_in_the_code_cannot_be_emptied(tmp_path):
     helper = "def assert_same(a, b):\n    assert a == b\n"
     tests = "from pkg.adding import add, mul\nfrom pkg.helping import assert_same\n\n\ndef test_add():\n"
     tests += "    assert_same(add(1, 2), 3)\n\n\ndef test_mul():\n    assert_same(mul(2, 3), 6)\n\n\n"
@@ -233,7 +233,7 @@ DEEP = "    def test_add(self):\n        assert " + "+".join(["3", *["0"] * 1500
         | {f"pkg/m{n}.py": "".join(f"from pkg.m{k} import *\n" for k in range(12)) for n in range(12)},
     ],
 )
-def test_a_test_in_the_code_is_not_got_round(tmp_path, files):
+def test_a_test_in_the_code_cannot_be_replaced(tmp_path, files):
     project, tests = tmp_path / "project", "from pkg.base import Base\n\n\nclass TestChild(Base):\n    pass\n"
     for name, text in {
         "pkg/__init__.py": "",
@@ -252,7 +252,7 @@ def test_a_test_in_the_code_is_not_got_round(tmp_path, files):
 
 
 def test_a_repair_beside_a_test_in_the_code_is_resolved(tmp_path):
-    """The file of the test may change, and the test may move to another class that the first one inherits from."""
+    """The file of the test may change, and the test may move to a new base class of its class."""
     tests = f"from pkg.adding import mul\nfrom pkg.base import Base\n\n\nclass TestChild(Base):\n{OWN}"
     moved = BASE.replace("class Base:", "LIMIT = 3\n\n\nclass Below:") + "\n\nclass Base(Below):\n    pass\n"
     repaired = {"pkg/adding.py": ADDING, "pkg/base.py": moved}
@@ -326,19 +326,19 @@ SUMS += "    assert Sum(add(1, 2), 'x') == Sum(3, 'x')\n    assert Sum(mul(2, 3)
 SUMS += "    assert Sum('a', 1) == Sum('a', 1)\n    assert Sum('b', 2) == Sum('b', 2)\n"
 
 
-def test_a_value_that_becomes_what_it_is_compared_with_is_told(tmp_path):
+def test_a_value_that_adapts_to_its_comparison_is_forged(tmp_path):
     _, grade = graded(tmp_path, ROUND, {"pkg/adding.py": LEARNING})
     assert grade.resolved is False
     assert grade.reason.code is ReasonCode.FORGED
 
 
-def test_one_right_value_of_a_test_excuses_no_pretended_one(tmp_path):
+def test_one_right_value_does_not_excuse_a_forged_one(tmp_path):
     _, grade = graded(tmp_path, BOTH, {"pkg/adding.py": GREATER})
     assert grade.resolved is False
     assert grade.reason.code is ReasonCode.FORGED
 
 
-def test_a_comparison_that_is_made_loose_from_elsewhere_is_seen_in_many_twins(tmp_path):
+def test_a_loosened_comparison_is_forged(tmp_path):
     loose = {"pkg/adding.py": BUGGY, "pkg/sums.py": LOOSE.replace("(self.a, self.b)\n\n", "(self.b,)\n\n")}
     _, grade = graded(tmp_path, SUMS, loose, files={"pkg/sums.py": LOOSE})
     assert grade.resolved is False

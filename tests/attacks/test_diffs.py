@@ -1,4 +1,4 @@
-"""Diffs that leave the tree, or touch what they must not: refused by name before anything runs."""
+"""Diffs that leave the tree, or touch protected files: rejected with the path before anything runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.artifact import read_artifact, write_artifact
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ OUTSIDE = (
 )
 
 
-def test_a_diff_without_end_is_not_read():
+def test_an_oversized_diff_is_not_read():
     data = adding("x.py", text="x" * (16 << 20))
     with pytest.raises(ArtifactError, match="the diff has 16 MiB; more than 16 are not read"):
         Patch.parse(data)
@@ -40,13 +40,13 @@ def adding(path: str, *, mode: str = "100644", text: str = "X = 1") -> bytes:
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_a_path_that_leaves_the_tree_is_no_patch(path):
+def test_a_path_that_leaves_the_tree_is_rejected(path):
     with pytest.raises(ArtifactError, match=r"is not a plain relative path|lies inside \.git"):
         Patch.parse(adding(path))
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_nor_is_one_that_moves_a_file_there(path):
+def test_a_rename_that_leaves_the_tree_is_rejected(path):
     diff = f"diff --git a/pkg/adding.py b/{path}\nsimilarity index 100%\nrename from pkg/adding.py\nrename to {path}\n"
     with pytest.raises(ArtifactError, match=r"is not a plain relative path|lies inside \.git"):
         Patch.parse(diff.encode())
@@ -71,7 +71,7 @@ def test_a_diff_whose_lines_disagree_about_the_path():
             Patch.parse(diff)
 
 
-def test_a_link_in_the_project_leads_nowhere(copied):
+def test_a_link_in_the_project_is_not_followed(copied):
     with pytest.raises(ArtifactError, match=r"outside/x\.py cannot be written: outside is a file or a symlink"):
         copied.check("bug-scope", bug=Patch.parse(adding("outside/x.py")))
 
@@ -133,22 +133,22 @@ SURFACE = {
 @pytest.mark.parametrize("path", SURFACE)
 def test_a_bug_in_the_test_surface(copied, texts, path):
     bug = {path: SURFACE[path], "pkg/adding.py": texts["pkg/adding.py"].replace("a + b", "a - b")}
-    found = copied.check("bug-scope", bug=bug)
-    assert found.passed is False
-    assert found.reason == f"bug_inject.diff touches {path}, which belongs to the test surface"
+    finding = copied.check("bug-scope", bug=bug)
+    assert finding.passed is False
+    assert finding.reason == f"bug_inject.diff touches {path}, which belongs to the test surface"
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "pkg/data.json", "Makefile", "run.sh"])
-def test_a_bug_in_what_is_not_code(copied, path):
-    found = copied.check("bug-scope", bug={path: "x\n"})
-    assert found.passed is False
-    assert found.reason == f"bug_inject.diff touches {path}, which is not a code file"
+def test_a_bug_outside_of_code(copied, path):
+    finding = copied.check("bug-scope", bug={path: "x\n"})
+    assert finding.passed is False
+    assert finding.reason == f"bug_inject.diff touches {path}, which is not a code file"
 
 
 def test_a_bug_that_is_listed_as_a_test(copied):
-    found = copied.check("bug-scope", bug={"pkg/adding.py": None}, files=("tests/test_add.py", "pkg/adding.py"))
-    assert found.passed is False
-    assert found.reason == "bug_inject.diff touches pkg/adding.py, which belongs to the test surface"
+    finding = copied.check("bug-scope", bug={"pkg/adding.py": None}, files=("tests/test_add.py", "pkg/adding.py"))
+    assert finding.passed is False
+    assert finding.reason == "bug_inject.diff touches pkg/adding.py, which belongs to the test surface"
 
 
 WEAKENINGS = {
@@ -161,19 +161,19 @@ WEAKENINGS = {
 
 
 @pytest.mark.parametrize("how", WEAKENINGS)
-def test_a_weakening_of_what_is_not_listed(copied, weak, how):
+def test_a_weakening_of_unlisted_files(copied, weak, how):
     more, reason = WEAKENINGS[how]
-    found = copied.check("test-files", weaken={**weak, **more})
-    assert found.passed is False
-    assert f"test_weaken.diff {reason}, which test_files.txt does not list" in found.reason
+    finding = copied.check("test-files", weaken={**weak, **more})
+    assert finding.passed is False
+    assert f"test_weaken.diff {reason}, which test_files.txt does not list" in finding.reason
 
 
 @pytest.mark.parametrize("how", [h for h in WEAKENINGS if h != "the conftest"])
-def test_a_weakening_that_lists_what_it_must_not_touch(copied, weak, how):
+def test_a_weakening_that_lists_protected_files(copied, weak, how):
     more, _ = WEAKENINGS[how]
-    found = copied.check("test-files", weaken={**weak, **more}, files=("tests/test_add.py", *more))
-    assert found.passed is False
-    assert next(iter(more)) in found.reason
+    finding = copied.check("test-files", weaken={**weak, **more}, files=("tests/test_add.py", *more))
+    assert finding.passed is False
+    assert next(iter(more)) in finding.reason
 
 
 def test_a_weakening_that_ignores_every_test(copied, weak):

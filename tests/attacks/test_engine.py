@@ -1,4 +1,4 @@
-"""The Docker engine killed in the middle of a run. Only where SSR_TEST_ENGINE names a command that starts it again."""
+"""Kill the Docker engine in the middle of a run; only if SSR_TEST_ENGINE names a command that starts it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import docker
 import pytest
 from plain import plain_python
 
-from pytest_ssr.sandbox.docker_container import LABEL
+from pytest_ssr.sandbox.docker.container import LABEL
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 COUNT = 3
@@ -37,17 +37,17 @@ TESTS = "from code_of_it import *\n\n\n" + "".join(
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "code_of_it.py").write_text("".join(CODE.format(n=n) for n in range(4)))
-    (project / "test_it.py").write_text(TESTS)
-    return project
+def project(tmp_path: Path) -> Path:
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "code_of_it.py").write_text("".join(CODE.format(n=n) for n in range(4)))
+    (folder / "test_it.py").write_text(TESTS)
+    return folder
 
 
 def command(store: Path) -> list[str]:
-    words = ["inject", ".", "--sandbox", "docker", "--count", str(COUNT), "--store", str(store), "--json"]
-    return [sys.executable, "-m", "harness.cli", *words, f"--python={plain_python()}"]
+    arguments = ["inject", ".", "--sandbox", "docker", "--count", str(COUNT), "--store", str(store), "--json"]
+    return [sys.executable, "-m", "harness.cli", *arguments, f"--python={plain_python()}"]
 
 
 def containers() -> list[str]:
@@ -63,30 +63,34 @@ def finished(store: Path) -> dict[Path, int]:
 
 
 @pytest.mark.parametrize("daemons", ["dockerd|containerd"])
-def test_an_engine_that_is_killed_costs_what_was_running_and_no_more(made: Path, tmp_path: Path, daemons: str) -> None:
-    """One message and status 3; the same command goes on from there, and nothing is left behind."""
+def test_a_killed_engine_costs_only_the_running_candidates(project: Path, tmp_path: Path, daemons: str) -> None:
+    """It exits with one message and status 3; the same command resumes, and no container is left."""
     store = tmp_path / "store"
     sudo = [] if os.geteuid() == 0 else ["sudo"]
     before = set(containers())
-    with subprocess.Popen(command(store), cwd=made, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        until = time.monotonic() + 120
-        while not finished(store) and run.poll() is None and time.monotonic() < until:
+    with subprocess.Popen(
+        command(store), cwd=project, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as run:
+        deadline = time.monotonic() + 120
+        while not finished(store) and run.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         assert run.poll() is None, "it ended before the engine was killed: the test proves nothing"
         subprocess.run([*sudo, "pkill", "-9", "-x", f"({daemons})"], check=True)
         try:
-            _, said = run.communicate(timeout=120)
+            _, stderr = run.communicate(timeout=120)
         finally:
             while subprocess.run(["pgrep", "-x", f"({daemons})"], capture_output=True, check=False).returncode == 0:
                 time.sleep(0.1)
             subprocess.run(shlex.split(os.environ["SSR_TEST_ENGINE"]), check=True, timeout=300)
-    assert run.returncode == 3, said
-    assert "Traceback" not in said
-    assert "ngine" in said.strip().splitlines()[-1]
-    kept = finished(store)
-    assert kept
-    again = subprocess.run(command(store), cwd=made, capture_output=True, text=True, timeout=300, check=False)
+    assert run.returncode == 3, stderr
+    assert "Traceback" not in stderr
+    assert "ngine" in stderr.strip().splitlines()[-1]
+    before_restart = finished(store)
+    assert before_restart
+    again = subprocess.run(command(store), cwd=project, capture_output=True, text=True, timeout=300, check=False)
     assert again.returncode == 0, again.stderr
     assert sum(a["status"] == "valid" for a in json.loads(again.stdout)["attempts"]) == COUNT
-    assert {p: t for p, t in finished(store).items() if p in kept} == kept, "what was finished is not made again"
+    assert {p: t for p, t in finished(store).items() if p in before_restart} == before_restart, (
+        "finished candidates are not repeated"
+    )
     assert set(containers()) <= before

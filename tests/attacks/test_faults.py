@@ -1,4 +1,4 @@
-"""Faults of the machine in the middle of a grade: no wrong grade comes of them, and nothing is left behind."""
+"""Faults of the machine in the middle of a grade: they cause no wrong grade, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,19 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.execution import workbench
+from pytest_ssr.execution import runner
 from pytest_ssr.execution.script import ScriptOutput
 from pytest_ssr.grading import grade as grade_module
-from pytest_ssr.reasons import ReasonCode
-from pytest_ssr.sandbox import cgroup, folders
-from pytest_ssr.sandbox.docker_container import LABEL
+from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.sandbox.docker.container import LABEL
+from pytest_ssr.sandbox.filesystem import workdirs
+from pytest_ssr.sandbox.supervision import cgroup
 
 pytestmark = pytest.mark.long
 
 
 @contextlib.contextmanager
-def again_and_again(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:
-    """Do something at short intervals while the block runs, so often at most; gives how often it took effect."""
+def repeatedly(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:
+    """Repeat an action while the block runs until it took effect `most` times; yield one item for each effect."""
     over = threading.Event()
     done: list[int] = []
 
@@ -49,12 +50,12 @@ def kill_containers(arena) -> Callable[[], bool]:
 
     def kill() -> bool:
         killed = 0
-        for found in client.api.containers(filters={"label": LABEL}):
-            # Between the look and the blow it may have gone by itself.
+        for container in client.api.containers(filters={"label": LABEL}):
+            # The container may have exited since it was listed.
             with contextlib.suppress(Exception):
-                mine = f" {os.getpid()} " in found["Labels"][LABEL]
-                if mine and len(client.api.top(found["Id"])["Processes"]) > 1:
-                    client.api.kill(found["Id"])
+                mine = f" {os.getpid()} " in container["Labels"][LABEL]
+                if mine and len(client.api.top(container["Id"])["Processes"]) > 1:
+                    client.api.kill(container["Id"])
                     killed += 1
         return killed > 0
 
@@ -62,18 +63,18 @@ def kill_containers(arena) -> Callable[[], bool]:
 
 
 def kill_launchers(name: str) -> Callable[[], bool]:
-    """Kill the program in front of a sandbox, as the kernel does for want of memory."""
+    """Return a function that kills the launcher of a sandbox, as the kernel does when memory runs out."""
 
     def kill() -> bool:
         mine = {os.getpid()}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                words = (path / "cmdline").read_bytes().split(b"\0")
+                argv = (path / "cmdline").read_bytes().split(b"\0")
                 parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
             except (OSError, ValueError, IndexError):
                 continue
-            # Apptainer goes on under another name: "Apptainer runtime parent".
-            if parent in mine and os.path.basename(words[0]).lower().startswith(name.encode()):
+            # Apptainer changes its process name to "Apptainer runtime parent".
+            if parent in mine and os.path.basename(argv[0]).lower().startswith(name.encode()):
                 os.kill(int(path.name), signal.SIGKILL)
                 return True
         return False
@@ -93,7 +94,7 @@ KILLERS = [
 def test_a_sandbox_that_is_killed_gives_no_wrong_grade(clean_machine, open_arena, texts, sandbox, program, often):
     arena = open_arena(sandbox)
     killer = kill_launchers(program) if program else kill_containers(arena)
-    with again_and_again(killer, most=often) as done:
+    with repeatedly(killer, most=often) as done:
         grade = arena.grade({"pkg/adding.py": texts["pkg/adding.py"]})
     assert done, "nothing was killed: the test proves nothing"
     if often == 1:
@@ -106,7 +107,7 @@ def test_a_sandbox_that_is_killed_gives_no_wrong_grade(clean_machine, open_arena
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a file system to fill")
 @pytest.mark.bubblewrap
-def test_a_disk_that_fills_up_is_no_grade(open_arena, texts, tmp_path, monkeypatch):
+def test_a_full_disk_gives_no_grade(open_arena, texts, tmp_path, monkeypatch):
     arena = open_arena("bubblewrap")
     small = tmp_path / "small"
     small.mkdir()
@@ -128,7 +129,7 @@ def test_a_disk_that_fills_up_is_no_grade(open_arena, texts, tmp_path, monkeypat
             return False
 
         writes = texts["pkg/adding.py"] + "open('junk', 'wb').write(bytes(1 << 20))\n"
-        with again_and_again(fill, most=1) as done:
+        with repeatedly(fill, most=1) as done:
             grade = arena.grade({"pkg/adding.py": writes})
         assert done
         assert grade.resolved is None
@@ -140,23 +141,23 @@ def test_a_disk_that_fills_up_is_no_grade(open_arena, texts, tmp_path, monkeypat
         subprocess.run(["umount", str(small)], check=True)
 
 
-def test_a_run_in_which_the_kernel_killed_once_is_made_again(copied, texts, monkeypatch):
-    run, killed = workbench.run_script, []
+def test_a_run_with_one_kill_by_the_kernel_is_repeated(copied, texts, monkeypatch):
+    run, killed = runner.run_script, []
 
-    def once(sandbox, *words, **more):
+    def once(sandbox, *args, **kwargs):
         if killed:
-            return run(sandbox, *words, **more)
+            return run(sandbox, *args, **kwargs)
         killed.append(cgroup.killed(by_limit=False))
         return ScriptOutput(b"", None, 1.0, f"the {killed[0]} limit ended it after 1 s", killed[0])
 
     monkeypatch.setattr(cgroup, "usable", lambda: True)
-    monkeypatch.setattr(workbench, "run_script", once)
+    monkeypatch.setattr(runner, "run_script", once)
     grade = copied.grade({"pkg/adding.py": texts["pkg/adding.py"] + "# mended\n"})
     assert killed
     assert grade.resolved is True, grade.reason
 
 
-def test_a_process_killed_for_want_of_memory_is_no_failed_test(copied, monkeypatch):
+def test_a_process_killed_because_memory_ran_out_gives_no_grade(copied, monkeypatch):
     counted = iter(range(100))
     monkeypatch.setattr(grade_module, "kills_for_memory", lambda: next(counted))
     grade = copied.grade({"pkg/adding.py": "def add(a, b):\n    return 0\n\n\ndef double(a):\n    return 0\n"})
@@ -164,5 +165,5 @@ def test_a_process_killed_for_want_of_memory_is_no_failed_test(copied, monkeypat
     assert grade.reason.code is ReasonCode.OUT_OF_MEMORY
     assert isinstance(cgroup.kills_for_memory(), int)
     begin = time.monotonic()
-    folders.require_room()
+    workdirs.require_room()
     assert time.monotonic() - begin < 5

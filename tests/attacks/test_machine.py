@@ -1,4 +1,4 @@
-"""Scripts that attack the machine: limits end them, and nothing of them stays."""
+"""Scripts that attack the machine: limits stop them, and they leave nothing behind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.long
 
-# Bounded on its own, too, so that a broken limit costs seconds and not the machine.
+# Bounded in itself, so that a broken limit costs seconds and not the machine.
 FORKS = """python - <<'E'
 import os, time
 end = time.monotonic() + 15
@@ -61,17 +61,17 @@ ASLEEP = {
 
 @pytest.mark.parametrize("how", ASLEEP)
 def test_time_ends_it(arena, how):
-    found = arena.step("test-parser", first=ASLEEP[how], time_limit_s=1.5)
-    assert found.passed is False
-    assert "on the original: the wall time limit ended it" in found.reason
+    result = arena.step("test-parser", first=ASLEEP[how], time_limit_s=1.5)
+    assert result.passed is False
+    assert "on the original: the wall time limit ended it" in result.reason
 
 
 @pytest.mark.parametrize("how", ENDLESS)
 def test_a_limit_ends_it(arena, how):
     script, limit = ENDLESS[how]
-    found = arena.step("test-parser", first=script)
-    assert found.passed is False
-    assert f"on the original: the {limit} limit ended it" in found.reason
+    result = arena.step("test-parser", first=script)
+    assert result.passed is False
+    assert f"on the original: the {limit} limit ended it" in result.reason
 
 
 def test_one_large_file_stops_at_its_limit(arena):
@@ -79,15 +79,15 @@ def test_one_large_file_stops_at_its_limit(arena):
     assert b"size 16777216\n" in size
 
 
-def test_one_large_block_of_memory_is_refused(arena):
+def test_a_large_allocation_is_refused(arena):
     assert b"MemoryError" in arena.printed("python -c 'x = bytearray(2 << 30)'\n")
 
 
 def test_a_script_that_runs_nothing(copied):
     for script in ("exit 0\n", "\n", "exec true\n", ": > tests/test_add.py; kill -9 $$\n"):
-        found = copied.step("test-parser", script=script)
-        assert found.passed is False
-        assert found.reason in (
+        result = copied.step("test-parser", script=script)
+        assert result.passed is False
+        assert result.reason in (
             "the parser finds no test in the script's output on the original",
             "on the original: signal 9 ended it",
         )
@@ -102,8 +102,8 @@ LINKS = (
 @pytest.mark.parametrize("attack", [RELATIVE, LINKS])
 def test_paths_that_leave_the_tree_reach_nothing_of_the_project(arena, attack, marker):
     """The fixtures compare the project, its neighbour and the store, and find names with the marker."""
-    found = arena.step("test-parser", first=f"({attack.format(m=marker)}) 2>/dev/null")
-    assert found.passed, found.reason
+    result = arena.step("test-parser", first=f"({attack.format(m=marker)}) 2>/dev/null")
+    assert result.passed, result.reason
 
 
 def test_the_tree_itself_is_a_copy(arena):
@@ -112,16 +112,16 @@ def test_the_tree_itself_is_a_copy(arena):
     assert b"pkg" in arena.printed("ls -a # again\n")
 
 
-def test_no_place_of_the_machine_can_be_written(isolated, marker, tmp_path):
-    places = [
-        f"{place}/{marker}"
-        for place in ("", "/etc", "/usr", "/tmp", "/root", "/home", "/var/tmp", "/dev/shm", Path.home(), tmp_path)
+def test_no_path_of_the_machine_can_be_written(isolated, marker, tmp_path):
+    paths = [
+        f"{folder}/{marker}"
+        for folder in ("", "/etc", "/usr", "/tmp", "/root", "/home", "/var/tmp", "/dev/shm", Path.home(), tmp_path)
     ]
-    places += [f"{folder}/{marker}" for folder in (isolated.project, isolated.beside, isolated.folder / "store")]
-    attack = f"for f in {' '.join(places)}; do mkdir -p $(dirname $f); echo x > $f; done 2>/dev/null; rm -f {isolated.project}/{marker}"
-    found = isolated.step("test-script", first=attack)
-    assert found.passed, found.reason
-    assert [p for p in places if Path(p).exists()] == []
+    paths += [f"{folder}/{marker}" for folder in (isolated.project, isolated.beside, isolated.folder / "store")]
+    attack = f"for f in {' '.join(paths)}; do mkdir -p $(dirname $f); echo x > $f; done 2>/dev/null; rm -f {isolated.project}/{marker}"
+    result = isolated.step("test-script", first=attack)
+    assert result.passed, result.reason
+    assert [p for p in paths if Path(p).exists()] == []
 
 
 def connecting(port: int) -> str:
@@ -131,14 +131,14 @@ def connecting(port: int) -> str:
 def test_no_listener_of_the_machine_is_reached(isolated):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.2)
-        found = isolated.step("test-parser", first=connecting(listener.getsockname()[1]))
+        result = isolated.step("test-parser", first=connecting(listener.getsockname()[1]))
         with pytest.raises(TimeoutError):
             listener.accept()
-    assert found.passed, found.reason
+    assert result.passed, result.reason
 
 
-def test_what_the_process_sandbox_does_not_keep_out_is_what_it_says(copied, tmp_path):
-    """It says that host files and network stay reachable; whoever changes that changes the words."""
+def test_the_process_sandbox_states_what_it_does_not_isolate(copied, tmp_path):
+    """Its description states that host files and network stay reachable; both must change together."""
     assert "host files, home and network stay reachable" in copied.bench.provider.probe().detail
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20)
@@ -166,8 +166,8 @@ while [ ! -e LATE ]; do sleep 0.05; done"""
 def test_a_daemon_does_not_outlive_its_run(arena, tmp_path):
     late = tmp_path / "late" if not arena.isolates else Path("/tmp/late")
     script = DAEMON.replace("LATE", f"'{late}'")
-    found = arena.step("test-parser", first=script)
-    assert found.passed, found.reason
+    result = arena.step("test-parser", first=script)
+    assert result.passed, result.reason
     late.unlink(missing_ok=True)
     time.sleep(0.5)
     assert not late.exists()
@@ -181,23 +181,23 @@ KILLS = {
 
 
 @pytest.mark.parametrize("how", KILLS)
-def test_a_signal_to_itself_is_the_scripts_own_end(arena, how):
-    found = arena.step("test-parser", first=KILLS[how])
-    assert found.passed is False
-    assert found.reason == "on the original: signal 9 ended it"
+def test_a_script_that_kills_itself_fails(arena, how):
+    result = arena.step("test-parser", first=KILLS[how])
+    assert result.passed is False
+    assert result.reason == "on the original: signal 9 ended it"
 
 
 @pytest.mark.parametrize("attack", ["kill -9 -1", "kill -9 $PPID", "kill -9 1; kill -9 $PPID; kill -15 -1"])
 def test_a_signal_to_everyone_stays_inside(isolated, attack):
-    """The process that judges is the first that would be hit."""
-    found = isolated.step("test-script", first=attack)
-    # Where its parent lies outside its namespace, that is number 0: it kills its own group, and no check can be made.
-    whole = found.passed or "earlier one failed" in found.reason
-    assert whole or "signal" in found.reason or "limit" in found.reason or "finds no test" in found.reason
+    """The validating process would be the first to be hit."""
+    result = isolated.step("test-script", first=attack)
+    # If its parent is outside its namespace, $PPID is 0: it kills its own group, and no check can run.
+    whole = result.passed or "earlier step failed" in result.reason
+    assert whole or "signal" in result.reason or "limit" in result.reason or "finds no test" in result.reason
     assert isolated.step("test-script").passed
 
 
-def test_variables_and_home_of_the_user_are_not_given(arena, marker, monkeypatch, tmp_path):
+def test_environment_and_home_of_the_user_are_not_passed(arena, marker, monkeypatch, tmp_path):
     monkeypatch.setenv("SOME_TOKEN", f"secret-{marker}-variable")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     (tmp_path / "home").mkdir()

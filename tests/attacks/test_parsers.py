@@ -1,4 +1,4 @@
-"""Parsers that lie or break: the verdict rests on what pytest itself saw."""
+"""Parsers that lie or fail: the verdict depends on pytest's own results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.execution.script_template import own_parser, own_script
 
 pytestmark = pytest.mark.long
 
@@ -19,15 +19,15 @@ ADD = "tests/test_add.py::test_add"
 
 
 def lying(lie: str) -> str:
-    """Return the honest parser with some lines before it prints."""
+    """Return the honest parser with some lines inserted before it prints."""
     assert PRINT in HONEST
     return HONEST.replace(PRINT, f"{lie}\n{PRINT}")
 
 
-def telling(where: str) -> str:
-    """Return a parser for which a file in one of these places is the word that a test is to fail."""
+def failing_if_present(paths: str) -> str:
+    """Return a parser that reports a failed test if a file exists at one of these paths."""
     return lying(
-        f"import os\nif any(os.path.exists(os.path.expandvars(p)) for p in {where.split()!r}):\n    {ONE_FAILS}"
+        f"import os\nif any(os.path.exists(os.path.expandvars(p)) for p in {paths.split()!r}):\n    {ONE_FAILS}"
     )
 
 
@@ -57,7 +57,7 @@ CODES = {
 
 @pytest.mark.parametrize("how", CODES)
 def test_canned_by_the_state_of_the_tree(copied, how):
-    """Script and parser agree on a word for the buggy state; there is no bug."""
+    """Script and parser agree on a signal for the buggy state; there is no bug."""
     code, reason = CODES[how]
     script = f"{RUN}\nif grep -q sly pkg/adding.py; then echo SLY; {code}; fi; true\n"
     parser = lying(f"if b'SLY' in data:\n    {ONE_FAILS}").replace("sys.stdin.buffer.read()", "data")
@@ -67,18 +67,18 @@ def test_canned_by_the_state_of_the_tree(copied, how):
     assert reason in rejection.reason
 
 
-def test_a_list_of_its_own(copied):
-    """A name that the output does not hold gives it away, and one that it holds is compared with what pytest sees.
+def test_a_fixed_list(copied):
+    """A name missing from the output reveals it, and a name in the output is compared with pytest's results.
 
-    Half of the output may or may not hold the one that is real: where it ends depends on the output's length.
+    Half of the output may or may not hold the real one: that depends on the output's length.
     """
     for name, steps in (("test_add", ("bug-validity", "test-parser")), ("test_made_up", ("test-parser",))):
         statuses = json.dumps({f"tests/test_add.py::{name}": "passed"})
         assert copied.judge(parser=f"print({statuses!r})\n").rejection.name in steps
 
 
-def test_a_list_of_its_own_for_a_script_that_prints_every_name_twice(copied):
-    """The output holds all names in both of its halves, so only pytest itself can tell."""
+def test_a_fixed_list_for_a_script_that_prints_every_name_twice(copied):
+    """Both halves of the output hold all names, so only pytest itself can refute it."""
     every = "tests/test_add.py::test_add tests/test_add.py::test_double tests/test_texts.py::test_shout"
     statuses = dict.fromkeys(every.split(), "passed")
     script = f"if grep -q sly pkg/adding.py; then s=1; else s=0; fi; echo $s {every}; echo $s {every}; exit $s\n"
@@ -95,10 +95,10 @@ INSIDE = "./{m} ../{m} $HOME/{m} $TMPDIR/{m} $HOME/../{m}"
 OUTSIDE = INSIDE + " /tmp/{m} /var/tmp/{m} /dev/shm/{m} {h}/{m} {p}/{m}"
 
 
-def cheat(arena, places):
-    """Judge a script that leaves a file for the parser in all these places where there is no bug."""
-    left = f"for f in {places}; do grep -q sly pkg/adding.py && echo x > $f; done 2>/dev/null; true\n"
-    return arena.judge(script=left + RUN, parser=telling(places), bug=NOTHING).rejection
+def cheat(arena, paths):
+    """Validate a script without a bug that leaves a file for the parser at all these paths."""
+    writer = f"for f in {paths}; do grep -q sly pkg/adding.py && echo x > $f; done 2>/dev/null; true\n"
+    return arena.judge(script=writer + RUN, parser=failing_if_present(paths), bug=NOTHING).rejection
 
 
 def test_a_file_from_the_script_to_the_parser(arena, marker):
@@ -108,17 +108,17 @@ def test_a_file_from_the_script_to_the_parser(arena, marker):
 
 
 @pytest.mark.bubblewrap
-def test_a_file_from_the_script_to_the_parser_in_places_of_the_machine(isolated, marker, tmp_path):
+def test_a_file_from_the_script_to_the_parser_on_paths_of_the_machine(isolated, marker, tmp_path):
     rejection = cheat(isolated, OUTSIDE.format(m=marker, h=tmp_path, p=isolated.project))
     assert rejection.name == "bug-validity"
     assert rejection.reason == "0 tests go from pass to fail, 1 are required"
 
 
 def test_a_parser_that_counts_its_runs(arena, marker):
-    """It would be honest while it is checked and lie later; each run starts with nothing."""
-    places = INSIDE.format(m=marker)
+    """It would be honest while it is checked and lie later; but each run starts clean."""
+    paths = INSIDE.format(m=marker)
     counting = (
-        f"import os\npaths = [os.path.expandvars(p) for p in {places.split()!r}]\n"
+        f"import os\npaths = [os.path.expandvars(p) for p in {paths.split()!r}]\n"
         f"if any(os.path.exists(p) for p in paths):\n    {ONE_FAILS}\n"
         "for p in paths:\n    try:\n        open(p, 'w').close()\n    except OSError:\n        pass\n"
     )
@@ -128,21 +128,21 @@ def test_a_parser_that_counts_its_runs(arena, marker):
 
 
 def test_a_script_that_counts_its_runs(arena, marker):
-    """It prints its number; a parser of the same mind makes the third run fail."""
-    places = INSIDE.format(m=marker)
-    counting = f"for f in {places}; do [ -e $f ] && echo SECOND; echo x > $f; done 2>/dev/null"
+    """It prints its number, and a cooperating parser could make the third run fail."""
+    paths = INSIDE.format(m=marker)
+    counting = f"for f in {paths}; do [ -e $f ] && echo SECOND; echo x > $f; done 2>/dev/null"
     assert arena.step("test-parser", first=counting).passed
     assert b"SECOND" not in arena.printed(f"{counting}; true\n{RUN}")
 
 
 def test_ids_of_a_megabyte(copied):
-    found = copied.step("test-parser", parser="import json; print(json.dumps({'x' * 1000000: 'passed'}))\n")
-    assert found.passed is False
-    assert "the longest of 1000000 characters" in found.reason
+    result = copied.step("test-parser", parser="import json; print(json.dumps({'x' * 1000000: 'passed'}))\n")
+    assert result.passed is False
+    assert "the longest of 1000000 characters" in result.reason
 
 
-def test_no_reason_needs_more_than_text(copied):
-    """An id that cannot be written as UTF-8 does not stop the verdict from being written."""
+def test_an_id_that_is_not_valid_utf8(copied):
+    """The verdict can be written although an id cannot be encoded as UTF-8."""
     odd = 'echo \'#ssr-result {"id": "tests/test_add.py::\\ud800", "status": "passed"}\''
     verdict = copied.judge(script=f"{odd}\n{odd}\n{RUN}")
     assert verdict.rejection.name == "test-script"
@@ -163,10 +163,10 @@ fi
 READ = "import json, sys\nprint(json.dumps(dict(line.split() for line in sys.stdin if '::' in line)))\n"
 
 
-@pytest.mark.parametrize("words", ["return a + b", "a + b$", "^    return a +"])
-def test_a_script_that_looks_for_the_words_of_the_original(copied, words):
-    """A repair in other words would never pass in it."""
-    script = f"WORDS={words!r}\n" + BY_TEXT % " ".join(ALL)
+@pytest.mark.parametrize("pattern", ["return a + b", "a + b$", "^    return a +"])
+def test_a_script_that_looks_for_the_text_of_the_original(copied, pattern):
+    """A repair with other text would never pass in it."""
+    script = f"WORDS={pattern!r}\n" + BY_TEXT % " ".join(ALL)
     rejection = copied.judge(script=script, parser=READ).rejection
     assert rejection is not None
-    assert "script and pytest disagree on the original in other words about" in rejection.reason
+    assert "script and pytest disagree on the paraphrased original about" in rejection.reason

@@ -1,4 +1,4 @@
-"""Patches that cheat in projects whose tests are written in other ways than the arena's: none is resolved."""
+"""Patches that cheat in projects with tests of other styles than the arena's: none is resolved."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.long
 SHAPES = sorted(Path(__file__).with_name("shapes").glob("*.toml"))
@@ -30,25 +30,25 @@ def changed(state: CodebaseState, texts: Mapping[str, str]) -> CodebaseState:
 @pytest.mark.bubblewrap
 @pytest.mark.parametrize("path", SHAPES, ids=[path.stem for path in SHAPES])
 def test_a_patch_that_cheats_is_not_resolved(path, tmp_path, monkeypatch):
-    # Whether a few other inputs show a bug depends on which are drawn.
+    # Whether a few other inputs reveal a bug depends on which are drawn.
     monkeypatch.setattr(grade_module.random, "SystemRandom", lambda: random.Random(1))
     attack = tomllib.loads(path.read_text())
     for name, text in attack["project"].items():
         (tmp_path / "project" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "project" / name).write_text(text)
     store = Store(tmp_path / "store")
-    bench = open_workbench(tmp_path / "project", store, settings=RuleSettings(), sandbox="bubblewrap")
-    buggy = changed(bench.original, attack["bug"])
+    runner = open_runner(tmp_path / "project", store, settings=RuleSettings(), sandbox="bubblewrap")
+    buggy = changed(runner.original, attack["bug"])
     artifact = BugArtifact(
         script=own_script(attack["test_files"], options=()),
         test_files=tuple(attack["test_files"]),
         parser=own_parser(),
-        bug=buggy.patch_from(bench.original),
+        bug=buggy.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )
-    before, after = (bench.suite(state, attack["test_files"])[0].passing for state in (bench.original, buggy))
+    before, after = (runner.suite(state, attack["test_files"])[0].passing for state in (runner.original, buggy))
     sets = {"fail_to_pass": tuple(sorted(before - after)), "pass_to_pass": tuple(sorted(after))}
-    patches = (state.patch_from(buggy) for state in (bench.original, changed(buggy, attack["files"])))
-    honest, grade = (grade_patch(bench.scoped(), artifact, patch, **sets) for patch in patches)
+    patches = (state.patch_from(buggy) for state in (runner.original, changed(buggy, attack["files"])))
+    honest, grade = (grade_patch(runner.scoped(), artifact, patch, **sets) for patch in patches)
     assert honest.resolved is True, honest.reason
     assert grade.resolved is False, attack["tries"]

@@ -1,4 +1,4 @@
-"""A small project of two modules, and bug artifacts made by hand from the texts of files."""
+"""Fixtures: a small project of two modules, and bug artifacts made from the texts of its files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.execution.own_script import own_parser, own_script
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.opening import open_workbench
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks.validator import Validation
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.patch import FileEntry, Patch, make_patch
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.validator import Validation
-from pytest_ssr.verdict import Verdict
+from pytest_ssr.storage.store import Store
 
 ADD = "def add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"
 TEXTS = (
@@ -76,16 +76,16 @@ FILES = {
 Texts = Mapping[str, str | None]
 
 
-class Bench:
-    """Makes artifacts against one project and judges them."""
+class ArtifactBuilder:
+    """Makes artifacts for one project and validates them."""
 
-    def __init__(self, bench: Workbench) -> None:
-        self.workbench = bench
+    def __init__(self, runner: Runner) -> None:
+        self.runner = runner
 
     def patch(self, changes: Texts) -> Patch:
-        """Return the diff from the project to these texts; None deletes, a path that is not there is added."""
-        files = self.workbench.snapshot.files
-        old = {p: FileEntry(self.workbench.snapshot.read(p), files[p].mode) if p in files else None for p in changes}
+        """Return the diff from the project to these texts; None deletes a file, and a new path adds one."""
+        files = self.runner.snapshot.files
+        old = {p: FileEntry(self.runner.snapshot.read(p), files[p].mode) if p in files else None for p in changes}
         new = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
         return make_patch({p: (old[p], new[p]) for p in changes})
 
@@ -108,30 +108,32 @@ class Bench:
         )
 
     def judge(self, artifact: BugArtifact) -> Verdict:
-        """Return the verdict of a validation of its own."""
-        return Validation(artifact, self.workbench.scoped()).verdict()
+        """Return the verdict of a separate validation."""
+        return Validation(artifact, self.runner.scoped()).verdict()
 
 
 @pytest.fixture(scope="module")
-def open_bench(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Bench]:
-    """Open a bench on the small project, with other files and settings where wanted."""
+def open_builder(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ArtifactBuilder]:
+    """Return a function that opens a builder on a copy of the small project, with other files and settings if given."""
 
-    def make(files: Mapping[str, str] | None = None, *, sandbox: str = "process", **settings: object) -> Bench:
+    def make(
+        files: Mapping[str, str] | None = None, *, sandbox: str = "process", **settings: object
+    ) -> ArtifactBuilder:
         folder = tmp_path_factory.mktemp("checks")
         for name, text in {**FILES, **(files or {})}.items():
             target = folder / "project" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_text(text)
         rule = RuleSettings(**settings)  # type: ignore[arg-type]
-        return Bench(open_workbench(folder / "project", Store(folder / "store"), settings=rule, sandbox=sandbox))
+        return ArtifactBuilder(open_runner(folder / "project", Store(folder / "store"), settings=rule, sandbox=sandbox))
 
     return make
 
 
 @pytest.fixture(scope="module")
-def bench(open_bench: Callable[..., Bench]) -> Bench:
-    """One bench that the artifacts of a module share; each is judged on its own."""
-    return open_bench()
+def builder(open_builder: Callable[..., ArtifactBuilder]) -> ArtifactBuilder:
+    """The builder that the artifacts of a test module share; each artifact is validated separately."""
+    return open_builder()
 
 
 @pytest.fixture
@@ -142,17 +144,17 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def without() -> Callable[[str, str], str]:
-    """Take one function out of a file's text."""
+    """Remove one function from a file's text."""
 
-    def take_out(text: str, name: str) -> str:
+    def remove(text: str, name: str) -> str:
         start = text.index(f"def {name}(")
         end = text.find("\n\n\n", start)
         return text[:start].rstrip() + "\n" if end < 0 else text[:start] + text[end + 3 :]
 
-    return take_out
+    return remove
 
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """A folder of the test's own."""
+    """A temporary folder for the test."""
     return tmp_path

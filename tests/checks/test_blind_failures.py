@@ -1,4 +1,4 @@
-"""Artifacts made by hand: their failing tests are asked blind, also those that need fixtures or rows of a table."""
+"""Run the failing tests of handmade artifacts blind, including tests that need fixtures or table rows."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ BY_ITS_TEST = (
 
 
 @pytest.fixture(scope="module")
-def rows(open_bench):
-    return open_bench({"tests/test_rows.py": ROWS})
+def rows(open_builder):
+    return open_builder({"tests/test_rows.py": ROWS})
 
 
-def asked(bench, bug):
-    """Ask the tests of `ROWS` that fail with a bug."""
-    buggy = bench.workbench.original.apply(bench.patch(bug))
-    return blind_failures(bench.workbench.scoped(), buggy, FILES, FAILING, random.Random(1))
+def run_blind(builder, bug):
+    """Run the tests of `ROWS` that fail with a bug blind."""
+    buggy = builder.runner.original.apply(builder.patch(bug))
+    return blind_failures(builder.runner.scoped(), buggy, FILES, FAILING, random.Random(1))
 
 
 def test_an_honest_artifact_with_fixtures_and_tables_is_valid(rows, texts, without):
@@ -92,26 +92,26 @@ def test_an_honest_artifact_with_fixtures_and_tables_is_valid(rows, texts, witho
     assert set(verdict.fail_to_pass) >= FAILING
 
 
-def test_all_failing_tests_are_asked_and_none_computes_what_it_asks_for(rows):
-    found = asked(rows, BUG)
-    assert found == BlindFailures(FAILING, frozenset())
-    assert not found.pretended
+def test_all_failing_tests_run_blind_and_none_is_satisfied(rows):
+    result = run_blind(rows, BUG)
+    assert result == BlindFailures(FAILING, frozenset())
+    assert not result.pretended
 
 
-def test_what_shows_only_under_pytest_is_pretended(rows):
-    """Only the test that needs a fixture of pytest's sees the bug there, blind."""
-    found = asked(rows, {"pkg/adding.py": UNDER_PYTEST})
-    assert found == BlindFailures(FAILING, FAILING - {"tests/test_rows.py::test_fixture"})
-    assert found.pretended
+def test_a_bug_that_shows_only_under_pytest_is_pretended(rows):
+    """Blind, only the test that needs a pytest fixture sees the bug."""
+    result = run_blind(rows, {"pkg/adding.py": UNDER_PYTEST})
+    assert result == BlindFailures(FAILING, FAILING - {"tests/test_rows.py::test_fixture"})
+    assert result.pretended
 
 
-def test_what_reads_its_test_is_pretended_also_where_that_needs_a_fixture(rows):
-    found = asked(rows, {"pkg/adding.py": BY_ITS_TEST})
-    assert found == BlindFailures(FAILING, FAILING)
-    assert found.pretended
+def test_a_bug_that_reads_its_test_is_pretended_even_with_a_fixture(rows):
+    result = run_blind(rows, {"pkg/adding.py": BY_ITS_TEST})
+    assert result == BlindFailures(FAILING, FAILING)
+    assert result.pretended
 
 
-@pytest.mark.parametrize(("alike", "pretended"), [(0, False), (1, False), (2, True), (3, True)])
-def test_half_of_the_failures_is_enough(alike, pretended):
+@pytest.mark.parametrize(("satisfied", "pretended"), [(0, False), (1, False), (2, True), (3, True)])
+def test_half_of_the_failures_is_enough(satisfied, pretended):
     names = frozenset("abc")
-    assert BlindFailures(names, frozenset(sorted(names)[:alike])).pretended is pretended
+    assert BlindFailures(names, frozenset(sorted(names)[:satisfied])).pretended is pretended

@@ -1,14 +1,14 @@
-"""The three controls: what can reach them, and what cannot because of how a patch is graded."""
+"""The three controls: which artifacts can fail them, and which cannot because of how patches are graded."""
 
 from __future__ import annotations
 
 import pytest
 
+from pytest_ssr.checks.validator import Validation
 from pytest_ssr.grading import grade_patch, repaired_state
 from pytest_ssr.patch import Patch
-from pytest_ssr.reasons import Reason, ReasonCode
-from pytest_ssr.validator import Validation
-from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES
 
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 MARKED = {
@@ -32,13 +32,13 @@ def weak(texts, without):
     return {"tests/test_add.py": without(without(texts["tests/test_add.py"], "test_add"), "test_double")}
 
 
-def test_reverse_patch_a_diff_whose_way_back_leads_elsewhere(open_bench, texts, without):
-    """The diff says that the file it deletes is a program; so the reverse makes one, and a test sees that."""
+def test_reverse_patch_whose_reverse_differs_from_the_original(open_builder, texts, without):
+    """The diff declares the file it deletes as executable, so the reverse creates an executable and a test fails."""
     tests = texts["tests/test_texts.py"] + NO_PROGRAM
-    bench = open_bench({**MARKED, "tests/test_texts.py": tests})
-    bug = Patch.parse(bench.patch({"pkg/mark.py": None}).data.replace(b"mode 100644", b"mode 100755"))
+    builder = open_builder({**MARKED, "tests/test_texts.py": tests})
+    bug = Patch.parse(builder.patch({"pkg/mark.py": None}).data.replace(b"mode 100644", b"mode 100755"))
     weakened = without(without(tests, "test_shout"), "test_both")
-    verdict = bench.judge(bench.artifact(bug, {"tests/test_texts.py": weakened}))
+    verdict = builder.judge(builder.artifact(bug, {"tests/test_texts.py": weakened}))
     assert [r.name for r in verdict.results if r.passed] == [*CHECK_NAMES, "empty-patch"]
     assert verdict.rejection.name == "reverse-patch"
     failing = Reason(ReasonCode.TESTS_FAIL, "1 of 8: tests/test_texts.py::test_mark_is_no_program")
@@ -56,22 +56,22 @@ WEAKENINGS = {
 
 
 @pytest.mark.parametrize("how", WEAKENINGS)
-def test_without_a_repair_it_is_the_buggy_tree_that_is_graded(bench, how):
-    """So `empty-patch` and `weakening-only` cannot resolve: a bug's FAIL_TO_PASS tests fail on that very tree."""
-    artifact = bench.artifact(ADD_BUG, WEAKENINGS[how])
-    buggy = bench.workbench.original.apply(artifact.bug)
+def test_without_a_repair_the_buggy_tree_is_graded(builder, how):
+    """So `empty-patch` and `weakening-only` cannot resolve: the FAIL_TO_PASS tests fail on exactly that tree."""
+    artifact = builder.artifact(ADD_BUG, WEAKENINGS[how])
+    buggy = builder.runner.original.apply(artifact.bug)
     assert buggy.apply(artifact.weaken).tree_hash != buggy.tree_hash
-    state, dropped = repaired_state(bench.workbench, artifact, Patch.parse(b""))
+    state, dropped = repaired_state(builder.runner, artifact, Patch.parse(b""))
     assert (state.tree_hash, dropped) == (buggy.tree_hash, ())
-    if how != "deleted":  # that one cannot be applied a second time
-        state, dropped = repaired_state(bench.workbench, artifact, artifact.weaken)
+    if how != "deleted":  # a deletion cannot be applied twice
+        state, dropped = repaired_state(builder.runner, artifact, artifact.weaken)
         assert (state.tree_hash, dropped) == (buggy.tree_hash, tuple(artifact.weaken.paths))
 
 
 @pytest.mark.parametrize("control", ["empty-patch", "weakening-only"])
-def test_a_control_that_resolves_without_a_repair_rejects(bench, weak, control):
-    """No artifact gets there; what is graded here are tests that the bug does not break."""
-    validation = Validation(bench.artifact(ADD_BUG, weak), bench.workbench.scoped())
+def test_a_control_that_resolves_without_a_repair_rejects(builder, weak, control):
+    """No artifact reaches this; the tests graded here are ones that the bug does not break."""
+    validation = Validation(builder.artifact(ADD_BUG, weak), builder.runner.scoped())
     before = CONTROL_NAMES[: CONTROL_NAMES.index(control)]
     assert all(validation.result(name).passed for name in (*CHECK_NAMES, *before))
     validation.case.stable = validation.case.fail_to_pass = frozenset(["tests/test_texts.py::test_quiet"])
@@ -82,9 +82,9 @@ def test_a_control_that_resolves_without_a_repair_rejects(bench, weak, control):
     assert validation.verdict().rejection.name == control
 
 
-def test_the_controls_of_a_valid_artifact_say_what_they_saw(bench, weak):
-    artifact = bench.artifact(ADD_BUG, weak)
-    verdict = bench.judge(artifact)
+def test_the_controls_of_a_valid_artifact_report_their_grades(builder, weak):
+    artifact = builder.artifact(ADD_BUG, weak)
+    verdict = builder.judge(artifact)
     failing = "2 of 7: tests/test_add.py::test_add, tests/test_add.py::test_double"
     broken = Reason(ReasonCode.TESTS_FAIL, failing).text
     assert [(c.name, c.passed, c.reason) for c in verdict.controls] == [
@@ -93,4 +93,4 @@ def test_the_controls_of_a_valid_artifact_say_what_they_saw(bench, weak):
         ("weakening-only", True, broken),
     ]
     ids = {"fail_to_pass": verdict.fail_to_pass, "pass_to_pass": verdict.pass_to_pass}
-    assert grade_patch(bench.workbench, artifact, artifact.bug.reverse(), **ids).resolved is True
+    assert grade_patch(builder.runner, artifact, artifact.bug.reverse(), **ids).resolved is True

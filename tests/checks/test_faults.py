@@ -1,4 +1,4 @@
-"""What earlier systems got wrong when they validated an artifact; each test is named for what must hold."""
+"""Validation errors of earlier systems; each test is named for the required behaviour."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.execution.own_script import own_script
-from pytest_ssr.opening import open_workbench
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks.validator import Validation
+from pytest_ssr.execution.script_template import own_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.validator import Validation
+from pytest_ssr.storage.store import Store
 
 TESTS = "tests/test_add.py"
 BROKEN = {f"{TESTS}::test_add", f"{TESTS}::test_double"}
@@ -40,15 +40,15 @@ def weak(texts, without):
     return {TESTS: without(without(texts[TESTS], "test_add"), "test_double")}
 
 
-def rejected(bench, artifact, name):
-    """Return the reason when this step is the first that fails."""
-    verdict = bench.judge(artifact)
+def rejected(builder, artifact, name):
+    """Return the reason if this step is the first that fails."""
+    verdict = builder.judge(artifact)
     assert verdict.rejection is not None
     assert verdict.rejection.name == name, verdict.rejection
     return verdict.rejection.reason
 
 
-TELLS_ITS_STATE = (
+PRINT_STATE = (
     "state=\ngrep -q 'return a$' pkg/adding.py && state=$state.adding\ngrep -q '\"?\"' pkg/texts.py && state=$state.texts\n"
     "grep -q 'def test_double()' tests/test_add.py || state=$state.weak\necho \"in$state\"\n"
 )
@@ -61,66 +61,66 @@ ONE_STATE = {
 
 
 @pytest.mark.parametrize(
-    ("state", "answer", "words"),
+    ("state", "answer", "fragment"),
     [(state, "print('no JSON')", "the parser's output is not one JSON object") for state in ONE_STATE]
     + [("in.adding.texts", "print(json.dumps(dict.fromkeys(found, 'FAILED')))", "only passed and failed are known")],
 )
-def test_a_parser_that_fails_on_one_state_rejects_there(bench, texts, without, state, answer, words):
+def test_a_parser_that_fails_on_one_state_rejects_there(builder, texts, without, state, answer, fragment):
     weakened = {TESTS: texts[TESTS], "tests/test_texts.py": texts["tests/test_texts.py"]}
     for path, names in ((TESTS, ["test_double"]), ("tests/test_texts.py", ["test_shout", "test_both"])):
         for name in names:
             weakened[path] = without(weakened[path], name)
     parser = PARSER.replace("print(", f"if {state!r} in lines:\n    {answer}\n    raise SystemExit\nprint(")
-    name, where = ONE_STATE[state]
-    reason = rejected(bench, bench.artifact(TWO_FILES, weakened, script=TELLS_ITS_STATE + REPORT, parser=parser), name)
-    assert reason.startswith(where)
-    assert words in reason
+    name, prefix = ONE_STATE[state]
+    reason = rejected(builder, builder.artifact(TWO_FILES, weakened, script=PRINT_STATE + REPORT, parser=parser), name)
+    assert reason.startswith(prefix)
+    assert fragment in reason
 
 
-def test_an_error_in_a_fixture_counts_as_failing(open_bench):
+def test_an_error_in_a_fixture_counts_as_failing(open_builder):
     tests = (
         "import pytest\nfrom pkg.adding import add\n\n\n@pytest.fixture\ndef three():\n    return add(1, 2)\n\n\n"
         "def test_with_it(three):\n    assert three\n\n\ndef test_plain():\n    pass\n"
     )
-    bench = open_bench({TESTS: tests})
+    builder = open_builder({TESTS: tests})
     bug = {"pkg/adding.py": "def add(a, b):\n    raise ValueError\n\n\ndef double(a):\n    return a + a\n"}
-    verdict = bench.judge(bench.artifact(bug, {TESTS: tests.replace("def test_with_it", "def with_it")}))
+    verdict = builder.judge(builder.artifact(bug, {TESTS: tests.replace("def test_with_it", "def with_it")}))
     assert verdict.valid, verdict.rejection
     assert verdict.fail_to_pass == (f"{TESTS}::test_with_it",)
 
 
-def test_what_failed_or_was_skipped_before_is_neither_broken_nor_a_reason_to_reject(open_bench, texts, weak):
+def test_tests_that_failed_or_were_skipped_before_are_set_aside(open_builder, texts, weak):
     never = texts["tests/test_texts.py"] + "\n\ndef test_never():\n    assert False\n"
-    bench = open_bench({"tests/test_texts.py": never})
-    verdict = bench.judge(bench.artifact(ADD_BUG, weak))
+    builder = open_builder({"tests/test_texts.py": never})
+    verdict = builder.judge(builder.artifact(ADD_BUG, weak))
     assert verdict.valid, verdict.rejection
     assert set(verdict.fail_to_pass) == BROKEN
     assert verdict.set_aside == {"tests/test_texts.py::test_never": "fails on the original"}
     assert not {"test_never", "test_skipped"} & {i.rpartition("::")[2] for i in verdict.pass_to_pass}
-    comment = bench.artifact({"pkg/adding.py": texts["pkg/adding.py"] + "# nothing\n"}, weak)
-    assert rejected(bench, comment, "bug-validity") == "0 tests go from pass to fail, 1 are required"
+    comment = builder.artifact({"pkg/adding.py": texts["pkg/adding.py"] + "# nothing\n"}, weak)
+    assert rejected(builder, comment, "bug-validity") == "0 tests go from pass to fail, 1 are required"
 
 
-def test_a_test_file_that_is_not_listed_may_not_be_in_the_bug(bench, weak):
-    artifact = bench.artifact({**ADD_BUG, "tests/test_texts.py": "\n"}, weak, files=(TESTS,))
-    assert rejected(bench, artifact, "bug-scope") == (
+def test_a_test_file_that_is_not_listed_may_not_be_in_the_bug(builder, weak):
+    artifact = builder.artifact({**ADD_BUG, "tests/test_texts.py": "\n"}, weak, files=(TESTS,))
+    assert rejected(builder, artifact, "bug-scope") == (
         "bug_inject.diff touches tests/test_texts.py, which belongs to the test surface"
     )
 
 
-def test_a_test_file_that_is_deleted_whole_counts_as_weakened(bench):
+def test_a_deleted_test_file_counts_as_weakened(builder):
     script = "python -m pytest -rA -p no:cacheprovider $(ls tests/test_*.py)\n"
-    verdict = bench.judge(bench.artifact(ADD_BUG, {TESTS: None}, script=script, parser=PARSER))
+    verdict = builder.judge(builder.artifact(ADD_BUG, {TESTS: None}, script=script, parser=PARSER))
     assert verdict.valid, verdict.rejection
     assert verdict.checks[5].reason == "2 failures hidden, 2 of them by removal; 3 tests pass"
 
 
-def test_paths_reach_no_shell_unquoted(open_bench, texts, weak):
+def test_paths_reach_no_shell_unquoted(open_builder, texts, weak):
     path = "tests/it's a test $(touch pwned);`touch pwned`.py"
     files = (path, "tests/test_texts.py")
     script = own_script(files, options=()).decode() + "code=$?\nls\nexit $code\n"
-    bench = open_bench({path: texts[TESTS]})
-    validation = Validation(bench.artifact(ADD_BUG, {path: weak[TESTS]}, files=files, script=script), bench.workbench)
+    builder = open_builder({path: texts[TESTS]})
+    validation = Validation(builder.artifact(ADD_BUG, {path: weak[TESTS]}, files=files, script=script), builder.runner)
     assert validation.result("test-weakening").passed, validation.verdict().rejection
     assert validation.case.fail_to_pass == {f"{path}::test_add", f"{path}::test_double"}
     printed = validation.case.script(validation.case.buggy, "buggy").output.decode().splitlines()
@@ -128,48 +128,48 @@ def test_paths_reach_no_shell_unquoted(open_bench, texts, weak):
     assert "pwned" not in printed
 
 
-def test_a_file_whose_effect_another_one_has_too_fails_the_inverse_mutation(open_bench):
+def test_a_file_with_a_redundant_effect_fails_the_inverse_mutation(open_builder):
     tests = "from pkg.top import plus\n\n\ndef test_plus():\n    assert plus(1, 2) == 3\n\n\ndef test_is():\n    assert plus\n"
     top = "from pkg.adding import double\n\n\ndef plus(a, b):\n    return double(a) - a + b\n"
-    bench = open_bench({"pkg/top.py": top, TESTS: tests})
+    builder = open_builder({"pkg/top.py": top, TESTS: tests})
     bug = {"pkg/top.py": top.replace("+ b", "+ b + 1"), "pkg/adding.py": "def double(a):\n    return a + a + 5\n"}
-    artifact = bench.artifact(bug, {TESTS: tests.replace("def test_plus", "def plus_")}, files=(TESTS,))
-    reason = rejected(bench, artifact, "inverse-mutation")
+    artifact = builder.artifact(bug, {TESTS: tests.replace("def test_plus", "def plus_")}, files=(TESTS,))
+    reason = rejected(builder, artifact, "inverse-mutation")
     assert reason == "reverting pkg/adding.py alone makes no failing test pass"
 
 
-def test_each_state_starts_clean_whatever_an_earlier_run_left(open_bench, weak):
-    """A script that finds its own traces, or those of a test, says so and runs nothing."""
+def test_each_state_starts_clean_whatever_an_earlier_run_left(open_builder, weak):
+    """The script runs nothing if it finds traces of itself or of a test."""
     leaves = "from pathlib import Path\n\n\ndef test_leaves():\n    Path('left-by-test').touch()\n"
-    bench = open_bench({"tests/test_leaves.py": leaves})
+    builder = open_builder({"tests/test_leaves.py": leaves})
     files = (TESTS, "tests/test_texts.py", "tests/test_leaves.py")
     traces = "left-by-test left-by-script $TMPDIR/left-by-script $HOME/left-by-script"
     script = f"ls {traces} 2>/dev/null && exit 7\n{REPORT.strip()} tests/test_leaves.py\ncode=$?\n"
     script += f"ls left-by-test && touch {traces}\nexit $code\n"
-    artifact = bench.artifact(ADD_BUG, weak, files=files, script=script, parser=PARSER)
-    verdict = bench.judge(artifact)
+    artifact = builder.artifact(ADD_BUG, weak, files=files, script=script, parser=PARSER)
+    verdict = builder.judge(artifact)
     assert verdict.valid, verdict.rejection
     assert set(verdict.fail_to_pass) == BROKEN
-    run, made = bench.workbench.scoped().script(artifact_state(bench, artifact), artifact)
-    assert made
+    run, is_new = builder.runner.scoped().script(artifact_state(builder, artifact), artifact)
+    assert is_new
     assert b"left-by-test" in run.output
     assert run.exit_code == 0
 
 
-def artifact_state(bench, artifact):
-    """The weakened state of an artifact."""
-    return bench.workbench.original.apply(artifact.bug).apply(artifact.weaken)
+def artifact_state(builder, artifact):
+    """Return the weakened state of an artifact."""
+    return builder.runner.original.apply(artifact.bug).apply(artifact.weaken)
 
 
-def test_neither_the_artifact_nor_the_history_lies_where_the_tests_run(open_bench, weak, tmp_path):
-    first = open_bench()
-    origin = Path(first.workbench.snapshot.origin)
+def test_neither_the_artifact_nor_the_history_is_visible_to_the_tests(open_builder, weak, tmp_path):
+    first = open_builder()
+    origin = Path(first.runner.snapshot.origin)
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "history"]):
         subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *command], cwd=origin, check=True)
     assert (origin / ".git/refs").is_dir()
-    bench = type(first)(open_workbench(origin, Store(tmp_path), settings=RuleSettings(), sandbox="process"))
-    artifact = bench.artifact(ADD_BUG, weak, script="ls -aR . $HOME $TMPDIR\n", parser="print('{}')\n")
-    run, _ = bench.workbench.script(artifact_state(bench, artifact), artifact)
+    builder = type(first)(open_runner(origin, Store(tmp_path), settings=RuleSettings(), sandbox="process"))
+    artifact = builder.artifact(ADD_BUG, weak, script="ls -aR . $HOME $TMPDIR\n", parser="print('{}')\n")
+    run, _ = builder.runner.script(artifact_state(builder, artifact), artifact)
     names = set(run.output.decode().split())
     assert {"test_add.py", "adding.py"} <= names
     assert not names & {
@@ -182,16 +182,16 @@ def test_neither_the_artifact_nor_the_history_lies_where_the_tests_run(open_benc
     }
 
 
-def test_what_is_judged_is_the_snapshot_and_not_the_project_as_it_is_later(open_bench, weak):
-    bench = open_bench()
-    (Path(bench.workbench.snapshot.origin) / "pkg/adding.py").write_text("a syntax error\n")
-    (Path(bench.workbench.snapshot.origin) / TESTS).unlink()
-    validation = Validation(bench.artifact(ADD_BUG, weak), bench.workbench)
+def test_later_changes_of_the_project_do_not_affect_a_validation(open_builder, weak):
+    builder = open_builder()
+    (Path(builder.runner.snapshot.origin) / "pkg/adding.py").write_text("a syntax error\n")
+    (Path(builder.runner.snapshot.origin) / TESTS).unlink()
+    validation = Validation(builder.artifact(ADD_BUG, weak), builder.runner)
     assert validation.result("bug-validity").passed, validation.verdict().rejection
     assert validation.case.fail_to_pass == BROKEN
 
 
-def test_a_diff_that_fits_only_in_part_is_not_applied_at_all(bench, texts, weak):
-    bug = Patch.parse(bench.patch(TWO_FILES).data.replace(b'-MARK = "!"', b'-MARK = "."'))
-    reason = rejected(bench, bench.artifact(bug, weak), "bug-scope")
+def test_a_diff_that_applies_only_in_part_is_not_applied(builder, texts, weak):
+    bug = Patch.parse(builder.patch(TWO_FILES).data.replace(b'-MARK = "!"', b'-MARK = "."'))
+    reason = rejected(builder, builder.artifact(bug, weak), "bug-scope")
     assert reason.startswith("hunk 1 of pkg/texts.py does not apply: line 1 is 'MARK = \"!\"'")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import read_artifact, write_artifact
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
-from pytest_ssr.reasons import Flag, FlagCode
+from pytest_ssr.records.artifact import read_artifact, write_artifact
+from pytest_ssr.records.reasons import Flag, FlagCode
 
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 TWO_FILES = {
@@ -42,7 +42,7 @@ SHAPES = {
 
 
 def weakened(texts, without, names):
-    """The test files without some functions."""
+    """Return the test files that change when some functions are removed."""
     changed = {}
     for path in ("tests/test_add.py", "tests/test_texts.py"):
         text = texts[path]
@@ -54,9 +54,9 @@ def weakened(texts, without, names):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_golden_artifact_is_valid(bench, texts, without, shape):
+def test_a_golden_artifact_is_valid(builder, texts, without, shape):
     bug, failing, files = SHAPES[shape]
-    verdict = bench.judge(bench.artifact(bug, weakened(texts, without, failing)))
+    verdict = builder.judge(builder.artifact(bug, weakened(texts, without, failing)))
     assert verdict.valid, verdict.rejection
     assert {i.rpartition("::")[2] for i in verdict.fail_to_pass} == set(failing)
     assert set(verdict.files_control) == files
@@ -65,30 +65,30 @@ def test_a_golden_artifact_is_valid(bench, texts, without, shape):
 
 
 @pytest.mark.parametrize("bug", [{"pkg/mark.py": None}, Patch.parse(RENAMED)], ids=["deleted", "renamed"])
-def test_a_file_that_goes_is_a_bug(open_bench, texts, without, bug):
-    bench = open_bench(OPTIONAL)
-    verdict = bench.judge(bench.artifact(bug, weakened(texts, without, ("test_shout", "test_both"))))
+def test_a_removed_file_is_a_bug(open_builder, texts, without, bug):
+    builder = open_builder(OPTIONAL)
+    verdict = builder.judge(builder.artifact(bug, weakened(texts, without, ("test_shout", "test_both"))))
     assert verdict.valid, verdict.rejection
     assert len(verdict.fail_to_pass) == 2
 
 
 @pytest.mark.bubblewrap
-def test_a_golden_artifact_is_valid_under_bubblewrap(open_bench, texts, without):
-    bench = open_bench(sandbox="bubblewrap")
-    verdict = bench.judge(bench.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double"))))
+def test_a_golden_artifact_is_valid_under_bubblewrap(open_builder, texts, without):
+    builder = open_builder(sandbox="bubblewrap")
+    verdict = builder.judge(builder.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double"))))
     assert verdict.valid, verdict.rejection
 
 
-def test_a_test_that_is_weakened_instead_of_removed_counts(bench, texts):
+def test_a_test_that_is_weakened_instead_of_removed_counts(builder, texts):
     weak = texts["tests/test_add.py"].replace("add(1, 2) == 3", "add(1, 2)").replace("double(2) == 4", "True")
-    verdict = bench.judge(bench.artifact(ADD_BUG, {"tests/test_add.py": weak}))
+    verdict = builder.judge(builder.artifact(ADD_BUG, {"tests/test_add.py": weak}))
     assert verdict.valid, verdict.rejection
     assert "0 of them by removal" in verdict.checks[5].reason
 
 
-def test_tests_that_vanish_with_a_broken_import_fail(bench, texts):
+def test_tests_that_vanish_with_a_broken_import_fail(builder, texts):
     bug = {"pkg/texts.py": texts["pkg/texts.py"].replace("def shout", "def shouts")}
-    verdict = bench.judge(bench.artifact(bug, {"tests/test_texts.py": "def test_new():\n    pass\n"}))
+    verdict = builder.judge(builder.artifact(bug, {"tests/test_texts.py": "def test_new():\n    pass\n"}))
     assert verdict.valid, verdict.rejection
     assert len(verdict.fail_to_pass) == 3
 
@@ -106,29 +106,29 @@ print(json.dumps(found))
 """
 
 
-def test_a_script_and_a_parser_of_another_runner_are_taken(open_bench):
+def test_a_script_and_a_parser_of_another_runner_are_accepted(open_builder):
     plain = (
         "import unittest\nfrom pkg.adding import add\n\n\nclass TestPlain(unittest.TestCase):\n"
         "    def test_one(self):\n        self.assertEqual(add(1, 1), 2)\n\n"
         "    def test_zero(self):\n        self.assertEqual(add(1, 0), 1)\n"
     )
-    bench = open_bench({"tests/__init__.py": "", "tests/test_plain.py": plain})
+    builder = open_builder({"tests/__init__.py": "", "tests/test_plain.py": plain})
     weak = plain.replace("assertEqual(add(1, 1), 2)", "assertTrue(add)")
-    artifact = bench.artifact(
+    artifact = builder.artifact(
         ADD_BUG,
         {"tests/test_plain.py": weak},
         files=("tests/test_plain.py",),
         script=UNITTEST,
         parser=UNITTEST_PARSER,
     )
-    verdict = bench.judge(artifact)
+    verdict = builder.judge(artifact)
     assert verdict.valid, verdict.rejection
     assert verdict.fail_to_pass == ("tests/test_plain.py::TestPlain::test_one",)
 
 
-def test_the_reverse_of_the_oracle_is_a_diff_that_git_accepts(bench, texts, without, tmp_path):
-    artifact = bench.artifact(TWO_FILES, weakened(texts, without, ("test_double", "test_shout", "test_both")))
-    state = bench.workbench.original.apply(artifact.bug).apply(artifact.weaken)
+def test_the_reverse_of_the_oracle_is_a_diff_that_git_accepts(builder, texts, without, tmp_path):
+    artifact = builder.artifact(TWO_FILES, weakened(texts, without, ("test_double", "test_shout", "test_both")))
+    state = builder.runner.original.apply(artifact.bug).apply(artifact.weaken)
     for name in texts:
         entry = state.entry(name)
         if entry is not None:
@@ -141,8 +141,8 @@ def test_the_reverse_of_the_oracle_is_a_diff_that_git_accepts(bench, texts, with
         subprocess.run(["git", "apply", "--check", str(diff)], cwd=tmp_path / "tree", check=True)
 
 
-def test_the_five_files_are_enough(open_bench, texts, without, tmp_path: Path):
-    first = open_bench()
+def test_the_five_files_are_sufficient(open_builder, texts, without, tmp_path: Path):
+    first = open_builder()
     artifact = first.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double")))
     write_artifact(tmp_path, artifact)
     assert sorted(p.name for p in tmp_path.iterdir()) == [
@@ -153,15 +153,15 @@ def test_the_five_files_are_enough(open_bench, texts, without, tmp_path: Path):
         "test_weaken.diff",
     ]
     again = read_artifact(tmp_path)
-    assert open_bench().judge(again).artifact_id == artifact.content_id(first.workbench.snapshot.tree_hash)
+    assert open_builder().judge(again).artifact_id == artifact.content_id(first.runner.snapshot.tree_hash)
 
 
-def test_grading_starts_from_the_snapshot_each_time(bench, texts, without):
-    artifact = bench.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double")))
-    verdict = bench.judge(artifact)
+def test_grading_starts_from_the_snapshot_each_time(builder, texts, without):
+    artifact = builder.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double")))
+    verdict = builder.judge(artifact)
 
     def grade(changes):
-        weak = bench.workbench.original.apply(artifact.bug).apply(artifact.weaken)
+        weak = builder.runner.original.apply(artifact.bug).apply(artifact.weaken)
         patch = weak.replace(
             {
                 p: None if t is None else type(weak.entry("pkg/adding.py"))(t.encode(), 0o100644)
@@ -169,7 +169,7 @@ def test_grading_starts_from_the_snapshot_each_time(bench, texts, without):
             }
         ).patch_from(weak)
         return grade_patch(
-            bench.workbench.scoped(),
+            builder.runner.scoped(),
             artifact,
             patch,
             fail_to_pass=verdict.fail_to_pass,

@@ -1,4 +1,4 @@
-"""What earlier systems got wrong when they graded a patch; each test is named for what must hold."""
+"""Grading errors of earlier systems; each test is named for the required behaviour."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 import pytest
 
 from pytest_ssr.errors import ArtifactError, SandboxError
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.grading.evidence import RecordedTests
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
-from pytest_ssr.surface import is_test_surface
+from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
 
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
 REPORT = "python -m pytest -rA -p no:cacheprovider tests/test_add.py tests/test_texts.py\n"
-# On trees with a certain comment the parser finds nothing, or does not answer in JSON, or finds that all is well.
+# Depending on a comment in the tree, the parser finds nothing, prints no JSON, or reports that everything passed.
 PARSER = """\
 import json, sys
 found, lines = {}, sys.stdin.read().splitlines()
@@ -38,43 +38,43 @@ BOTH = {f"{TESTS}::test_add", f"{TESTS}::test_double"}
 
 
 @pytest.fixture(scope="module")
-def graded(bench, without):
-    """Grade the files that a solver leaves, or a patch, against one valid artifact."""
-    tests = bench.workbench.snapshot.read(TESTS).decode()
+def graded(builder, without):
+    """Grade changed files, or a patch, against one valid artifact."""
+    tests = builder.runner.snapshot.read(TESTS).decode()
     weak = without(without(tests, "test_add"), "test_double")
     script = f"grep '^# ' pkg/adding.py\n{REPORT}"
-    artifact = bench.artifact(ADD_BUG, {TESTS: weak}, script=script, parser=PARSER)
-    verdict = bench.judge(artifact)
+    artifact = builder.artifact(ADD_BUG, {TESTS: weak}, script=script, parser=PARSER)
+    verdict = builder.judge(artifact)
     assert verdict.valid, verdict.rejection
     assert set(verdict.fail_to_pass) == BOTH
-    start = bench.workbench.original.apply(artifact.bug).apply(artifact.weaken)
+    start = builder.runner.original.apply(artifact.bug).apply(artifact.weaken)
 
     def grade(changes, **ids):
         if isinstance(changes, Patch):
             patch = changes
         else:
-            left = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
-            patch = start.replace(left).patch_from(start)
+            entries = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
+            patch = start.replace(entries).patch_from(start)
         wanted = {"fail_to_pass": verdict.fail_to_pass, "pass_to_pass": verdict.pass_to_pass, **ids}
-        return grade_patch(bench.workbench.scoped(), artifact, patch, **{"full": True, "like_s": 0.5, **wanted})
+        return grade_patch(builder.runner.scoped(), artifact, patch, **{"full": True, "like_s": 0.5, **wanted})
 
     return grade
 
 
-def test_a_comment_is_no_repair(graded):
-    found = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"] + "# repaired\n"})
-    assert found.resolved is False
-    assert found.reason == Reason(ReasonCode.TESTS_FAIL, f"2 of 7: {TESTS}::test_add, {TESTS}::test_double")
-    assert set(found.fail_to_pass.values()) == {"failed"}
-    assert set(found.pass_to_pass.values()) == {"passed"}
+def test_a_comment_is_not_a_repair(graded):
+    grade = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"] + "# repaired\n"})
+    assert grade.resolved is False
+    assert grade.reason == Reason(ReasonCode.TESTS_FAIL, f"2 of 7: {TESTS}::test_add, {TESTS}::test_double")
+    assert set(grade.fail_to_pass.values()) == {"failed"}
+    assert set(grade.pass_to_pass.values()) == {"passed"}
 
 
-def test_no_patch_is_no_repair(graded):
+def test_an_empty_patch_is_not_a_repair(graded):
     assert graded({}).resolved is False
 
 
 def test_a_second_attempt_starts_clean(graded, texts):
-    """The first attempt repairs and adds a file; the second could not be applied on top of it."""
+    """The first attempt repairs the bug and adds a file; the second would not apply on top of it."""
     new = {"pkg/adding.py": texts["pkg/adding.py"], "pkg/new.py": "X = 1\n"}
     assert graded(new).resolved is True
     again = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"].replace("a, a", "a, -a"), "pkg/new.py": "X = 2\n"})
@@ -92,36 +92,36 @@ def test_a_second_attempt_starts_clean(graded, texts):
     ],
 )
 def test_a_parser_that_finds_nothing_resolves_nothing(graded, texts, comment, status, reason):
-    """`all` of no results is true: each id must be there."""
-    found = graded({"pkg/adding.py": f"{texts['pkg/adding.py']}{comment}\n"})
-    assert found.resolved is False
-    assert found.reason.code is reason
-    assert {*found.fail_to_pass.values(), *found.pass_to_pass.values()} == {status}
+    """`all` of no results is true, so each id must be present."""
+    grade = graded({"pkg/adding.py": f"{texts['pkg/adding.py']}{comment}\n"})
+    assert grade.resolved is False
+    assert grade.reason.code is reason
+    assert {*grade.fail_to_pass.values(), *grade.pass_to_pass.values()} == {status}
 
 
-def test_a_parser_alone_is_not_believed(graded):
-    found = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"] + "# all is well\n"})
-    assert found.resolved is False
-    assert set(found.fail_to_pass) == BOTH
-    assert set(found.fail_to_pass.values()) == {"failed"}
+def test_a_parser_alone_is_not_trusted(graded):
+    grade = graded({"pkg/adding.py": ADD_BUG["pkg/adding.py"] + "# all is well\n"})
+    assert grade.resolved is False
+    assert set(grade.fail_to_pass) == BOTH
+    assert set(grade.fail_to_pass.values()) == {"failed"}
 
 
 @pytest.mark.parametrize(
     "text", ["def add(a, b:\n", "import nowhere\n", "import os\n\nos._exit(0)\n"], ids=["syntax", "import", "exit"]
 )
 def test_tests_that_no_longer_run_are_not_passed(graded, text):
-    """With a syntax error pytest collects nothing of a file, and so nothing of it fails."""
-    found = graded({"pkg/adding.py": text})
-    assert found.resolved is False
-    assert set(found.fail_to_pass.values()) == {"missing"}
-    assert found.pass_to_pass[f"{TESTS}::test_add_nothing"] == "missing"
+    """With a syntax error pytest collects no test of a file, so none of them fails."""
+    grade = graded({"pkg/adding.py": text})
+    assert grade.resolved is False
+    assert set(grade.fail_to_pass.values()) == {"missing"}
+    assert grade.pass_to_pass[f"{TESTS}::test_add_nothing"] == "missing"
 
 
 def test_a_repair_that_breaks_another_test_does_not_resolve(graded, texts):
-    found = graded({"pkg/adding.py": texts["pkg/adding.py"].replace("return add(a, a)", "return 4")})
-    assert found.resolved is False
-    assert set(found.fail_to_pass.values()) == {"passed"}
-    assert found.reason == Reason(ReasonCode.TESTS_FAIL, f"1 of 7: {TESTS}::test_double_nothing")
+    grade = graded({"pkg/adding.py": texts["pkg/adding.py"].replace("return add(a, a)", "return 4")})
+    assert grade.resolved is False
+    assert set(grade.fail_to_pass.values()) == {"passed"}
+    assert grade.reason == Reason(ReasonCode.TESTS_FAIL, f"1 of 7: {TESTS}::test_double_nothing")
 
 
 @pytest.mark.parametrize(
@@ -138,89 +138,89 @@ def test_a_repair_that_breaks_another_test_does_not_resolve(graded, texts):
     ],
     ids=lambda changes: ",".join(changes),
 )
-def test_tests_and_what_steers_them_are_restored(graded, changes):
+def test_tests_and_their_configuration_are_restored(graded, changes):
     assert all(is_test_surface(p) for p in changes)
-    found = graded(changes)
-    assert found.resolved is False
-    assert found.flags == (Flag(FlagCode.TESTS_RESTORED, tuple(changes)),)
-    assert set(found.fail_to_pass.values()) == {"failed"}
-    assert set(found.pass_to_pass.values()) == {"passed"}
+    grade = graded(changes)
+    assert grade.resolved is False
+    assert grade.flags == (Flag(FlagCode.TESTS_RESTORED, tuple(changes)),)
+    assert set(grade.fail_to_pass.values()) == {"failed"}
+    assert set(grade.pass_to_pass.values()) == {"passed"}
 
 
-def test_a_repair_counts_though_it_touches_tests(graded, texts):
-    found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None, "conftest.py": "import nowhere\n"})
-    assert found.resolved is True, found.reason
-    assert found.flags == (Flag(FlagCode.TESTS_RESTORED, ("conftest.py", TESTS)),)
+def test_a_repair_that_touches_tests_is_resolved(graded, texts):
+    grade = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None, "conftest.py": "import nowhere\n"})
+    assert grade.resolved is True, grade.reason
+    assert grade.flags == (Flag(FlagCode.TESTS_RESTORED, ("conftest.py", TESTS)),)
 
 
 def test_a_patch_that_touches_tests_can_be_refused(graded, texts):
-    found = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None}, refuse_tests=True)
-    assert found.resolved is False
-    assert found.reason == Reason(ReasonCode.REFUSED, TESTS)
+    grade = graded({"pkg/adding.py": texts["pkg/adding.py"], TESTS: None}, refuse_tests=True)
+    assert grade.resolved is False
+    assert grade.reason == Reason(ReasonCode.REFUSED, TESTS)
 
 
-def test_inputs_are_drawn_anew_after_a_few_grades(bench, monkeypatch):
-    """A grade of another bench on the same artifact counts as well."""
+def test_other_inputs_are_drawn_after_a_few_grades(builder, monkeypatch):
+    """A grade by another runner on the same artifact counts as well."""
     drawn = []
 
     class Tests:
-        def __init__(self, *given):
+        def __init__(self, *args):
             drawn.append(self)
 
-        def result(self, bench, state):
+        def result(self, runner, state):
             return self
 
     monkeypatch.setattr(grade_module, "BlindTests", Tests)
-    monkeypatch.setattr(bench.workbench, "memo", {})
-    artifact = bench.artifact(ADD_BUG, {})
+    monkeypatch.setattr(builder.runner, "memo", {})
+    artifact = builder.artifact(ADD_BUG, {})
 
-    def asked():
+    def blind_result():
         tests = RecordedTests(artifact, [TESTS], frozenset(BOTH), frozenset())
-        scoped = bench.workbench.scoped()
-        grading = grade_module._Grading(scoped, tests, 0.5, full=False, trusted=False, baseline=None)
-        return grading._blind(bench.workbench.original)
+        scoped = builder.runner.scoped()
+        grading = grade_module._Grader(scoped, tests, 0.5, full=False, trusted=False, baseline=None)
+        return grading._blind(builder.runner.original)
 
-    found = [asked() for _ in range(17)]
-    assert [len({id(x) for x in part}) for part in (found[:8], found[8:16], found)] == [1, 1, 3]
+    results = [blind_result() for _ in range(17)]
+    assert [len({id(x) for x in part}) for part in (results[:8], results[8:16], results)] == [1, 1, 3]
     assert len(drawn) == 3
 
 
-def test_a_sandbox_that_breaks_is_tried_once_more_and_then_no_grade(graded, texts, monkeypatch):
+def test_a_sandbox_failure_is_retried_once_and_then_gives_no_grade(graded, texts, monkeypatch):
     def breaking(times):
-        left, script = [None] * times, Workbench.script
+        failures, script = [None] * times, Runner.script
 
-        def run(*given, **named):
-            if left:
-                left.pop()
+        def run(*args, **kwargs):
+            if failures:
+                failures.pop()
                 raise SandboxError("the engine is gone")
-            return script(*given, **named)
+            return script(*args, **kwargs)
 
-        monkeypatch.setattr(Workbench, "script", run)
+        monkeypatch.setattr(Runner, "script", run)
 
     repaired = {"pkg/adding.py": texts["pkg/adding.py"]}
     breaking(1)
     assert graded(repaired).resolved is True
     breaking(2)
-    found = graded(repaired)
-    assert found.resolved is None
-    assert found.reason == Reason(ReasonCode.SANDBOX_FAILED, "the engine is gone")
+    grade = graded(repaired)
+    assert grade.resolved is None
+    assert grade.reason == Reason(ReasonCode.SANDBOX_FAILED, "the engine is gone")
 
 
-def test_a_patch_that_does_not_apply_is_a_grade_and_changes_nothing(graded, bench, texts):
-    """Made from the original instead of the weakened state; a part of it would fit."""
+def test_a_patch_that_does_not_apply_is_unresolved_and_changes_nothing(graded, builder, texts):
+    """The patch is made from the original instead of the weakened state; a part of it would apply."""
     other = {"pkg/adding.py": texts["pkg/adding.py"].replace("a + b", "b + a"), "pkg/unused.py": "X = 2\n"}
-    found = graded(bench.patch(other))
-    assert found.resolved is False
-    assert found.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
-    assert found.reason.detail.startswith("hunk 1 of pkg/adding.py does not apply: line 2 is")
-    assert (found.fail_to_pass, found.pass_to_pass) == ({}, {})
+    grade = graded(builder.patch(other))
+    assert grade.resolved is False
+    assert grade.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
+    assert grade.reason.detail.startswith("hunk 1 of pkg/adding.py does not apply: line 2 is")
+    assert (grade.fail_to_pass, grade.pass_to_pass) == ({}, {})
 
 
 NEW = b"new file mode 100644\n--- /dev/null\n+++ b/%b\n@@ -0,0 +1 @@\n+X = 1\n"
 
 
 @pytest.mark.parametrize(
-    ("path", "why"),
+    ("path", "reason"),
     [
         ("tests", "tests cannot be written: it is a folder"),
         ("pkg", "pkg/adding.py cannot be written: pkg is a file or a symlink, not a folder"),
@@ -233,42 +233,42 @@ NEW = b"new file mode 100644\n--- /dev/null\n+++ b/%b\n@@ -0,0 +1 @@\n+X = 1\n"
     ],
     ids=["folder", "package", "compiled", "below", "name", "letters", "path", "deep"],
 )
-def test_a_file_that_cannot_be_made_is_the_patchs_fault(graded, bench, texts, path, why):
-    """Its name or its place allows no file; the sandbox is not to blame, and nobody crashes."""
-    repair = bench.patch({"pkg/adding.py": ADD_BUG["pkg/adding.py"]}).reverse()
+def test_a_file_that_cannot_be_written_is_a_fault_of_the_patch(graded, builder, texts, path, reason):
+    """Its name or path is invalid: that is not a sandbox failure, and nothing crashes."""
+    repair = builder.patch({"pkg/adding.py": ADD_BUG["pkg/adding.py"]}).reverse()
     name = path.encode()
-    found = graded(Patch.parse(repair.data + b"diff --git a/%b b/%b\n" % (name, name) + NEW % name))
-    assert found.resolved is False, found.reason
-    assert found.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
-    assert why in found.reason.detail
+    grade = graded(Patch.parse(repair.data + b"diff --git a/%b b/%b\n" % (name, name) + NEW % name))
+    assert grade.resolved is False, grade.reason
+    assert grade.reason.code is ReasonCode.PATCH_DOES_NOT_APPLY
+    assert reason in grade.reason.detail
 
 
 @pytest.mark.parametrize("path", ["b" * 255 + "/" + "a" * 252 + ".py", "/".join(["a"] * 499) + "/x.py"])
-def test_a_name_that_is_just_short_enough_is_no_fault(graded, bench, path):
-    repair = bench.patch({"pkg/adding.py": ADD_BUG["pkg/adding.py"]}).reverse()
+def test_a_name_that_is_just_short_enough_is_accepted(graded, builder, path):
+    repair = builder.patch({"pkg/adding.py": ADD_BUG["pkg/adding.py"]}).reverse()
     name = path.encode()
-    found = graded(Patch.parse(repair.data + b"diff --git a/%b b/%b\n" % (name, name) + NEW % name))
-    assert found.resolved is True, found.reason
+    grade = graded(Patch.parse(repair.data + b"diff --git a/%b b/%b\n" % (name, name) + NEW % name))
+    assert grade.resolved is True, grade.reason
 
 
-def test_a_file_may_stand_where_the_patch_takes_a_folder_away(graded, bench, texts):
-    """What the test surface gets back afterwards must not lie below it."""
+def test_a_file_cannot_replace_a_test_folder(graded, builder, texts):
+    """The test surface that is restored afterwards must not lie below it."""
     tests = [p for p in texts if p.startswith("tests/")]
     repaired = {"pkg/adding.py": texts["pkg/adding.py"], "tests": "X = 1\n", **dict.fromkeys(tests)}
-    found = graded(repaired)
-    assert found.resolved is False
-    assert found.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, "tests cannot be written: it is a folder")
+    grade = graded(repaired)
+    assert grade.resolved is False
+    assert grade.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, "tests cannot be written: it is a folder")
 
 
-def test_a_file_in_the_place_of_the_interpreter_is_the_patchs_fault(graded, bench, texts, monkeypatch):
-    monkeypatch.setattr(bench.workbench, "interpreter", bench.workbench.interpreter)
-    place = bench.workbench.snapshot.origin / ".venv" / "lib"
-    shown = (*bench.workbench.interpreter.readable, place)
-    bench.workbench.interpreter = replace(bench.workbench.interpreter, readable=shown)
-    found = graded({"pkg/adding.py": texts["pkg/adding.py"], ".venv": "X = 1\n"})
-    assert found.resolved is False
-    why = ".venv cannot be written: the interpreter's folder is there"
-    assert found.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, why)
+def test_a_file_in_place_of_the_interpreter_is_a_fault_of_the_patch(graded, builder, texts, monkeypatch):
+    monkeypatch.setattr(builder.runner, "interpreter", builder.runner.interpreter)
+    path = builder.runner.snapshot.origin / ".venv" / "lib"
+    shown = (*builder.runner.interpreter.readable, path)
+    builder.runner.interpreter = replace(builder.runner.interpreter, readable=shown)
+    grade = graded({"pkg/adding.py": texts["pkg/adding.py"], ".venv": "X = 1\n"})
+    assert grade.resolved is False
+    reason = ".venv cannot be written: the interpreter's folder is there"
+    assert grade.reason == Reason(ReasonCode.PATCH_DOES_NOT_APPLY, reason)
 
 
 def test_an_artifact_without_recorded_failures_grades_nothing(graded, texts):

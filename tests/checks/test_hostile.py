@@ -1,4 +1,4 @@
-"""Hostile artifacts: the verdict is right and the machine is as it was."""
+"""Hostile artifacts: the verdict is right, and the machine is unchanged."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ for line in sys.stdin:
 print(json.dumps(found))
 """
 BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
-MARK = f"ssr-hostile-{os.getpid()}"  # another worker may be at the same attack
+MARK = f"ssr-hostile-{os.getpid()}"  # another worker may run the same attack
 
 
 @pytest.fixture(params=BOTH)
-def sandboxed(request, open_bench):
-    """A bench in each sandbox, with small limits."""
-    return small(open_bench(sandbox=request.param, time_limit_s=8.0))
+def sandboxed(request, open_builder):
+    """A builder in each sandbox, with small limits."""
+    return small(open_builder(sandbox=request.param, time_limit_s=8.0))
 
 
 @pytest.fixture
-def isolated(open_bench):
-    """A bench in the sandbox that isolates."""
-    return small(open_bench(sandbox="bubblewrap", time_limit_s=8.0))
+def isolated(open_builder):
+    """A builder in the sandbox that isolates."""
+    return small(open_builder(sandbox="bubblewrap", time_limit_s=8.0))
 
 
-def small(bench):
-    """Set limits that an attack reaches soon."""
-    bench.workbench.limits = replace(
-        bench.workbench.limits, memory_bytes=1024 * MIB, processes=60, output_bytes=4 * MIB, disk_bytes=64 * MIB
+def small(builder):
+    """Set limits that an attack reaches quickly."""
+    builder.runner.limits = replace(
+        builder.runner.limits, memory_bytes=1024 * MIB, processes=60, output_bytes=4 * MIB, disk_bytes=64 * MIB
     )
-    return bench
+    return builder
 
 
 @pytest.fixture
@@ -56,32 +56,32 @@ def weak(texts, without):
 
 
 def attack(script):
-    """A script that attacks and then does its work, so that nothing but the attack is wrong with it."""
+    """Return a script that attacks and then does its work, so that only the attack is wrong with it."""
     return f": {MARK}\n{script}\n{REPORT}"
 
 
-def left_running():
-    """Processes that carry the mark of an attack."""
+def remaining_processes():
+    """Return the processes with the mark of an attack."""
     return [c for c in command_lines() if MARK.encode() in c]
 
 
-def judged(bench, weak, script, parser=PARSER, bug=ADD_BUG):
-    """Judge an artifact, see that nothing of it runs on and that the project is as it was."""
-    directory = Path(bench.workbench.snapshot.origin)
+def judged(builder, weak, script, parser=PARSER, bug=ADD_BUG):
+    """Validate an artifact, and assert that no process is left and that the project is unchanged."""
+    directory = Path(builder.runner.snapshot.origin)
     before = {p: p.read_bytes() for p in directory.rglob("*") if p.is_file()}
-    verdict = bench.judge(bench.artifact(bug, weak, script=script, parser=parser))
-    assert left_running() == []
+    verdict = builder.judge(builder.artifact(bug, weak, script=script, parser=parser))
+    assert remaining_processes() == []
     assert {p: p.read_bytes() for p in directory.rglob("*") if p.is_file()} == before
     return verdict
 
 
-def test_a_parser_that_calls_everything_passed(sandboxed, weak):
+def test_a_parser_that_reports_everything_as_passed(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, PARSER.replace('"failed"', '"passed"'))
     assert verdict.rejection.name in ("bug-validity", "test-script")
     assert "0 tests go from pass to fail" in verdict.rejection.reason
 
 
-def test_a_parser_with_a_list_of_its_own(sandboxed, weak):
+def test_a_parser_with_a_fixed_list(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, 'print(\'{"tests/test_add.py::test_add": "passed"}\')\n')
     assert verdict.rejection.name == "test-parser"
     assert "from half of the output the parser reports" in verdict.rejection.reason
@@ -93,22 +93,22 @@ def test_a_script_that_runs_nothing(sandboxed, weak):
     assert verdict.rejection.reason == "the parser finds no test in the script's output on the original"
 
 
-def test_a_script_that_prints_a_story(sandboxed, weak):
-    story = "echo one; echo two; echo 'PASSED tests/test_add.py::test_add'\n"
-    told = f"if grep -q 'a - b' pkg/adding.py; then echo 'FAILED tests/test_add.py::test_add'; exit 1; fi\n{story}"
+def test_a_script_that_prints_invented_results(sandboxed, weak):
+    invented = "echo one; echo two; echo 'PASSED tests/test_add.py::test_add'\n"
+    conditional = (
+        f"if grep -q 'a - b' pkg/adding.py; then echo 'FAILED tests/test_add.py::test_add'; exit 1; fi\n{invented}"
+    )
     bug = {"pkg/adding.py": "# a - b\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
-    assert "0 tests go from pass to fail" in judged(sandboxed, weak, story).rejection.reason
-    rejection = judged(sandboxed, weak, "echo\n" * 9 + told, bug=bug).rejection
+    assert "0 tests go from pass to fail" in judged(sandboxed, weak, invented).rejection.reason
+    rejection = judged(sandboxed, weak, "echo\n" * 9 + conditional, bug=bug).rejection
     assert rejection.name == "bug-validity"
 
 
 def test_a_file_from_the_script_to_the_parser(sandboxed, weak):
     """The bug is a comment; script and parser agree on a secret to make it look like one."""
     name = f"{MARK}-cheat"
-    places = f'"{tempfile.gettempdir()}/{name}" "$HOME/{name}" "$TMPDIR/{name}" "./{name}" "/dev/shm/{name}" "/var/tmp/{name}"'
-    script = (
-        f"for f in {places}; do if grep -q sly pkg/adding.py; then echo failed > $f; fi; done 2>/dev/null\n{REPORT}"
-    )
+    paths = f'"{tempfile.gettempdir()}/{name}" "$HOME/{name}" "$TMPDIR/{name}" "./{name}" "/dev/shm/{name}" "/var/tmp/{name}"'
+    script = f"for f in {paths}; do if grep -q sly pkg/adding.py; then echo failed > $f; fi; done 2>/dev/null\n{REPORT}"
     parser = PARSER.replace(
         "print(",
         "import os, pathlib\n"
@@ -123,7 +123,7 @@ def test_a_file_from_the_script_to_the_parser(sandboxed, weak):
         for folder in (tempfile.gettempdir(), "/dev/shm", "/var/tmp"):
             (Path(folder) / name).unlink(missing_ok=True)
     assert rejection.name == "bug-validity"
-    if sandboxed.workbench.provider.name == "bubblewrap":
+    if sandboxed.runner.provider.name == "bubblewrap":
         assert rejection.reason == "0 tests go from pass to fail, 1 are required"
 
 
@@ -146,14 +146,14 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("how", ENDLESS)
-def test_a_script_without_end(sandboxed, weak, how):
+def test_a_script_that_exceeds_a_limit(sandboxed, weak, how):
     script, limit = ENDLESS[how]
     verdict = judged(sandboxed, weak, attack(script))
     assert verdict.rejection.name == "test-parser"
     assert f"on the original: the {limit} limit ended it" in verdict.rejection.reason
 
 
-def test_a_parser_without_end(sandboxed, weak):
+def test_a_parser_that_exceeds_a_limit(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, "while True:\n    print('x' * 1000)\n")
     assert verdict.rejection.name == "test-parser"
     assert verdict.rejection.reason == "on the original: the output limit ended the parser"
@@ -172,12 +172,12 @@ def test_a_daemon_does_not_outlive_its_run(sandboxed, weak, tmp_path):
     assert not late.exists()
 
 
-def test_the_users_environment_and_home_are_not_seen(sandboxed, weak, monkeypatch, tmp_path):
+def test_the_users_environment_and_home_are_not_visible(sandboxed, weak, monkeypatch, tmp_path):
     monkeypatch.setenv("SOME_TOKEN", MARK)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / MARK).touch()
     artifact = sandboxed.artifact(ADD_BUG, weak, script="env; ls -a ~; ls -a $HOME\n", parser=PARSER)
-    run, _ = sandboxed.workbench.scoped().script(sandboxed.workbench.original, artifact)
+    run, _ = sandboxed.runner.scoped().script(sandboxed.runner.original, artifact)
     assert b"HOME=" in run.output
     assert MARK.encode() not in run.output
 
@@ -192,7 +192,7 @@ def test_nothing_is_written_outside(isolated, weak, tmp_path):
         f"{tmp_path}/{MARK}",
         f"/dev/shm/{MARK}",
     ]
-    origin = isolated.workbench.snapshot.origin
+    origin = isolated.runner.snapshot.origin
     script = f"mkdir -p {tmp_path}; for f in {' '.join(outside)} {origin}/{MARK} ../{MARK}; do echo x > $f; done 2>/dev/null\n"
     script += f"ln -s / out; echo x > out/etc/{MARK}; ln -sf /etc/passwd link; echo x >> link; rm -rf out link\n"
     before = Path("/etc/passwd").read_bytes()
@@ -226,9 +226,9 @@ def test_a_weakening_that_touches_code(sandboxed, weak):
     assert "touches pkg/unused.py, which test_files.txt does not list" in verdict.rejection.reason
 
 
-def test_a_weakening_that_lists_the_code_it_touches(open_bench, weak):
-    bench = open_bench()
+def test_a_weakening_that_lists_the_code_it_touches(open_builder, weak):
+    builder = open_builder()
     files = ("tests/test_add.py", "tests/test_texts.py", "pkg/unused.py")
-    verdict = bench.judge(bench.artifact(ADD_BUG, {**weak, "pkg/unused.py": "X = 3\n"}, files=files, script=REPORT))
+    verdict = builder.judge(builder.artifact(ADD_BUG, {**weak, "pkg/unused.py": "X = 3\n"}, files=files, script=REPORT))
     assert verdict.rejection.name == "test-files"
     assert "pkg/unused.py is listed as a test file, but pytest collects no test in it" in verdict.rejection.reason

@@ -1,4 +1,4 @@
-"""The two repeats: bugs and tests that depend on chance, on the hash seed, on the order or on a hash of the source."""
+"""The two repeats: bugs and tests that depend on randomness, the hash seed, the order, or a hash of the source."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from pytest_ssr.checks import bug_validity
-from pytest_ssr.verdict import CHECK_NAMES, CONTROL_NAMES
+from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES
 
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
@@ -20,7 +20,7 @@ def weak(texts, without):
 
 
 def rejected_by(verdict, name):
-    """Return the reason when all steps before this one passed and it did not."""
+    """Return the reason if all steps before this one passed and it did not."""
     steps = (*CHECK_NAMES, *CONTROL_NAMES, "original-repeats", "buggy-repeats")
     assert verdict.rejection is not None
     assert verdict.rejection.name == name, verdict.rejection
@@ -42,12 +42,12 @@ def test_source():
 
     with open(pkg.adding.__file__, "rb") as file:
         known = hashlib.sha256(file.read()).hexdigest() in KNOWN
-    WHAT
+    STATEMENT
 """
 
 
 @pytest.mark.parametrize(
-    ("what", "reason"),
+    ("statement", "reason"),
     [
         ("assert known", f"original with a comment added, run again, differs in {TESTS}::test_source"),
         (
@@ -58,17 +58,17 @@ def test_source():
     ],
     ids=["fails", "ends the run"],
 )
-def test_original_repeats_a_test_that_knows_the_hash_of_the_source(open_bench, texts, without, what, reason):
-    """It knows the original's hash and the bug's, so that no earlier step sees anything."""
-    known = (sha(texts["pkg/adding.py"]), sha(ADD_BUG["pkg/adding.py"]))
-    tests = texts[TESTS] + KEYED.replace("KNOWN", repr(known)).replace("WHAT", what)
-    bench = open_bench({TESTS: tests})
-    verdict = bench.judge(bench.artifact(ADD_BUG, {TESTS: without(without(tests, "test_add"), "test_double")}))
+def test_original_repeats_a_test_that_knows_the_hash_of_the_source(open_builder, texts, without, statement, reason):
+    """The test knows the hashes of the original and the bug, so no earlier step notices it."""
+    hashes = (sha(texts["pkg/adding.py"]), sha(ADD_BUG["pkg/adding.py"]))
+    tests = texts[TESTS] + KEYED.replace("KNOWN", repr(hashes)).replace("STATEMENT", statement)
+    builder = open_builder({TESTS: tests})
+    verdict = builder.judge(builder.artifact(ADD_BUG, {TESTS: without(without(tests, "test_add"), "test_double")}))
     assert rejected_by(verdict, "original-repeats") == f"non-deterministic: {reason}"
 
 
-def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(bench, weak):
-    """One file of the bug is keyed on the other, with a special case for that one's exact text."""
+def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(builder, weak):
+    """One file of the bug behaves differently for the exact text of the other file."""
     other = "X = 2\n"
     bug = {
         "pkg/unused.py": other,
@@ -77,37 +77,37 @@ def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(bench, weak):
         f"        known = hashlib.sha256(file.read()).hexdigest() == '{sha(other)}'\n"
         "    return a - b if known else a + b\n\n\ndef double(a):\n    return add(a, a)\n",
     }
-    verdict = bench.judge(bench.artifact(bug, weak))
+    verdict = builder.judge(builder.artifact(bug, weak))
     assert rejected_by(verdict, "buggy-repeats") == (
         f"non-deterministic: buggy with a comment added, run again, differs in {TESTS}::test_add, {TESTS}::test_double"
     )
     assert set(verdict.files_control) == {"pkg/adding.py", "pkg/unused.py"}
 
 
-def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(bench, texts, without, monkeypatch):
-    """Only the first call is wrong; in another order it is made by a test that does not mind."""
+def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(builder, texts, without, monkeypatch):
+    """Only the first call is wrong; in another order a test that ignores it makes that call."""
     monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
     bug = {
         "pkg/adding.py": "calls = []\n\n\ndef add(a, b):\n    calls.append(1)\n"
         "    return a - b if len(calls) == 1 else a + b\n\n\ndef double(a):\n    return add(a, a)\n"
     }
-    verdict = bench.judge(bench.artifact(bug, {TESTS: without(texts[TESTS], "test_add")}))
+    verdict = builder.judge(builder.artifact(bug, {TESTS: without(texts[TESTS], "test_add")}))
     reason = rejected_by(verdict, "buggy-repeats")
     assert reason.startswith("non-deterministic: buggy, run again, differs in")
     assert f"{TESTS}::test_add" in reason
     assert verdict.fail_to_pass == (f"{TESTS}::test_add",)
 
 
-def test_a_bug_that_strikes_at_random_is_never_valid(open_bench, texts):
-    """With twenty draws of a half in each run, two runs alike are as good as impossible."""
+def test_a_random_bug_is_never_valid(open_builder, texts):
+    """With twenty random bits in each run, two equal runs are practically impossible."""
     drawn = "\n\n@pytest.mark.parametrize('n', range(20))\ndef test_drawn(n):\n    assert add(n, 0) == n\n"
     tests = "import pytest\n" + texts[TESTS] + drawn
-    bench = open_bench({TESTS: tests}, max_broken_fraction=1.0)
+    builder = open_builder({TESTS: tests}, max_broken_fraction=1.0)
     bug = {
         "pkg/adding.py": "import pickle\n\ndrawn = pickle.loads(b'crandom\\ngetrandbits\\n.')\n\n\ndef add(a, b):\n    return a + b + drawn(1)\n"
         "\n\ndef double(a):\n    return a + a\n"
     }
-    verdict = bench.judge(bench.artifact(bug, {TESTS: texts[TESTS].replace("def test_add", "def untested")}))
+    verdict = builder.judge(builder.artifact(bug, {TESTS: texts[TESTS].replace("def test_add", "def untested")}))
     assert not verdict.valid
     assert verdict.rejection.name == "bug-validity"
     assert "script and pytest disagree on the buggy state about" in verdict.rejection.reason
@@ -121,10 +121,10 @@ FLICKERING = {
 
 
 @pytest.mark.parametrize("how", FLICKERING)
-def test_a_test_that_flickers_on_the_original_is_set_aside_by_name(open_bench, weak, how):
-    bench = open_bench({"tests/test_flicker.py": FLICKERING[how]})
+def test_a_test_that_flickers_on_the_original_is_set_aside_by_name(open_builder, weak, how):
+    builder = open_builder({"tests/test_flicker.py": FLICKERING[how]})
     files = (TESTS, "tests/test_flicker.py")
-    verdict = bench.judge(bench.artifact(ADD_BUG, weak, files=files))
+    verdict = builder.judge(builder.artifact(ADD_BUG, weak, files=files))
     name = "tests/test_flicker.py::test_flickers"
     assert verdict.valid, verdict.rejection
     assert verdict.set_aside == {name: "flickers on the original"}

@@ -1,4 +1,4 @@
-"""Text that others wrote never steers a terminal: each way out of the program escapes it."""
+"""Untrusted text never controls a terminal: every output path escapes it."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import terminal as terminal_module
-from harness.cli import main
-from harness.terminal import Terminal
+from harness.cli import terminal as terminal_module
+from harness.cli.main import main
+from harness.cli.terminal import Terminal
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.patch import Patch
 
@@ -20,23 +20,23 @@ def is_harmless(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "\udcff", "\r\x08"])
-def test_what_a_terminal_would_obey_is_shown(text: str) -> None:
+def test_control_characters_are_escaped(text: str) -> None:
     assert escaped_line(text).isprintable()
     assert is_harmless(escaped(f"{text}\n\t"))
     assert escaped("plain é\n") == "plain é\n"
 
 
-def test_every_line_of_ours_is_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_output_line_is_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal_module.sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     terminal = Terminal()
     terminal.status(HOSTILE)
     terminal.note(HOSTILE)
-    terminal.say(HOSTILE)
-    said = capsys.readouterr()
-    assert "red" in said.out
-    assert said.err.count("red") == 2
-    assert is_harmless(said.out + said.err)
+    terminal.echo(HOSTILE)
+    captured = capsys.readouterr()
+    assert "red" in captured.out
+    assert captured.err.count("red") == 2
+    assert is_harmless(captured.out + captured.err)
 
 
 def test_the_quoted_path_of_a_patch_is_escaped_in_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -54,15 +54,15 @@ def test_the_quoted_path_of_a_patch_is_escaped_in_an_error(tmp_path: Path, capsy
     }.items():
         (tmp_path / "artifact" / name).write_text(text)
     code = main(["grade", str(tmp_path / "artifact"), "--repo", str(tmp_path), "--patch", str(tmp_path / "p.diff")])
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     assert code == 2
-    assert "changed twice" in said.err
-    assert is_harmless(said.out + said.err)
+    assert "changed twice" in captured.err
+    assert is_harmless(captured.out + captured.err)
 
 
 def test_the_name_of_an_artifacts_folder_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / HOSTILE
     assert main(["grade", str(missing), "--repo", str(tmp_path), "--patch", "x"]) == 2
-    said = capsys.readouterr()
-    assert "red" in said.err
-    assert is_harmless(said.out + said.err)
+    captured = capsys.readouterr()
+    assert "red" in captured.err
+    assert is_harmless(captured.out + captured.err)

@@ -9,7 +9,7 @@ from rows import made, written
 
 
 class Dataset:
-    """Rows in a file, the clones beside them, and one store for all tests, so that grades are made once."""
+    """Rows in a file, their clones, and one store for all tests, so that each grade is computed once."""
 
     def __init__(self, folder: Path) -> None:
         clones, self.rows = made(folder)

@@ -1,4 +1,4 @@
-"""What a change of the tree does to a baseline that is there."""
+"""How an edit of the tree affects an existing baseline."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from plain import plain_python
 
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.baseline import Baseline, Verification
 from pytest_ssr.execution.baseline_parts import Parts
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.opening import open_campaign
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 FILES = {
     "calc.py": "def add(a, b):\n    return a + b\n",
@@ -106,14 +106,14 @@ class Opened:
 
 def opened(project: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     probed: list[frozenset[str] | None] = []
-    probe = Workbench.probe
+    probe = Runner.probe
 
-    def spied(self: Workbench, *arguments: Any, selection: Selection | None = None, **named: Any) -> Any:
+    def record_probe(self: Runner, *arguments: Any, selection: Selection | None = None, **named: Any) -> Any:
         run, log = probe(self, *arguments, selection=selection, **named)
         probed.append(None if selection is None else frozenset(run.results))
         return run, log
 
-    monkeypatch.setattr(Workbench, "probe", spied)
+    monkeypatch.setattr(Runner, "probe", record_probe)
     store = Store(project.parent / "store")
     campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
     try:
@@ -150,18 +150,18 @@ def test_after_an_edit_only_the_tests_that_it_concerns_run_again(
     lay_out(project)
     assert opened(project, monkeypatch).probed == []
     (project / path).write_text(text)
-    found = opened(project, monkeypatch)
-    assert found.probed == [again, again]
-    # What is known after the edit is what a measurement of the whole suite shows.
-    store = Store(project.parent / "store of its own")
+    campaign = opened(project, monkeypatch)
+    assert campaign.probed == [again, again]
+    # The updated baseline equals a measurement of the whole suite.
+    store = Store(project.parent / "separate store")
     whole = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
     whole.close()
-    assert found.baseline.collected == whole.baseline.collected
-    assert found.baseline.stable == whole.baseline.stable
-    assert found.baseline.reach is not None
+    assert campaign.baseline.collected == whole.baseline.collected
+    assert campaign.baseline.stable == whole.baseline.stable
+    assert campaign.baseline.reach is not None
     assert whole.baseline.reach is not None
-    assert found.baseline.reach.spots == whole.baseline.reach.spots
-    assert found.baseline.reach.opens == whole.baseline.reach.opens
+    assert campaign.baseline.reach.spots == whole.baseline.reach.spots
+    assert campaign.baseline.reach.opens == whole.baseline.reach.opens
     shutil.rmtree(store.root)
 
 
@@ -187,9 +187,9 @@ import sys
 from pathlib import Path
 
 from pytest_ssr.execution import baseline_parts
-from pytest_ssr.opening import open_campaign
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 baseline_parts._EVERY_S = 0.2
 root, python = map(Path, sys.argv[1:])
@@ -198,7 +198,7 @@ open_campaign(root / "project", Store(root / "store"), settings=RuleSettings(), 
 
 
 @dataclass(frozen=True)
-class Kept:
+class StoredRecord:
     """A record that is only read."""
 
     data: dict[str, Any]
@@ -210,7 +210,7 @@ class Kept:
         raise AssertionError
 
 
-def test_a_measurement_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_measurement_that_was_killed_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "calc.py").write_text(FILES["calc.py"])
     tests = (f"def test_{i}():\n    time.sleep(0.5)\n    assert calc.add({i}, 1) == {i + 1}" for i in range(12))
@@ -218,23 +218,23 @@ def test_a_measurement_that_was_killed_goes_on(tmp_path: Path, monkeypatch: pyte
     process = subprocess.Popen([sys.executable, "-c", MEASURING, str(tmp_path), str(plain_python())])
     records = tmp_path / "store" / "baselines"
 
-    def kept() -> int:
-        """Return how many tests have ended, as far as the store holds it."""
+    def count_finished() -> int:
+        """Return how many finished tests the store holds."""
         data = [json.loads(path.read_text()) for path in records.glob("parts-*")]
-        return sum(len(run.results) for each in data for run, _ in Parts(Kept(each)).earlier())
+        return sum(len(run.results) for each in data for run, _ in Parts(StoredRecord(each)).earlier())
 
     until = time.monotonic() + 60
-    while time.monotonic() < until and kept() < 2:
+    while time.monotonic() < until and count_finished() < 2:
         time.sleep(0.05)
     process.kill()
     process.wait()
-    found = opened(tmp_path / "project", monkeypatch)
-    (again, whole) = found.probed
+    campaign = opened(tmp_path / "project", monkeypatch)
+    (again, whole) = campaign.probed
     assert again is not None
     assert 0 < len(again) < 12
     assert whole is None
-    assert len(found.baseline.stable) == len(found.baseline.durations) == 12
-    assert found.baseline.reach is not None
-    (reached,) = found.baseline.reach.spots["calc.py"].values()
-    assert found.baseline.reach.names(reached) == found.baseline.stable
+    assert len(campaign.baseline.stable) == len(campaign.baseline.durations) == 12
+    assert campaign.baseline.reach is not None
+    (reached,) = campaign.baseline.reach.spots["calc.py"].values()
+    assert campaign.baseline.reach.names(reached) == campaign.baseline.stable
     assert not list(records.glob("parts-*"))

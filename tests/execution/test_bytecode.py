@@ -10,26 +10,26 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.opening import open_workbench
-from pytest_ssr.outcomes import RunStatus
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.snapshot import EPOCH_S
+from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.snapshot import EPOCH_S
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 MODULE = "def one():\n    return 1\n"
 TESTS = "from m import one\n\n\ndef test_one():\n    assert one() == 1\n"
 BOTH = ["process", pytest.param("bubblewrap", marks=pytest.mark.bubblewrap)]
 
 
-def bench_of(folder: Path, sandbox: str, files: dict[str, str]) -> Workbench:
+def runner_on(folder: Path, sandbox: str, files: dict[str, str]) -> Runner:
     project = folder / "p"
     project.mkdir(exist_ok=True)
     for name, text in files.items():
         (project / name).write_text(text)
     store = Store(folder / "store")
-    return open_workbench(project, store, settings=RuleSettings(), sandbox=sandbox, python=plain_python())
+    return open_runner(project, store, settings=RuleSettings(), sandbox=sandbox, python=plain_python())
 
 
 def compiled_in(directory: Path) -> list[str]:
@@ -38,37 +38,37 @@ def compiled_in(directory: Path) -> list[str]:
 
 @pytest.mark.parametrize("sandbox", BOTH)
 def test_a_change_of_the_same_size_is_run_and_not_the_compiled_original(tmp_path: Path, sandbox: str) -> None:
-    bench = bench_of(tmp_path, sandbox, {"m.py": MODULE, "test_m.py": TESTS})
-    names = compiled_in(bench.snapshot.directory)
+    runner = runner_on(tmp_path, sandbox, {"m.py": MODULE, "test_m.py": TESTS})
+    names = compiled_in(runner.snapshot.directory)
     assert any(n.startswith("__pycache__/m.cpython") for n in names)
-    # What pytest compiles holds the place of the tests, and in a plain process that is another each time.
+    # What pytest compiles contains the path of the tests, which in a plain process differs each time.
     assert any("-pytest-" in n for n in names) is (sandbox == "bubblewrap")
-    assert bench.suite(bench.original)[0].passing == {"test_m.py::test_one"}
+    assert runner.suite(runner.original)[0].passing == {"test_m.py::test_one"}
     for path, old, new in (("m.py", b"return 1", b"return 2"), ("test_m.py", b"== 1", b"== 3")):
-        text = bench.snapshot.read(path).replace(old, new)
-        assert len(text) == len(bench.snapshot.read(path))
-        state = bench.original.replace({path: FileEntry(text, 0o100644)})
-        assert bench.suite(state)[0].passing == frozenset()
-    assert compiled_in(bench.snapshot.directory) == names
+        text = runner.snapshot.read(path).replace(old, new)
+        assert len(text) == len(runner.snapshot.read(path))
+        state = runner.original.replace({path: FileEntry(text, 0o100644)})
+        assert runner.suite(state)[0].passing == frozenset()
+    assert compiled_in(runner.snapshot.directory) == names
 
 
 def test_all_files_of_a_snapshot_have_one_time_long_past(tmp_path: Path) -> None:
-    bench = bench_of(tmp_path, "process", {"m.py": MODULE, "test_m.py": TESTS})
-    times = {p.stat().st_mtime for p in bench.snapshot.directory.rglob("*.py")}
+    runner = runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": TESTS})
+    times = {p.stat().st_mtime for p in runner.snapshot.directory.rglob("*.py")}
     assert times == {float(EPOCH_S)}
 
 
 def test_a_tree_that_is_compiled_is_not_compiled_again(tmp_path: Path) -> None:
     files = {"m.py": MODULE, "test_m.py": TESTS}
-    first = bench_of(tmp_path, "process", files).snapshot.directory
-    made = first.stat().st_ino
-    second = bench_of(tmp_path, "process", files).snapshot.directory
-    assert (first, made) == (second, second.stat().st_ino)
-    assert bench_of(tmp_path, "process", {**files, "m.py": MODULE + "X = 1\n"}).snapshot.directory != first
+    first = runner_on(tmp_path, "process", files).snapshot.directory
+    inode = first.stat().st_ino
+    second = runner_on(tmp_path, "process", files).snapshot.directory
+    assert (first, inode) == (second, second.stat().st_ino)
+    assert runner_on(tmp_path, "process", {**files, "m.py": MODULE + "X = 1\n"}).snapshot.directory != first
 
 
-def test_only_what_belongs_to_a_source_is_taken(tmp_path: Path) -> None:
-    """Tests that write compiled files of their own choice while they are collected."""
+def test_only_compiled_files_of_a_source_are_kept(tmp_path: Path) -> None:
+    """The tests write forged compiled files while they are collected."""
     forged = tmp_path / "forged.py"
     forged.write_text("def one():\n    return 5\n")
     os.utime(forged, (EPOCH_S, EPOCH_S - 7))
@@ -81,11 +81,11 @@ def test_only_what_belongs_to_a_source_is_taken(tmp_path: Path) -> None:
         f"    open('__pycache__/' + name, 'wb').write({data!r})\n"
         f"os.symlink('/etc/passwd', '__pycache__/test_m.{tag}.pyc')\n\n\ndef test_none():\n    pass\n"
     )
-    bench = bench_of(tmp_path, "process", {"m.py": MODULE, "test_m.py": writing})
-    assert compiled_in(bench.snapshot.directory) == []
+    runner = runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": writing})
+    assert compiled_in(runner.snapshot.directory) == []
 
 
 def test_a_project_that_cannot_be_collected_runs_as_it_is(tmp_path: Path) -> None:
-    bench = bench_of(tmp_path, "process", {"m.py": MODULE, "test_m.py": "import os\nos._exit(7)\n"})
-    assert compiled_in(bench.snapshot.directory) == []
-    assert bench.suite(bench.original)[0].status is RunStatus.CRASHED
+    runner = runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": "import os\nos._exit(7)\n"})
+    assert compiled_in(runner.snapshot.directory) == []
+    assert runner.suite(runner.original)[0].status is RunStatus.CRASHED

@@ -1,4 +1,4 @@
-"""A baseline that is carried over an edit equals a new one."""
+"""A baseline that is updated after an edit equals a new one."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.opening import open_campaign
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 FILES = {
     "pkg/__init__.py": "",
@@ -50,11 +50,11 @@ def test_needs_an_import_of_others():
 
 
 def stable(project: Path, store: Path) -> frozenset[str]:
-    found = open_campaign(project, Store(store), settings=RuleSettings(), python=plain_python(), seed=0)
+    campaign = open_campaign(project, Store(store), settings=RuleSettings(), python=plain_python(), seed=0)
     try:
-        return found.baseline.stable - set(found.verifying.result().set_aside)
+        return campaign.baseline.stable - set(campaign.verifying.result().set_aside)
     finally:
-        found.close()
+        campaign.close()
 
 
 @pytest.mark.parametrize(

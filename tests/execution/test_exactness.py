@@ -1,4 +1,4 @@
-"""The fast path against a whole run in a fresh process, where selecting tests or forking could go wrong."""
+"""The fast path against a whole run in a fresh process, in cases in which selection or forking could go wrong."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.campaign import Campaign
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution import screening
 from pytest_ssr.execution.screening import FRESH, IMPORT, SWAP
-from pytest_ssr.opening import open_campaign
-from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.long
 
@@ -274,7 +274,7 @@ def test_data():
 CHANGES = {
     "cache": ("core", 'part == "any"', 'part == "all"', SWAP),
     "cache in a class": ("core", "return x * 2", "return x * 3", SWAP),
-    "generator asked at import": (
+    "generator inspected at import": (
         "core",
         "    return [i for i in range(n) if i % 2 == 0]",
         "    yield from [i for i in range(n) if i % 2 == 0]",
@@ -302,10 +302,10 @@ CHANGES = {
         "    import colorsys\n\n    text = str(x + colorsys.ONE_THIRD)",
         IMPORT,
     ),
-    "a thread that another test lets go": ("core", "return 42", "return 43", FRESH),
-    "an import that is passed over": ("optional", "LEVEL > 0", "LEVEL > 1", FRESH),
+    "a thread that another test releases": ("core", "return 42", "return 43", FRESH),
+    "an import that is skipped": ("optional", "LEVEL > 0", "LEVEL > 1", FRESH),
     "functions that are frozen": ("frozen", "x // 2", "x % 2 * 3", SWAP),
-    "a text that a loader is asked for": ("data", "'word'", "'other'", IMPORT),
+    "a source that a loader returns": ("data", "'word'", "'other'", IMPORT),
     "loaded already": ("aside", "import xml.dom.minidom", "import xml", FRESH),
 }
 
@@ -318,19 +318,19 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     python = plain_python()
-    found = open_campaign(root / "project", Store(root / "store"), settings=RuleSettings(), python=python, seed=0)
-    yield found
-    found.close()
+    opened = open_campaign(root / "project", Store(root / "store"), settings=RuleSettings(), python=python, seed=0)
+    yield opened
+    opened.close()
 
 
-def test_every_way_can_be_used_and_every_test_counts(campaign: Campaign) -> None:
+def test_every_mode_works_and_every_test_counts(campaign: Campaign) -> None:
     assert campaign.bench.warm is not None
     assert campaign.bench.warm.refusals == {}
     assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 24
     assert not campaign.baseline.disturbed
 
 
-def test_what_proves_that_code_ran_makes_no_call_that_tests_forbid(campaign: Campaign) -> None:
+def test_evidence_makes_no_call_that_tests_forbid(campaign: Campaign) -> None:
     same = FileEntry(FILES["pkg/lazy.py"].replace("()", "( )").encode(), 0o100644)
     state = campaign.bench.original.replace({"pkg/lazy.py": same})
     fresh = campaign.screening.fresh(state, bench=campaign.bench.scoped())
@@ -398,10 +398,10 @@ def test_a_test_that_uses_a_process_of_an_earlier_test(tmp_path: Path) -> None:
     project.mkdir()
     (project / "pool.py").write_text(POOL)
     (project / "test_pool.py").write_text(POOL_TESTS)
-    found = open_campaign(project, Store(tmp_path / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
+    opened = open_campaign(project, Store(tmp_path / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
     try:
         entry = FileEntry(POOL.replace("x + 2", "x + 5").encode(), 0o100644)
-        state = found.bench.original.replace({"pool.py": entry})
-        assert found.screening.run(state, bench=found.bench.scoped()).failing == {"test_pool.py::test_uses"}
+        state = opened.bench.original.replace({"pool.py": entry})
+        assert opened.screening.run(state, bench=opened.bench.scoped()).failing == {"test_pool.py::test_uses"}
     finally:
-        found.close()
+        opened.close()

@@ -1,4 +1,4 @@
-"""Progress while the tests of a project are measured: what is counted, and what people see of it."""
+"""Progress while the tests of a project are measured: what is counted, and what users see of it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.execution.interpreter import find_interpreter
 from pytest_ssr.execution.suite import run_suite
 from pytest_ssr.execution.suite_progress import collected_in
 from pytest_ssr.progress import MeasuringLines, measuring_line
+from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.fake import FakeCall, FakeSandbox, FakeSandboxProvider, fake_result
 from pytest_ssr.sandbox.protocol import ExecResult, Limits
@@ -46,16 +46,16 @@ def slow(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", [pytest.param("bubblewrap", marks=pytest.mark.bubblewrap), "process"])
-def test_a_run_tells_how_many_of_its_tests_have_run(slow: Path, name: str) -> None:
-    told: list[tuple[int, int]] = []
+def test_a_run_reports_how_many_of_its_tests_have_run(slow: Path, name: str) -> None:
+    reports: list[tuple[int, int]] = []
     python = find_interpreter(slow, plain_python())
     with load_provider(name).open(slow, mount_at=str(slow), readable=python.readable) as sandbox:
-        run = run_suite(sandbox, python, limits=Limits(), progress=lambda *counts: told.append(counts))
+        run = run_suite(sandbox, python, limits=Limits(), progress=lambda *counts: reports.append(counts))
     assert len(run.passing) == 8
-    known = [done for collected, done in told if collected]
-    assert known == sorted(known)
-    assert {collected for collected, _ in told} <= {0, 8}
-    assert any(0 < done < 8 for done in known), told
+    finished = [done for collected, done in reports if collected]
+    assert finished == sorted(finished)
+    assert {collected for collected, _ in reports} <= {0, 8}
+    assert any(0 < done < 8 for done in finished), reports
 
 
 def test_without_progress_nothing_is_read(slow: Path) -> None:
@@ -74,7 +74,7 @@ def test_without_progress_nothing_is_read(slow: Path) -> None:
         (b'nonsense, "kind": "collected"}\n', 0),
     ],
 )
-def test_what_was_collected_is_read_as_soon_as_its_line_is_whole(raw: bytes, count: int) -> None:
+def test_the_collected_count_is_read_when_its_line_is_complete(raw: bytes, count: int) -> None:
     assert collected_in(raw) == count
 
 
@@ -84,7 +84,7 @@ def test_lines() -> None:
     assert measuring_line(5, 6, 200) == "measuring the tests: 5 of 5 run, 200 s"
 
 
-def test_a_log_gets_a_line_now_and_then() -> None:
+def test_a_log_gets_a_line_every_15_s() -> None:
     now, written = [100.0], list[str]()
     show = MeasuringLines(live=None, plain=written.append, clock=lambda: now[0])
     for second in range(1, 48):
@@ -111,13 +111,13 @@ PLUGIN += ["--ssr-sandbox=process", f"--ssr-python={plain_python()}"]
 COMMAND = ["harness.cli", "inject", ".", "--count", "1", "--sandbox", "process", "--python", str(plain_python())]
 
 
-def on_a_terminal(project: Path, words: list[str]) -> str:
-    """Run a program whose output is a terminal, and return all that is written to it."""
+def on_a_terminal(project: Path, argv: list[str]) -> str:
+    """Run a program whose output is a terminal, and return all of its output."""
     ours, theirs = pty.openpty()
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV", "SSR_", "CI"))}
     env |= {"TERM": "xterm", "COLUMNS": "120"}
     with subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=project, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
+        [sys.executable, "-m", *argv], cwd=project, env=env, stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs
     ) as process:
         os.close(theirs)
         written = bytearray()
@@ -134,36 +134,36 @@ def on_a_terminal(project: Path, words: list[str]) -> str:
     return written.decode()
 
 
-@pytest.mark.parametrize("words", [PLUGIN, COMMAND], ids=["plugin", "command"])
-def test_a_person_sees_the_tests_run(slow: Path, words: list[str]) -> None:
-    said = on_a_terminal(slow, words)
-    assert "measuring the tests: " in said
-    assert " of 8 run, " in said
-    assert "8 of 8 tests pass" in said
-    last = next(line for line in said.splitlines() if "tests pass, one run" in line)
+@pytest.mark.parametrize("argv", [PLUGIN, COMMAND], ids=["plugin", "command"])
+def test_a_user_sees_the_tests_run(slow: Path, argv: list[str]) -> None:
+    output = on_a_terminal(slow, argv)
+    assert "measuring the tests: " in output
+    assert " of 8 run, " in output
+    assert "8 of 8 tests pass" in output
+    last = next(line for line in output.splitlines() if "tests pass, one run" in line)
     assert "measuring" not in last.rpartition("\r")[2]
-    assert re.search(r"one suite run takes \d+\.\d s; about \d+ s for 1 bug", said)
+    assert re.search(r"one suite run takes \d+\.\d s; about \d+ s for 1 bug", output)
 
 
-@pytest.mark.parametrize("words", [PLUGIN, COMMAND], ids=["plugin", "command"])
-def test_a_log_stays_as_short_as_it_was(project: Path, words: list[str]) -> None:
+@pytest.mark.parametrize("argv", [PLUGIN, COMMAND], ids=["plugin", "command"])
+def test_a_log_stays_as_short_as_it_was(project: Path, argv: list[str]) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV", "SSR_"))}
-    command = [sys.executable, "-m", *words]
+    command = [sys.executable, "-m", *argv]
     done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "measuring the tests" not in done.stdout + done.stderr
 
 
-def test_a_sandbox_that_cannot_be_looked_into_says_only_that_it_goes_on(slow: Path) -> None:
-    told: list[tuple[int, int]] = []
+def test_a_sandbox_that_cannot_be_read_reports_only_that_the_run_continues(slow: Path) -> None:
+    reports: list[tuple[int, int]] = []
     python = find_interpreter(slow, plain_python())
 
     def wait(sandbox: FakeSandbox, call: FakeCall) -> ExecResult:
         deadline = time.monotonic() + 30
-        while not told and time.monotonic() < deadline:
+        while not reports and time.monotonic() < deadline:
             time.sleep(0.05)
         return fake_result()
 
     with FakeSandboxProvider({(): wait}).open(slow, mount_at=str(slow)) as sandbox:
-        run_suite(sandbox, python, limits=Limits(), progress=lambda *counts: told.append(counts))
-    assert set(told) == {(0, 0)}
+        run_suite(sandbox, python, limits=Limits(), progress=lambda *counts: reports.append(counts))
+    assert set(reports) == {(0, 0)}

@@ -10,17 +10,17 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.attempt import AttemptStatus
-from pytest_ssr.campaign import Campaign
-from pytest_ssr.codebase import CodebaseState
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.execution.screening import FRESH, IMPORT, SWAP
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.opening import open_campaign
-from pytest_ssr.outcomes import RunStatus
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.trial import Trial
+from pytest_ssr.storage.store import Store
 
 Open = Callable[[dict[str, str]], Campaign]
 OTHER = "\n\ndef test_half():\n    assert calc.half(9) == 4\n"
@@ -105,8 +105,8 @@ def test_a_module_that_replaces_itself_is_exercised(campaign_on: Open) -> None:
     assert (screened.failing, screened.unexercised) == (frozenset(), ())
 
 
-def test_a_change_that_nothing_loads_is_no_survivor(campaign_on: Open) -> None:
-    """The tests import another copy: that none of them fails says nothing about them."""
+def test_a_change_that_nothing_loads_does_not_survive(campaign_on: Open) -> None:
+    """The tests import another copy: that none of them fails proves nothing."""
     campaign = campaign_on(
         {
             "calc.py": CALC,
@@ -121,7 +121,7 @@ def test_a_change_that_nothing_loads_is_no_survivor(campaign_on: Open) -> None:
     changes: dict[str, bytes | None] = {"calc.py": state.changes["calc.py"].data}  # type: ignore[union-attr]
     attempt = Trial(campaign, 0, Candidate("mutation", "by hand", changes, "calc.py", 2, "double")).finish()
     assert attempt is not None
-    assert attempt.status is AttemptStatus.NOT_EXERCISED
+    assert attempt.status is CandidateStatus.NOT_EXERCISED
 
 
 FORK_TESTS = """\
@@ -147,17 +147,17 @@ def test_half():
 def test_only_the_test_that_differs_in_forks_runs_in_a_fresh_process(campaign_on: Open, new: str) -> None:
     campaign = campaign_on({"calc.py": CALC, "test_calc.py": FORK_TESTS})
     for _ in range(2):
-        bench = campaign.bench.scoped()
-        screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), bench=bench)
+        runner = campaign.bench.scoped()
+        screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), bench=runner)
         expected = {"test_calc.py::test_differs_in_forks"} if "==" in new else set()
         assert screened.failing == expected
         assert screened.tier == SWAP
-        assert bench.forks_made >= 1
+        assert runner.forks_made >= 1
         assert campaign.screening.unsteady == {}
 
 
 def test_a_test_that_depends_on_others_and_on_the_fork_is_set_aside(campaign_on: Open) -> None:
-    """In a fork it fails as another collection frees memory there; alone it fails as nobody has prepared it."""
+    """In a fork it fails because of the state of the garbage collector there; alone it fails because no other test has prepared it."""
     tests = FORK_TESTS.replace(
         "def test_differs_in_forks():\n",
         "READY = []\n\n\ndef test_a_first():\n    READY.append(1)\n\n\ndef test_needs():\n",
@@ -247,5 +247,5 @@ def test_a_change_that_a_flickering_test_noticed_first_is_seen_by_the_tests_of_t
     finally:
         campaign.close()
     assert attempt is not None
-    assert attempt.status is AttemptStatus.VALID
+    assert attempt.status is CandidateStatus.VALID
     assert attempt.fail_to_pass == 1

@@ -1,4 +1,4 @@
-"""Artifacts whose evidence is of the tests the bug can touch: none is accepted that whole runs would reject."""
+"""Artifacts with evidence only of the tests that the bug can touch: none is accepted that whole runs would reject."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.attempt import Attempt, AttemptStatus
+from pytest_ssr.campaign.factory import open_campaign, open_runner
+from pytest_ssr.campaign.trial import Trial
+from pytest_ssr.checks.validator import validate
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.opening import open_campaign, open_workbench
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
-from pytest_ssr.trial import Trial
-from pytest_ssr.validator import validate
+from pytest_ssr.storage.store import Store
 
 CLEANING = """\
 CONFIG = {"n": 1}
@@ -98,7 +98,7 @@ def test_b():
 """
 
 
-def tried(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[Attempt, Trial]:
+def run_trial(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[CandidateResult, Trial]:
     project = folder / "project"
     project.mkdir()
     (project / "calc.py").write_text(code)
@@ -124,16 +124,16 @@ def tried(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[Atte
     ],
 )
 def test_what_whole_runs_reject_is_rejected(tmp_path: Path, code: str, tests: str, old: str, new: str) -> None:
-    attempt, trial = tried(tmp_path, code, tests, old, new)
-    assert attempt.status is AttemptStatus.REJECTED
+    attempt, trial = run_trial(tmp_path, code, tests, old, new)
+    assert attempt.status is CandidateStatus.REJECTED
     if trial.artifact is not None:
         python = plain_python()
-        bench = open_workbench(tmp_path / "project", Store(tmp_path / "2"), settings=RuleSettings(), python=python)
-        assert not validate(trial.artifact, bench).valid
+        runner = open_runner(tmp_path / "project", Store(tmp_path / "2"), settings=RuleSettings(), python=python)
+        assert not validate(trial.artifact, runner).valid
 
 
-def test_a_test_that_does_otherwise_in_forks_rejects_nothing(tmp_path: Path) -> None:
-    attempt, trial = tried(tmp_path, PLAIN, LOOKING, "x * 2", "x * 3")
-    assert attempt.status is AttemptStatus.VALID, attempt.reason
+def test_a_test_that_behaves_differently_in_forks_rejects_nothing(tmp_path: Path) -> None:
+    attempt, trial = run_trial(tmp_path, PLAIN, LOOKING, "x * 2", "x * 3")
+    assert attempt.status is CandidateStatus.VALID, attempt.reason
     assert trial.validation is not None
     assert trial.validation.verdict().certified == "selected"

@@ -1,4 +1,4 @@
-"""Runs of real pytest in a sandbox: exact ids, every outcome, and every way to end, told apart."""
+"""Runs of real pytest in a sandbox: exact ids, every outcome, and every kind of end."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.suite import read_channel
-from pytest_ssr.execution.workbench import Workbench
-from pytest_ssr.opening import open_workbench
-from pytest_ssr.outcomes import Outcome, RunStatus
+from pytest_ssr.records.test_run import Outcome, RunStatus
 from pytest_ssr.sandbox.protocol import ExecResult
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 
-def bench_of(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0) -> Workbench:
+def runner_on(folder: Path, files: dict[str, str], *, time_limit_s: float = 60.0) -> Runner:
     project = folder / "p"
     for name, text in {"m.py": "X = 1\n", "pytest.ini": "[pytest]\n", **files}.items():
         target = project / name
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
-    return open_workbench(
+    return open_runner(
         project,
         Store(folder / "store"),
         settings=RuleSettings(time_limit_s=time_limit_s),
@@ -92,9 +92,9 @@ def test_fails():
 """
 
 
-def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path: Path) -> None:
-    bench = bench_of(tmp_path, {"tests/test_odd names.py": ODD})
-    run, fresh = bench.suite(bench.original)
+def test_ids_are_those_that_pytest_collects_and_every_outcome_is_reported(tmp_path: Path) -> None:
+    runner = runner_on(tmp_path, {"tests/test_odd names.py": ODD})
+    run, fresh = runner.suite(runner.original)
     assert fresh
     assert run.status is RunStatus.COMPLETED
     listing = (
@@ -117,7 +117,7 @@ def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path:
     assert dict(run.parameters["tests/test_odd names.py::test_named[same]"]) == {"x": 1}
     assert dict(run.parameters["tests/test_odd names.py::test_stacked[False-True]"]) == {"x": 0, "y": 1}
     assert run.sources == ("m.py", "tests/test_odd names.py")
-    assert bench.suite(bench.original) == (run, False)
+    assert runner.suite(runner.original) == (run, False)
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_ids_are_those_that_pytest_collects_and_every_outcome_is_known(tmp_path:
         ("def test_a(:\n", RunStatus.COLLECTION_ERROR, "SyntaxError"),
         ("X = 1\n", RunStatus.NO_TESTS, "pytest collected no test"),
         ("def test_a():\n    while True:\n        print('x' * 100000)\n        import sys; sys.__stdout__.write('y' * 10**6)\n",
-         RunStatus.LIMIT_EXCEEDED, "limit was passed during"),
+         RunStatus.LIMIT_EXCEEDED, "limit was exceeded during"),
     ],
 )  # fmt: skip
-def test_every_way_to_end_is_told_apart(tmp_path: Path, body: str, status: RunStatus, reason: str) -> None:
-    bench = bench_of(tmp_path, {"t/test_a.py": body, "pytest.ini": "[pytest]\naddopts = -s\n"}, time_limit_s=3)
-    run, _ = bench.suite(bench.original)
+def test_every_kind_of_end_is_distinguished(tmp_path: Path, body: str, status: RunStatus, reason: str) -> None:
+    runner = runner_on(tmp_path, {"t/test_a.py": body, "pytest.ini": "[pytest]\naddopts = -s\n"}, time_limit_s=3)
+    run, _ = runner.suite(runner.original)
     assert run.status is status, run.reason
     assert reason in run.reason
     if status is not RunStatus.COLLECTION_ERROR and status is not RunStatus.NO_TESTS:
@@ -149,8 +149,8 @@ def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp
         "import pytest, m\n\ndef test_a():\n    assert 0\n\ndef test_b():\n    pass\n\n"
         "@pytest.mark.slow\ndef test_c():\n    pass\n"
     )
-    bench = bench_of(tmp_path, {"pytest.ini": ini, "test_a.py": tests})
-    run, _ = bench.suite(bench.original)
+    runner = runner_on(tmp_path, {"pytest.ini": ini, "test_a.py": tests})
+    run, _ = runner.suite(runner.original)
     assert run.addopts == ("-vs", "-m", "not slow")
     assert set(run.results) == {"test_a.py::test_a", "test_a.py::test_b"}
 
@@ -158,9 +158,9 @@ def test_the_projects_own_options_are_kept_but_for_those_that_change_the_run(tmp
 def test_another_order_and_hash_seed_reach_the_tests(tmp_path: Path) -> None:
     names = "".join(f"def test_{n}():\n    pass\n\n" for n in range(12))
     seed = "import os\n\ndef test_seed():\n    assert os.environ['PYTHONHASHSEED'] == '5'\n"
-    bench = bench_of(tmp_path, {"test_a.py": names, "test_b.py": seed})
-    plain, _ = bench.suite(bench.original, hash_seed=5)
-    other, _ = bench.suite(bench.original, hash_seed=5, order_seed=1)
+    runner = runner_on(tmp_path, {"test_a.py": names, "test_b.py": seed})
+    plain, _ = runner.suite(runner.original, hash_seed=5)
+    other, _ = runner.suite(runner.original, hash_seed=5, order_seed=1)
     assert sorted(plain.collected) == sorted(other.collected)
     assert plain.collected != other.collected
     assert plain.passing == other.passing == set(plain.collected)
@@ -172,10 +172,10 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
         "def test_hash():\n    assert os.environ['PYTHONHASHSEED'] != '1'\n\ndef test_never():\n    assert 0\n\n"
         + "".join(f"def test_{n}():\n    pass\n\n" for n in range(6))
     )
-    bench = bench_of(tmp_path, {"test_a.py": tests})
-    baseline = measure_baseline(bench)
+    runner = runner_on(tmp_path, {"test_a.py": tests})
+    baseline = measure_baseline(runner)
     assert baseline.set_aside == {"test_a.py::test_never": "failed"}
-    verification = verify(bench, baseline)
+    verification = verify(runner, baseline)
     assert set(verification.set_aside) == {"test_a.py::test_needs_first", "test_a.py::test_hash"}
     assert "test_a.py::test_0" in baseline.stable
     assert Verification.from_json(json.loads(json.dumps(verification.to_json()))) == verification
@@ -193,9 +193,9 @@ def test_flickering_and_failing_tests_are_set_aside_by_name(tmp_path: Path) -> N
         ({"test_a.py": "import os\n\ndef test_a():\n    os._exit(1)\n"}, "does not run to its end: crashed"),
     ],
 )
-def test_a_suite_of_no_use_is_one_clear_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
+def test_an_unusable_suite_is_one_clear_error(tmp_path: Path, files: dict[str, str], message: str) -> None:
     with pytest.raises(ProjectError, match=message):
-        measure_baseline(bench_of(tmp_path, files, time_limit_s=3))
+        measure_baseline(runner_on(tmp_path, files, time_limit_s=3))
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_suite_of_no_use_is_one_clear_error(tmp_path: Path, files: dict[str, s
         "7",
     ],
 )
-def test_lines_that_the_reporter_never_writes_are_no_reports(line: str) -> None:
+def test_lines_that_the_reporter_never_writes_are_ignored(line: str) -> None:
     run = read_channel(line.encode() + b"\n", ExecResult(0, b"", b"", 1.0))
     assert run.status in (RunStatus.SILENT, RunStatus.CRASHED)
     assert dict(run.results) == {}
@@ -219,30 +219,30 @@ def test_lines_that_the_reporter_never_writes_are_no_reports(line: str) -> None:
 
 
 @pytest.mark.parametrize("stopped", ["1.3e9", "-5.0"])
-def test_a_clock_that_tests_stop_tells_no_durations(tmp_path: Path, stopped: str) -> None:
-    """Libraries that freeze time do so where pytest measures, too: every limit of a fork would follow from it."""
+def test_a_clock_that_tests_stop_gives_no_durations(tmp_path: Path, stopped: str) -> None:
+    """Libraries that freeze time also freeze pytest's clock, from which every limit of a fork would follow."""
     body = (
         "import pytest\nfrom _pytest import timing\n\n\n@pytest.fixture(autouse=True)\ndef frozen():\n"
         f"    kept, timing.perf_counter = timing.perf_counter, lambda: {stopped}\n    yield\n"
         "    timing.perf_counter = kept\n\n\ndef test_a():\n    pass\n"
     )
-    bench = bench_of(tmp_path, {"t/test_a.py": body})
-    run, _ = bench.suite(bench.original)
+    runner = runner_on(tmp_path, {"t/test_a.py": body})
+    run, _ = runner.suite(runner.original)
     (result,) = run.results.values()
     assert result.outcome is Outcome.PASSED
     assert 0 <= result.duration_s <= run.seconds
     assert 0 <= result.setup_s <= run.seconds
 
 
-@pytest.mark.parametrize("what", ["os.truncate(p, 300 << 20)", "os.truncate(p, 0); os._exit(127)"])
-def test_tests_that_spoil_the_channel_are_no_fault_of_the_sandbox(tmp_path: Path, what: str) -> None:
+@pytest.mark.parametrize("statement", ["os.truncate(p, 300 << 20)", "os.truncate(p, 0); os._exit(127)"])
+def test_tests_that_damage_the_channel_are_not_a_fault_of_the_sandbox(tmp_path: Path, statement: str) -> None:
     body = (
         "import glob, os\n\ndef test_a():\n"
         "    for fd in glob.glob('/proc/self/fd/*'):\n        p = os.path.realpath(fd)\n"
-        f"        if p.endswith('/channel'):\n            {what}\n"
+        f"        if p.endswith('/channel'):\n            {statement}\n"
     )
-    bench = bench_of(tmp_path, {"t/test_a.py": body})
-    run, _ = bench.suite(bench.original)
+    runner = runner_on(tmp_path, {"t/test_a.py": body})
+    run, _ = runner.suite(runner.original)
     assert run.status in (RunStatus.CRASHED, RunStatus.SILENT)
 
 
@@ -253,7 +253,7 @@ def test_doctests_count_and_files_of_code_that_hold_them_stay_code(tmp_path: Pat
         "pytest.ini": "[pytest]\naddopts = --doctest-modules\n",
         "t/test_m.py": "import m\n\ndef test_two():\n    assert m.two() == 2\n",
     }
-    baseline = measure_baseline(bench_of(tmp_path, files))
+    baseline = measure_baseline(runner_on(tmp_path, files))
     assert baseline.stable == {"t/test_m.py::test_two", "m.py::m.two"}
     assert baseline.doctests == baseline.doctests_in_code == {"m.py::m.two"}
     assert baseline.files == ("t/test_m.py",)

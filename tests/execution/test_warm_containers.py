@@ -15,18 +15,18 @@ from images import images_of
 from plain import plain_python
 from processes import command_lines
 
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.change import changed_functions
-from pytest_ssr.execution.interpreter import find_in_image, find_interpreter
-from pytest_ssr.execution.warm import UnfitError, Wanted, Warm
-from pytest_ssr.outcomes import Outcome, RunStatus, SuiteRun
+from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.sandbox import docker_recipe
-from pytest_ssr.sandbox.docker import DockerProvider
-from pytest_ssr.sandbox.docker_container import reap
-from pytest_ssr.sandbox.docker_images import LABEL
+from pytest_ssr.project.interpreter import find_in_image, find_interpreter
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import Outcome, RunStatus, SuiteRun
+from pytest_ssr.sandbox.docker import container_spec
+from pytest_ssr.sandbox.docker.images import LABEL
+from pytest_ssr.sandbox.docker.provider import DockerProvider
+from pytest_ssr.sandbox.docker.reaper import reap
 from pytest_ssr.sandbox.protocol import Limits
-from pytest_ssr.snapshot import take_snapshot
+from pytest_ssr.source.function_diff import changed_functions
 
 pytestmark = pytest.mark.docker
 
@@ -47,7 +47,7 @@ def test_write():
     place.mkdir()
     (place / "left").write_text("x")
 """
-Opened = Callable[..., Warm]
+Opened = Callable[..., ForkServer]
 
 
 @pytest.fixture
@@ -62,18 +62,18 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def opened(project: Path, tmp_path: Path) -> Iterator[Opened]:
     """Open warm processes for the project."""
-    made: list[tuple[Warm, DockerProvider]] = []
+    servers: list[tuple[ForkServer, DockerProvider]] = []
 
-    def open_warm(image: str = "", python: Path | None = None) -> Warm:
+    def open_warm(image: str = "", python: Path | None = None) -> ForkServer:
         provider = DockerProvider(image)
         interpreter = find_in_image(provider, project, None) or find_interpreter(project, python or plain_python())
         (tmp_path / "trees").mkdir(exist_ok=True)
-        warm = Warm(take_snapshot(project, tmp_path / "trees"), provider, interpreter, Limits())
-        made.append((warm, provider))
+        warm = ForkServer(take_snapshot(project, tmp_path / "trees"), provider, interpreter, Limits())
+        servers.append((warm, provider))
         return warm
 
     yield open_warm
-    for warm, provider in made:
+    for warm, provider in servers:
         warm.close()
         provider.close()
 
@@ -86,11 +86,11 @@ def client() -> Iterator[Any]:
     provider.close()
 
 
-def original(warm: Warm) -> CodebaseState:
+def original(warm: ForkServer) -> CodebaseState:
     return CodebaseState(warm.snapshot)
 
 
-def broken(warm: Warm) -> Wanted:
+def broken(warm: ForkServer) -> Wanted:
     old, new = CODE.encode(), CODE.replace("1", "2").encode()
     state = original(warm).replace({"code_.py": FileEntry(new)})
     functions = changed_functions(old, new)
@@ -105,8 +105,8 @@ def failing(run: SuiteRun) -> set[str]:
 
 def volumes(client: Any, pid: int) -> set[str]:
     """Return the volumes of a process; other processes use the engine as well."""
-    found = client.api.volumes(filters={"label": LABEL})["Volumes"] or ()
-    return {v["Name"] for v in found if v["Labels"][LABEL].split()[2] == str(pid)}
+    reply = client.api.volumes(filters={"label": LABEL})["Volumes"] or ()
+    return {v["Name"] for v in reply if v["Labels"][LABEL].split()[2] == str(pid)}
 
 
 @pytest.mark.parametrize("tag", ["plain", "testbed"])
@@ -129,11 +129,11 @@ def test_an_environment_in_the_tree_is_seen_and_shares_nothing(opened: Opened, p
         (site / path.name).symlink_to(path)
     test = TESTS + "\n\ndef test_environment():\n    pathlib.Path('envs', 'left').write_text('x')\n"
     (project / "test_code.py").write_text(test)
-    # Links in the environment lead to the other one, which must be seen as well.
+    # Links in the environment lead to the other one, which must be visible as well.
     (site / "other.pth").write_text(f"{plain}\n")
     warm = opened(python=environment / "bin" / "python")
     for _ in range(2):
-        # Between the tree and the environment nothing can be written: it would be seen by the next run.
+        # Nothing can be written between the tree and the environment: the next run would see it.
         assert failing(warm.run(broken(warm))) == {"test_act", "test_environment"}
         assert failing(warm.run(Wanted(original(warm)))) == {"test_environment"}
 
@@ -146,8 +146,8 @@ def test_each_server_sees_its_own_container_only(opened: Opened, project: Path) 
     assert failing(warm.run(broken(warm))) == {"test_act"}
 
 
-def test_what_the_engine_refuses_is_why_runs_are_fresh(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(docker_recipe, "_opened_filter", lambda client: [])
+def test_runs_are_fresh_if_the_engine_refuses_the_view(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(container_spec, "_opened_filter", lambda client: [])
     warm = opened()
     for _ in range(2):
         with pytest.raises(UnfitError, match="its own view of the tree here: unshare"):
@@ -168,7 +168,7 @@ def test_a_sandbox_that_is_closed_leaves_no_volume(opened: Opened, client: Any) 
 HELD = r"""
 import os, signal, sys
 from pathlib import Path
-from pytest_ssr.sandbox.docker import DockerProvider
+from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.sandbox.protocol import Limits
 with DockerProvider().open(Path(sys.argv[1]), mount_at="/w") as sandbox:
     talk = sandbox.converse(["sh", "-c", "printf '\\000\\000\\000\\002\\000\\000\\000\\000{}' >&3; sleep 98765.5"], limits=Limits())
@@ -177,7 +177,7 @@ with DockerProvider().open(Path(sys.argv[1]), mount_at="/w") as sandbox:
 """
 
 
-def test_what_a_killed_run_leaves_ends_at_once_or_at_the_next_start(project: Path, client: Any) -> None:
+def test_remains_of_a_killed_run_end_at_once_or_at_the_next_start(project: Path, client: Any) -> None:
     held = subprocess.Popen([sys.executable, "-c", HELD, str(project)])
     assert held.wait(180) == -9
     assert len(volumes(client, held.pid)) == 1

@@ -1,4 +1,4 @@
-"""What each format makes of rollouts: shapes, and above all what must not be in them."""
+"""The rows of each format of rollouts, and above all what they must not contain."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from rollout_parts import Several, played, record, rows, windowed
 
 from harness.exporters.formats import FORMATS
 from harness.exporters.protocol import Choices
-from harness.exporters.recording import Known, record_of
-from harness.messages import ASSISTANT, ToolCall
-from harness.trajectory import ExitReason, Trajectory
+from harness.exporters.record_builder import Known, record_of
+from harness.records.messages import ASSISTANT, ToolCall
+from harness.records.trajectory import ExitReason, Trajectory
 
 
-def left(name: str, *found: Any, **choices: Any) -> list[tuple[str, str]]:
-    group = Several(found)
+def skipped(name: str, *records: Any, **choices: Any) -> list[tuple[str, str]]:
+    group = Several(records)
     assert list(FORMATS[name].rows(group, Choices(**choices))) == []
     return group.left
 
 
-def test_rows_have_the_columns_that_are_declared() -> None:
-    found = record(), record(played("r2", ("ls", "rm")), -1.0)
+def test_rows_have_the_declared_columns() -> None:
+    records = record(), record(played("r2", ("ls", "rm")), -1.0)
     for name in ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-samples"):
-        made = rows(FORMATS[name], *found)
-        assert made, name
-        assert all(list(row) == list(FORMATS[name].columns) for row in made), name
+        exported = rows(FORMATS[name], *records)
+        assert exported, name
+        assert all(list(row) == list(FORMATS[name].columns) for row in exported), name
 
 
 def test_sft_is_a_conversation_with_arguments_as_objects() -> None:
@@ -36,58 +36,58 @@ def test_sft_is_a_conversation_with_arguments_as_objects() -> None:
     assert (row["reward"], row["solve_rate"], row["repository"]) == (1.0, 0.5, "calc")
 
 
-def test_sft_leaves_out_what_messages_cannot_say() -> None:
-    ((_, why),) = left("sft", record_of(windowed(), Known(reward=1.0)))
-    assert why.startswith("turns were left out of its prompts")
-    ((_, why),) = left("sft", record(changed(played(), 1, trainable=False)))
-    assert why.startswith("some of its replies are not to be trained on")
-    ((_, why),) = left("sft", record(played(commands=())))
-    assert why == "it asked no model: there are no messages to learn from"
+def test_sft_skips_rollouts_that_messages_cannot_express() -> None:
+    ((_, reason),) = skipped("sft", record_of(windowed(), Known(reward=1.0)))
+    assert reason.startswith("its prompts omit turns")
+    ((_, reason),) = skipped("sft", record(changed(played(), 1, trainable=False)))
+    assert reason.startswith("some of its replies must not be trained on")
+    ((_, reason),) = skipped("sft", record(played(commands=())))
+    assert reason == "it made no model calls: there are no messages to learn from"
     rollout = played()
     rollout.calls.pop(0)
-    ((_, why),) = left("sft", record(rollout))
-    assert why == "messages of an assistant are in its prompts that no call is of"
+    ((_, reason),) = skipped("sft", record(rollout))
+    assert reason == "its prompts contain assistant messages that no call produced"
 
 
-def test_sft_teaches_no_call_that_cannot_be_read() -> None:
+def test_sft_skips_malformed_calls() -> None:
     rollout = played()
-    spoilt = ToolCall.parse("c0", "bash", "{oh")
-    rollout.messages[2] = replace(rollout.messages[2], tool_calls=(spoilt,))
-    ((_, why),) = left("sft", record(rollout))
-    assert why.startswith("a reply calls a tool with arguments that are no JSON object")
+    malformed = ToolCall.parse("c0", "bash", "{oh")
+    rollout.messages[2] = replace(rollout.messages[2], tool_calls=(malformed,))
+    ((_, reason),) = skipped("sft", record(rollout))
+    assert reason.startswith("a reply calls a tool with arguments that are not a JSON object")
 
 
-def changed(rollout: Trajectory, place: int, **fields: Any) -> Trajectory:
-    rollout.calls[place] = replace(rollout.calls[place], **fields)
+def changed(rollout: Trajectory, index: int, **fields: Any) -> Trajectory:
+    rollout.calls[index] = replace(rollout.calls[index], **fields)
     return rollout
 
 
-def test_a_reply_that_was_cut_off_is_no_text_to_learn() -> None:
+def test_a_reply_that_was_cut_off_is_not_exported_as_text() -> None:
     cut = record(changed(played(), 1, finish_reason="length"))
-    ((_, why),) = left("sft", cut)
-    assert why.startswith("a reply was cut off at a limit")
+    ((_, reason),) = skipped("sft", cut)
+    assert reason.startswith("a reply was cut off at a limit")
     assert [r["step"] for r in rows(FORMATS["bc"], cut)] == [0]
     other = record(played("b", ("ls", "rm")), -1.0)
-    assert left("dpo", cut, other)[0] == ("r1, call 1", why.split(";")[0])
-    # Its tokens are what was sampled, and no end is made up for them.
+    assert skipped("dpo", cut, other)[0] == ("r1, call 1", reason.split(";")[0])
+    # Its tokens are exactly those that were sampled, without an end token.
     assert len(rows(FORMATS["sft-tokens"], cut)) == 1
 
 
-def test_bc_is_a_row_for_each_reply_with_exactly_its_prompt() -> None:
+def test_bc_has_a_row_for_each_reply_with_its_exact_prompt() -> None:
     first, second = rows(FORMATS["bc"], record())
     assert [m["role"] for m in first["prompt"]] == ["system", "user"]
     assert [m["role"] for m in second["prompt"]] == ["system", "user", ASSISTANT, "tool"]
     assert [len(r["completion"]) for r in (first, second)] == [1, 1]
     assert second["completion"][0]["tool_calls"][0]["function"]["arguments"] == {"command": "make"}
     group = Several([record_of(windowed(), Known(reward=1.0))])
-    told = list(FORMATS["bc"].rows(group, Choices()))
-    assert [r["step"] for r in told] == [1, 2]
-    # As context the call that cannot be read stays, as the server was sent it.
-    assert told[0]["prompt"][1]["tool_calls"][0]["function"]["arguments"] == {"malformed": "{oh"}
+    steps = list(FORMATS["bc"].rows(group, Choices()))
+    assert [r["step"] for r in steps] == [1, 2]
+    # As context, the malformed call stays in the form that was sent to the server.
+    assert steps[0]["prompt"][1]["tool_calls"][0]["function"]["arguments"] == {"malformed": "{oh"}
     assert group.left[0][0] == "r, call 0"
 
 
-def test_pairs_share_their_prompt_and_differ_in_one_reply_of_another_worth() -> None:
+def test_pairs_share_their_prompt_and_differ_in_one_reply() -> None:
     good, bad = record(played("a", ("ls", "make"))), record(played("b", ("ls", "rm"), attempt=1), -1.0)
     (row,) = rows(FORMATS["dpo"], good, bad)
     assert row["step"] == 1
@@ -97,40 +97,46 @@ def test_pairs_share_their_prompt_and_differ_in_one_reply_of_another_worth() -> 
     assert row["rejected"][0]["tool_calls"][0]["function"]["arguments"] == {"command": "rm"}
     assert (row["chosen_value"], row["rejected_value"]) == (1.0, -1.0)
     assert (row["chosen_rollout_id"], row["rejected_rollout_id"]) == ("a", "b")
-    told = rows(FORMATS["kto"], good, bad)
-    assert [(r["label"], r["rollout_id"]) for r in told] == [(True, "a"), (False, "b")]
-    assert told[0]["prompt"] == told[1]["prompt"] == row["prompt"]
-    # Which of them comes first decides nothing.
+    replies = rows(FORMATS["kto"], good, bad)
+    assert [(r["label"], r["rollout_id"]) for r in replies] == [(True, "a"), (False, "b")]
+    assert replies[0]["prompt"] == replies[1]["prompt"] == row["prompt"]
+    # Their order is irrelevant.
     assert rows(FORMATS["dpo"], bad, good)[0]["chosen_rollout_id"] == "a"
 
 
-def test_the_best_reply_meets_the_worst_and_none_is_in_two_pairs() -> None:
-    # Three first replies: `a` is worth 1, `b` 0 (one attempt of two), `c` -1.
-    found = [
+def test_the_best_reply_is_paired_with_the_worst_and_none_twice() -> None:
+    # Three first replies: the value of `a` is 1, of `b` 0 (one attempt of two), of `c` -1.
+    records = [
         record(played("a", ("a",)), 1.0),
         record(played("b1", ("b", "x")), 1.0),
         record(played("b2", ("b", "y")), -1.0),
         record(played("c", ("c",)), -1.0),
     ]
-    told = rows(FORMATS["dpo"], *found)
-    assert [(r["step"], r["chosen_rollout_id"], r["rejected_rollout_id"]) for r in told] == [
+    pairs = rows(FORMATS["dpo"], *records)
+    assert [(r["step"], r["chosen_rollout_id"], r["rejected_rollout_id"]) for r in pairs] == [
         (0, "a", "c"),
         (1, "b1", "b2"),
     ]
-    assert told[0]["chosen_value"] == 1.0
+    assert pairs[0]["chosen_value"] == 1.0
 
 
-def test_replies_of_the_same_worth_and_other_prompts_are_no_pair() -> None:
-    alone = "no other attempt made another reply to one of its prompts and came to another reward"
-    assert left("dpo", record(played("a", ("a",))), record(played("b", ("b",)))) == [("a", alone), ("b", alone)]
-    assert left("dpo", record(played("a", ("a",))), record(played("a2", ("a",)), -1.0)) == [("a", alone), ("a2", alone)]
+def test_replies_with_equal_values_or_different_prompts_are_not_paired() -> None:
+    unpaired = "no other attempt gave a different reply to one of its prompts and got a different reward"
+    assert skipped("dpo", record(played("a", ("a",))), record(played("b", ("b",)))) == [
+        ("a", unpaired),
+        ("b", unpaired),
+    ]
+    assert skipped("dpo", record(played("a", ("a",))), record(played("a2", ("a",)), -1.0)) == [
+        ("a", unpaired),
+        ("a2", unpaired),
+    ]
     other = record(played("b", ("b",), task="t2"), -1.0)
-    assert left("kto", record(played("a", ("a",))), other) == [("a", alone), ("b", alone)]
+    assert skipped("kto", record(played("a", ("a",))), other) == [("a", unpaired), ("b", unpaired)]
 
 
-def test_a_failure_of_the_machine_is_in_no_pair() -> None:
+def test_a_failure_of_the_machine_is_not_paired() -> None:
     lost = record(played("b", ("b",), end=ExitReason.INFRA), -1.0)
-    assert left("dpo", record(played("a", ("a",))), lost)[0][0] == "a"
+    assert skipped("dpo", record(played("a", ("a",))), lost)[0][0] == "a"
 
 
 def test_grpo_has_each_prompt_once() -> None:
@@ -139,7 +145,7 @@ def test_grpo_has_each_prompt_once() -> None:
     assert row["task_id"] == "t1"
 
 
-def test_slime_samples_are_one_for_each_reply_and_mask_all_but_what_was_sampled() -> None:
+def test_slime_has_a_sample_for_each_reply_and_masks_all_other_tokens() -> None:
     first, second = rows(FORMATS["slime-samples"], record())
     for row in (first, second):
         assert len(row["loss_mask"]) == len(row["rollout_log_probs"]) == row["response_length"]
@@ -152,7 +158,7 @@ def test_slime_samples_are_one_for_each_reply_and_mask_all_but_what_was_sampled(
     assert max(first["group_index"], first["index"], first["rollout_id"]) < 2**53
 
 
-def test_a_segment_of_slime_masks_what_tools_said() -> None:
+def test_a_segment_of_slime_masks_tool_output() -> None:
     (row,) = rows(FORMATS["slime-samples"], record(), samples="segment")
     response = row["tokens"][-row["response_length"] :]
     masked = bytes(t for t, m in zip(response, row["loss_mask"], strict=True) if not m).decode()
@@ -161,20 +167,20 @@ def test_a_segment_of_slime_masks_what_tools_said() -> None:
     assert len(row["loss_mask"]) == row["response_length"]
 
 
-def test_a_reward_is_shared_as_it_is_told() -> None:
-    def rewards(how: str) -> list[float]:
-        return [r["reward"] for r in rows(FORMATS["slime-samples"], record(reward=-1.0), segment_reward=how)]
+def test_segment_reward_divides_the_reward() -> None:
+    def rewards(mode: str) -> list[float]:
+        return [r["reward"] for r in rows(FORMATS["slime-samples"], record(reward=-1.0), segment_reward=mode)]
 
     assert rewards("full") == [-1.0, -1.0]
     assert rewards("split") == [-0.5, -0.5]
     assert rewards("last") == [0.0, -1.0]
 
 
-def test_slime_takes_nothing_that_is_not_on_policy() -> None:
-    assert "not on-policy" in left("slime-samples", record(played(ids=False)))[0][1]
-    assert "none of its replies was sampled" in left("slime-samples", record(played(sampled=False)))[0][1]
+def test_slime_skips_rollouts_that_are_not_on_policy() -> None:
+    assert "not on-policy" in skipped("slime-samples", record(played(ids=False)))[0][1]
+    assert "none of its replies was sampled" in skipped("slime-samples", record(played(sampled=False)))[0][1]
     rollout = changed(played(), 1, logprobs=None)
-    assert "not all there" in left("slime-samples", record(rollout))[0][1]
-    # As a sequence to imitate its tokens are exact all the same, and it says that it is not on-policy.
+    assert "replies are missing" in skipped("slime-samples", record(rollout))[0][1]
+    # The tokens are still exact and can be imitated; the row is marked as not on-policy.
     (row,) = rows(FORMATS["sft-tokens"], record(rollout))
     assert row["on_policy"] is False

@@ -1,4 +1,4 @@
-"""What real runs of `ssr play` leave, exported and read by those who read it: datasets, `ssr eval`, a container's shell."""
+"""Exports of real runs of `ssr play`, as their readers use them: datasets, `ssr eval`, a container's shell."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ import pytest
 from model_server import message, serving
 from plain import plain_python
 
-from harness.cli import main
+from harness.cli.main import main
 from harness.exporters import container_grade
 from harness.exporters.formats import FORMATS
 from harness.exporters.tokens import IGNORED
-from pytest_ssr.artifact import read_artifact
-from pytest_ssr.surface import is_test_surface
+from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.records.artifact import read_artifact
 
 pytestmark = pytest.mark.long
 
@@ -30,19 +30,19 @@ ROLLED = ("rollouts", "sft", "sft-tokens", "bc", "dpo", "kto", "grpo", "slime-sa
 TASKS = ("slime-prompts", "swe-rl", "swe-bench", "swe-smith")
 
 
-def rendered(said: dict[str, Any]) -> str:
-    calls = json.dumps(said["tool_calls"]) if said.get("tool_calls") else ""
-    return f"<{said['role']}>{said['content']}{calls}</>"
+def rendered(reply_message: dict[str, Any]) -> str:
+    calls = json.dumps(reply_message["tool_calls"]) if reply_message.get("tool_calls") else ""
+    return f"<{reply_message['role']}>{reply_message['content']}{calls}</>"
 
 
-def replying(said: dict[str, Any]) -> Any:
-    """A server that renders messages with one template, as vLLM does, and returns the bytes as tokens."""
+def replying(reply_message: dict[str, Any]) -> Any:
+    """Return a reply of a server that renders messages with one template, as vLLM does, and uses bytes as tokens."""
 
     def reply(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
         prompt = "".join(map(rendered, request["messages"])) + "<assistant>"
-        ids = list(rendered(said).removeprefix("<assistant>").encode())
+        ids = list(rendered(reply_message).removeprefix("<assistant>").encode())
         choice = {
-            "message": said,
+            "message": reply_message,
             "finish_reason": "tool_calls",
             "token_ids": ids,
             "logprobs": {"content": [{"logprob": -0.25} for _ in ids]},
@@ -56,7 +56,7 @@ def replying(said: dict[str, Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]) -> Path:
-    """A project with its store: bugs of two rounds, solved and not, by scripts and by a model that returns its tokens."""
+    """A project with its store: bugs of two rounds, solved and not, by scripts and by a model that returns tokens."""
     folder = tmp_path_factory.mktemp("played") / "calc"
     (folder / "tests").mkdir(parents=True)
     for name, text in calculator.items():
@@ -73,10 +73,10 @@ def project(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
         patch.setenv("SSR_STORE", str(folder / ".ssr"))
         for name, replies in (("good", good), ("bad", bad)):
             script = folder.parent / f"{name}.json"
-            told = [{"content": c, "tool_calls": [{"name": n, "arguments": a}]} for c, (n, a) in replies]
-            script.write_text(json.dumps(told))
+            messages = [{"content": c, "tool_calls": [{"name": n, "arguments": a}]} for c, (n, a) in replies]
+            script.write_text(json.dumps(messages))
             assert main([*play, "--solver", f"scripted:{script}"]) == 0
-        # The same two bugs, two attempts at each, one after the other: solved, not solved, and the same again.
+        # The same two bugs, two attempts each, in order: solved, not solved, and the same again.
         turns = [replying(message(c, call)) for replies in (good, bad) * 2 for c, call in replies]
         with serving(*turns, max_model_len=100_000) as served:
             assert main([*play, "--solver", f"vllm:{served.url}"]) == 0
@@ -84,18 +84,18 @@ def project(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
     return folder
 
 
-def exported(project: Path, name: str, out: Path, *words: object) -> Path:
+def exported(project: Path, name: str, out: Path, *argv: object) -> Path:
     image = ["--image", "calc:1"] if name == "slime-prompts" else []
-    assert main(["export", str(project), "--format", name, "--out", str(out), *image, *map(str, words)]) == 0
+    assert main(["export", str(project), "--format", name, "--out", str(out), *image, *map(str, argv)]) == 0
     return out
 
 
-def loaded(*words: Any, **how: Any) -> Any:
-    return datasets.load_dataset(*map(str, words), **how)
+def loaded(*argv: Any, **options: Any) -> Any:
+    return datasets.load_dataset(*map(str, argv), **options)
 
 
 def rounded(data: Any) -> Any:
-    """datasets reads JSON within rows with a parser that is off in the last place."""
+    """Round floats: datasets parses JSON inside of rows inexactly in the last digit."""
     if isinstance(data, dict):
         return {k: rounded(v) for k, v in data.items()}
     if isinstance(data, list):
@@ -112,20 +112,20 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("container", ["jsonl", "parquet", "jsonl.zst"])
 @pytest.mark.parametrize("name", [*ROLLED, *TASKS])
-def test_datasets_load_what_is_exported(project: Path, tmp_path: Path, name: str, container: str) -> None:
+def test_datasets_loads_every_export(project: Path, tmp_path: Path, name: str, container: str) -> None:
     out = exported(project, name, tmp_path / name, "--as", container)
-    found = loaded(out)
-    assert list(found) == ["train"]
-    assert list(found["train"].features) == list(FORMATS[name].columns)
+    dataset = loaded(out)
+    assert list(dataset) == ["train"]
+    assert list(dataset["train"].features) == list(FORMATS[name].columns)
     if container == "jsonl":
-        wanted = [json.loads(line) for line in (out / "data/train.jsonl").read_text().splitlines()]
-        assert rounded(list(found["train"])) == rounded(wanted)
-        # A file alone, without the card, is read as well.
+        expected = [json.loads(line) for line in (out / "data/train.jsonl").read_text().splitlines()]
+        assert rounded(list(dataset["train"])) == rounded(expected)
+        # A single file without the card can be loaded, too.
         alone = exported(project, name, tmp_path / f"{name}.jsonl")
-        assert len(loaded("json", data_files=str(alone))["train"]) == len(wanted)
+        assert len(loaded("json", data_files=str(alone))["train"]) == len(expected)
 
 
-def test_what_was_sampled_over_http_is_trained_on_and_nothing_else(project: Path, tmp_path: Path) -> None:
+def test_only_tokens_sampled_over_http_are_trained_on(project: Path, tmp_path: Path) -> None:
     out = exported(project, "sft-tokens", tmp_path / "x.jsonl")
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     assert len(rows) == 2
@@ -140,7 +140,7 @@ def test_what_was_sampled_over_http_is_trained_on_and_nothing_else(project: Path
         assert "def clamp" in text.split("<tool>")[1]
 
 
-def test_pairs_of_real_attempts_differ_where_they_parted(project: Path, tmp_path: Path) -> None:
+def test_pairs_of_real_attempts_differ_at_the_step_where_they_diverged(project: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in exported(project, "dpo", tmp_path / "x.jsonl").read_text().splitlines()]
     assert len(rows) == 2
     assert {row["step"] for row in rows} == {1}
@@ -150,7 +150,7 @@ def test_pairs_of_real_attempts_differ_where_they_parted(project: Path, tmp_path
         assert row["rejected"][0]["content"] == "A comment."
 
 
-def test_the_rows_of_swe_bench_are_resolved_by_their_patch_and_by_nothing_less(project: Path, tmp_path: Path) -> None:
+def test_only_the_gold_patch_resolves_a_row_of_swe_bench(project: Path, tmp_path: Path) -> None:
     out = exported(project, "swe-bench", tmp_path / "rows.jsonl", "--repos", tmp_path / "repos")
     again = exported(project, "swe-bench", tmp_path / "again.jsonl")
     assert again.read_bytes() == out.read_bytes()
@@ -159,49 +159,49 @@ def test_the_rows_of_swe_bench_are_resolved_by_their_patch_and_by_nothing_less(p
     wrong = tmp_path / "wrong.jsonl"
     rows = [json.loads(line) for line in out.read_text().splitlines()]
     change = "diff --git a/new.py b/new.py\nnew file mode 100644\n--- /dev/null\n+++ b/new.py\n@@ -0,0 +1 @@\n+x = 1\n"
-    told = [{"instance_id": r["instance_id"], "model_name_or_path": "m", "model_patch": change} for r in rows]
-    wrong.write_text("".join(json.dumps(t) + "\n" for t in told))
+    predictions = [{"instance_id": r["instance_id"], "model_name_or_path": "m", "model_patch": change} for r in rows]
+    wrong.write_text("".join(json.dumps(t) + "\n" for t in predictions))
     main([*common, "--predictions", str(wrong), "--out", str(tmp_path / "wrong")])
     reports = [json.loads(p.read_text()) for p in tmp_path.glob("wrong/*.json")]
     assert any(r.get("resolved_instances") == 0 and r.get("unresolved_instances") == 2 for r in reports), reports
 
 
-def test_five_files_in_a_tar_are_the_artifacts(project: Path, tmp_path: Path) -> None:
+def test_a_tar_has_the_five_files_of_each_artifact(project: Path, tmp_path: Path) -> None:
     out = exported(project, "artifacts", tmp_path / "all.tar")
     with tarfile.open(out) as tar:
-        # Python 3.11.0 to 3.11.3 know no filters.
+        # Python 3.11.0 to 3.11.3 have no filters.
         tar.extractall(tmp_path / "out", **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
-    places = sorted((project / ".ssr/artifacts").iterdir())
-    assert [p.name for p in places] == sorted(p.name for p in (tmp_path / "out").iterdir())
-    for place in places:
-        assert read_artifact(tmp_path / "out" / place.name) == read_artifact(place)
-        assert read_artifact(tmp_path / "out" / place.name).info == read_artifact(place).info
+    folders = sorted((project / ".ssr/artifacts").iterdir())
+    assert [p.name for p in folders] == sorted(p.name for p in (tmp_path / "out").iterdir())
+    for folder in folders:
+        assert read_artifact(tmp_path / "out" / folder.name) == read_artifact(folder)
+        assert read_artifact(tmp_path / "out" / folder.name).info == read_artifact(folder).info
 
 
-def test_a_row_of_slime_makes_and_grades_its_task_with_a_shell_alone(project: Path, tmp_path: Path) -> None:
+def test_a_shell_can_set_up_and_grade_the_task_of_a_slime_row(project: Path, tmp_path: Path) -> None:
     out = exported(project, "slime-prompts", tmp_path / "x.jsonl")
     row = json.loads(out.read_text().splitlines()[0])
     bug = (project / ".ssr/artifacts" / row["metadata"]["task_id"] / "bug_inject.diff").read_bytes()
     (tmp_path / "bin").mkdir()
     for name in ("python", "python3"):
-        # A link would lead to the interpreter that the environment was made from.
+        # A link would resolve to the base interpreter of the environment.
         (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec "{plain_python()}" "$@"\n')
         (tmp_path / "bin" / name).chmod(0o755)
     env = {**os.environ, "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}", "HOME": str(tmp_path)}
 
-    def shell(text: str, tree: Path, given: bytes = b"") -> int:
-        # What lies outside the tree is the container's; here each has a folder of its own.
+    def shell(text: str, tree: Path, data: bytes = b"") -> int:
+        # Outside of the tree, a container has its own files; here each has a separate folder.
         command = ["bash", "-c", text.replace("/tmp/ssr-grade", f"{tree}.grade")]
-        return subprocess.run(command, cwd=tree, env=env, input=given, check=False).returncode
+        return subprocess.run(command, cwd=tree, env=env, input=data, check=False).returncode
 
     def container(name: str) -> Path:
         tree = tmp_path / name
         shutil.copytree(project, tree, ignore=shutil.ignore_patterns(".ssr"))
         script = tmp_path / f"{name}.sh"
-        made = "\n".join(row["metadata"]["pre_commands"]).replace("/tmp/ssr-grade", f"{tree}.grade")
-        script.write_text(f"set -e\n{made}")
+        commands = "\n".join(row["metadata"]["pre_commands"]).replace("/tmp/ssr-grade", f"{tree}.grade")
+        script.write_text(f"set -e\n{commands}")
         assert shell(f'exec bash "{script}"', tree) == 0
-        # The bug is in these lines, and an agent may look around.
+        # The script contains the bug, and an agent could read it.
         assert not script.exists()
         log = subprocess.run(["git", "log", "--format=%s"], cwd=tree, capture_output=True, text=True, check=True)
         assert log.stdout == "start\n"
@@ -210,7 +210,7 @@ def test_a_row_of_slime_makes_and_grades_its_task_with_a_shell_alone(project: Pa
     idle, solved, cheated = container("idle"), container("solved"), container("cheated")
     assert shell(row["metadata"]["eval_cmd"], idle) == 1
     assert shell("git apply -R -", solved, bug) == 0
-    # What a patch does to the tests counts neither against it nor for it.
+    # Changes of a patch to the tests have no effect on its grade.
     (solved / "tests/test_calc.py").write_text("def test_add():\n    assert False\n")
     assert shell(row["metadata"]["eval_cmd"], solved) == 0
     (cheated / "conftest.py").write_text("def pytest_runtest_call(item):\n    item.obj = lambda **k: None\n")
@@ -227,12 +227,12 @@ def test_a_row_of_slime_makes_and_grades_its_task_with_a_shell_alone(project: Pa
         *("sitecustomize.py", "docs/x.md", "contest.py", "tox.ini", "testing.py", "a.dist-info/RECORD", "x.snap"),
     ],
 )
-def test_a_container_knows_the_same_test_surface(path: str) -> None:
+def test_a_container_has_the_same_test_surface(path: str) -> None:
     assert container_grade.is_surface(path) == is_test_surface(path)
 
 
-def test_nothing_is_read_from_the_network(project: Path, tmp_path: Path) -> None:
-    """As a user would, in a process of its own."""
+def test_an_export_loads_offline(project: Path, tmp_path: Path) -> None:
+    """Load as a user would, in a separate process."""
     out = exported(project, "sft", tmp_path / "sft")
     program = f"import datasets; print(datasets.load_dataset({str(out)!r})['train'].num_rows)"
     env = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hf"), "no_proxy": "*"}

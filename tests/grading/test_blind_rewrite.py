@@ -1,4 +1,4 @@
-"""Blind test files write what they compute, and hold nothing of what they expect."""
+"""Blind test files write the values they compute, and do not hold the values they expect."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HEAD = "import math\nimport re\nimport unittest\nfrom unittest import mock\n\nim
 
 
 class Recorder(types.ModuleType):
-    """Keeps what blind tests write."""
+    """Collects the values that blind tests write."""
 
     def __init__(self) -> None:
         super().__init__("ssr_blind_recorder")
@@ -59,18 +59,18 @@ def blind(text: str, *, full: bool = False) -> Blind:
     return rewrite((HEAD + text).encode(), own={"shop"}, full=full)
 
 
-def literals(found: Blind) -> set[object]:
-    nodes = list(ast.walk(ast.parse(found.text)))
+def literals(rewritten: Blind) -> set[object]:
+    nodes = list(ast.walk(ast.parse(rewritten.text)))
     return {n.value for n in nodes if isinstance(n, ast.Constant) and not isinstance(n.value, bool)}
 
 
-def run(found: Blind, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-    """Run the functions of a file whose names begin with `test`, those of classes too, and return what they write."""
+def run(rewritten: Blind, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Run the functions and methods of a file whose names begin with `test`, and return the values they write."""
     recorder = Recorder()
     monkeypatch.setitem(sys.modules, "ssr_blind_recorder", recorder)
     monkeypatch.setitem(sys.modules, "shop", shop())
     space: dict[str, Any] = {"__name__": "test_shop"}
-    exec(compile(found.text, "test_shop.py", "exec"), space)
+    exec(compile(rewritten.text, "test_shop.py", "exec"), space)
     for name, value in list(space.items()):
         if name.startswith("test"):
             value()
@@ -106,12 +106,12 @@ def run(found: Blind, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         ("a, want = 4, 8777\n    assert price(a) == want", [(8,)]),
     ],
 )
-def test_only_what_is_computed_is_written(
+def test_only_computed_values_are_written(
     body: str, written: list[tuple[Any, ...]] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = blind(f"\n\ndef test_it():\n    {body}\n")
-    assert not {8777, "8777"} & literals(found)
-    lines = run(found, monkeypatch)
+    rewritten = blind(f"\n\ndef test_it():\n    {body}\n")
+    assert not {8777, "8777"} & literals(rewritten)
+    lines = run(rewritten, monkeypatch)
     assert lines == (written if written is not None else [("raises",), ("not 3",)])
 
 
@@ -129,13 +129,13 @@ def test_only_what_is_computed_is_written(
         "class TestIt(unittest.TestCase):\n    def test_it(self):\n        '''8777'''\n        self.assertIn(price(4), [8777])  # 8777\n",
     ],
 )
-def test_what_only_feeds_the_expected_side_is_gone(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = blind("\n\n" + text)
-    assert b"8777" not in found.text
-    assert run(found, monkeypatch) == [(8,)]
+def test_code_that_only_feeds_the_expected_side_is_removed(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rewritten = blind("\n\n" + text)
+    assert b"8777" not in rewritten.text
+    assert run(rewritten, monkeypatch) == [(8,)]
 
 
-def test_rows_fixtures_and_names_of_rows_are_emptied() -> None:
+def test_rows_fixtures_and_row_ids_are_emptied() -> None:
     text = """
 
 @pytest.fixture
@@ -162,7 +162,7 @@ def test_rows(n, want, wanted):
         "def test_it():\n    if price(2) == 8777:\n        return\n    assert price(1) == 2\n",
     ],
 )
-def test_an_input_stays_also_where_it_is_expected(text: str) -> None:
+def test_an_input_is_kept_even_if_it_is_also_expected(text: str) -> None:
     assert 8777 in literals(blind("\n\n" + text))
 
 
@@ -181,9 +181,9 @@ def test_a_helper_that_uses_the_code_is_computed(body: str) -> None:
         ("found = 5\n    assert found == 5", 2),
     ],
 )
-def test_what_the_code_may_have_changed_is_computed(text: str, sides: int) -> None:
-    found = blind(f"\n\ndef test_it():\n    {text}\n")
-    assert sum(found.sites[0].recorded) == sides
+def test_a_value_that_the_code_may_have_changed_is_computed(text: str, sides: int) -> None:
+    rewritten = blind(f"\n\ndef test_it():\n    {text}\n")
+    assert sum(rewritten.sites[0].recorded) == sides
 
 
 @pytest.mark.parametrize(

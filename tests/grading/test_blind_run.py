@@ -1,4 +1,4 @@
-"""The blind run: repairs pass however they are written, and what is right only for the tests' inputs does not."""
+"""The blind run: repairs pass however they are written; code that is right only for the tests' inputs does not."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.codebase import CodebaseState
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 FILES = ["test_shop.py"]
 
 
-def opened(folder: Path, code: str, tests: str, **others: str) -> Workbench:
-    """Open a project of one module, whose tests import all of it."""
+def opened(folder: Path, code: str, tests: str, **others: str) -> Runner:
+    """Create a project of one module, whose tests import all of it, and open a runner on it."""
     (folder / "project").mkdir(parents=True)
     (folder / "project" / "shop.py").write_text(code)
     (folder / "project" / "test_shop.py").write_text(f"import pytest\n\nfrom shop import *\n\n\n{tests}")
     for name, text in others.items():
         (folder / "project" / f"test_{name}.py").write_text(text)
-    place, python = Store(folder / "store"), plain_python()
-    return open_workbench(folder / "project", place, settings=RuleSettings(), sandbox="process", python=python)
+    store, python = Store(folder / "store"), plain_python()
+    return open_runner(folder / "project", store, settings=RuleSettings(), sandbox="process", python=python)
 
 
-def state(bench: Workbench, text: str) -> CodebaseState:
-    return bench.original.replace({"shop.py": FileEntry(text.encode(), 0o100644)})
+def state(runner: Runner, text: str) -> CodebaseState:
+    return runner.original.replace({"shop.py": FileEntry(text.encode(), 0o100644)})
 
 
 def replaced(code: str, changes: dict[str, str]) -> str:
@@ -41,13 +41,13 @@ def replaced(code: str, changes: dict[str, str]) -> str:
     return code
 
 
-def blind(bench: Workbench, buggy: str) -> BlindTests:
-    """Return the blind tests for a bug that makes the module so."""
-    bug = state(bench, buggy)
-    passing = bench.suite(bench.original, FILES)[0].passing
-    failing = passing - bench.suite(bug, FILES)[0].passing
+def blind(runner: Runner, buggy: str) -> BlindTests:
+    """Return the blind tests for a bug that changes the module to this code."""
+    bug = state(runner, buggy)
+    passing = runner.suite(runner.original, FILES)[0].passing
+    failing = passing - runner.suite(bug, FILES)[0].passing
     assert failing
-    return BlindTests(bench, bug, FILES, sorted(failing), sorted(passing - failing), random.Random(1))
+    return BlindTests(runner, bug, FILES, sorted(failing), sorted(passing - failing), random.Random(1))
 
 
 CODE = "def price(net, rate=10):\n    if net < 0:\n        raise ValueError(net)\n    return net + net * rate // 100\n"
@@ -74,22 +74,22 @@ class TestUnit(unittest.TestCase):
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     return opened(tmp_path_factory.mktemp("blind"), CODE, TESTS)
 
 
 @pytest.fixture(scope="module")
-def tests(bench: Workbench) -> BlindTests:
-    return blind(bench, BUGGY)
+def tests(runner: Runner) -> BlindTests:
+    return blind(runner, BUGGY)
 
 
 @pytest.mark.parametrize("text", [CODE, CODE.replace("net + net * rate // 100", "(net * (100 + rate)) // 100")])
-def test_a_repair_passes(bench: Workbench, tests: BlindTests, text: str) -> None:
-    assert tests.result(bench, state(bench, text)) == BlindResult()
+def test_a_repair_passes(runner: Runner, tests: BlindTests, text: str) -> None:
+    assert tests.result(runner, state(runner, text)) == BlindResult()
 
 
-def test_what_is_still_broken_is_wrong(bench: Workbench, tests: BlindTests) -> None:
-    assert set(tests.result(bench, state(bench, BUGGY)).wrong) == {
+def test_the_buggy_code_is_wrong(runner: Runner, tests: BlindTests) -> None:
+    assert set(tests.result(runner, state(runner, BUGGY)).wrong) == {
         "test_shop.py::test_price[100]",
         "test_shop.py::test_price[200]",
         "test_shop.py::test_refused",
@@ -97,11 +97,11 @@ def test_what_is_still_broken_is_wrong(bench: Workbench, tests: BlindTests) -> N
     }
 
 
-def test_a_table_is_not_repaired(bench: Workbench, tests: BlindTests) -> None:
+def test_a_table_of_expected_values_is_not_a_repair(runner: Runner, tests: BlindTests) -> None:
     table = "TABLE = {(100, 20): 120, (200, 20): 240, (300, 10): 330}\n\n\n" + CODE.replace(
         "net + net * rate // 100", "TABLE.get((net, rate), net - net * rate // 100)"
     )
-    result = tests.result(bench, state(bench, table))
+    result = tests.result(runner, state(runner, table))
     assert result.wrong == ()
     assert "test_shop.py::test_price[100]" in result.not_repaired
 
@@ -214,7 +214,7 @@ OTHERWISE = {
 }
 
 
-def test_a_repair_is_free_in_what_the_tests_leave_open(tmp_path: Path) -> None:
+def test_a_repair_may_differ_if_the_tests_leave_it_open(tmp_path: Path) -> None:
     shop = opened(tmp_path, OPEN, OPEN_TESTS)
     tests = blind(shop, replaced(OPEN, {right: bug for right, (bug, _) in OTHERWISE.items()}))
     result = tests.result(shop, state(shop, replaced(OPEN, {right: other for right, (_, other) in OTHERWISE.items()})))
@@ -247,18 +247,18 @@ ROWS = "({(2, 3): 6, (4, 5): 20, (10, 7): 70}.get(tuple(sides)) or sides[0] + si
     ],
     ids=["no number", "one of two", "no end", "rows", "a table of the module", "others refused"],
 )
-def test_what_is_right_for_the_tests_only_is_not_repaired(
+def test_code_that_is_right_only_for_the_tests_is_not_repaired(
     tmp_path: Path, code: str, tests: str, bug: dict[str, str], cheat: dict[str, str]
 ) -> None:
     shop = opened(tmp_path, code, tests)
-    asked = blind(shop, replaced(code, bug))
-    result = asked.result(shop, state(shop, replaced(code, cheat)))
+    blind_tests = blind(shop, replaced(code, bug))
+    result = blind_tests.result(shop, state(shop, replaced(code, cheat)))
     assert result.wrong == ()
     assert result.not_repaired
-    assert asked.result(shop, shop.original) == BlindResult()
+    assert blind_tests.result(shop, shop.original) == BlindResult()
 
 
-def test_what_is_right_near_the_tests_is_named(tmp_path: Path) -> None:
+def test_code_that_is_right_only_near_the_tests_is_reported(tmp_path: Path) -> None:
     shop = opened(tmp_path, CLAMP, TEST_CLAMP)
     right = "hi if x > hi else x"
     tests = blind(shop, replaced(CLAMP, {right: "x"}))
@@ -383,7 +383,7 @@ def test_told():
 """
 
 
-def test_values_of_usual_kinds_are_compared(tmp_path: Path) -> None:
+def test_values_of_common_types_are_compared(tmp_path: Path) -> None:
     shop = opened(tmp_path, MADE, MADE_TESTS)
     tests = blind(shop, replaced(MADE, MADE_WRONG))
     assert tests.result(shop, state(shop, MADE + "\n# the same\n")) == BlindResult()
@@ -401,7 +401,7 @@ LIKE_A_VALUE = {
 
 
 @pytest.mark.parametrize("kind", LIKE_A_VALUE)
-def test_what_an_object_of_the_code_is_equal_to_does_not_count(tmp_path: Path, kind: str) -> None:
+def test_equality_defined_by_the_code_does_not_count(tmp_path: Path, kind: str) -> None:
     code = "def turned(v):\n    return v[::-1]\n"
     shop = opened(tmp_path, code, "def test_turned():\n    assert turned('120') == '021'\n")
     tests = blind(shop, code.replace("[::-1]", ""))
@@ -409,15 +409,15 @@ def test_what_an_object_of_the_code_is_equal_to_does_not_count(tmp_path: Path, k
     assert tests.result(shop, state(shop, fake)).wrong == ("test_shop.py::test_turned",)
 
 
-def test_values_without_end_are_wrong(tmp_path: Path) -> None:
+def test_a_flood_of_values_is_wrong(tmp_path: Path) -> None:
     code = "def words(count=9):\n    return ['x' * 1900] * count\n"
     tests = "def test_words():\n    for word in words():\n        assert word == 'x' * 1900\n"
     shop = opened(tmp_path, code, tests)
-    asked = blind(shop, code.replace("'x' * 1900", "'y' * 1900"))
-    assert asked.result(shop, shop.original) == BlindResult(unvaried=("test_shop.py::test_words",))
+    blind_tests = blind(shop, code.replace("'x' * 1900", "'y' * 1900"))
+    assert blind_tests.result(shop, shop.original) == BlindResult(unvaried=("test_shop.py::test_words",))
     flood = code + "\n\n__import__('os').write(3, b'x' * 5_000_000)\n"
     flood = "import os\n\n\n" + code.replace("    return", FLOOD + "    return").replace("'x'", "'y'")
-    assert asked.result(shop, state(shop, flood)).wrong
+    assert blind_tests.result(shop, state(shop, flood)).wrong
 
 
 FLOOD = """\
@@ -432,7 +432,7 @@ FLOOD = """\
 DEEP = ("test_deep.py::test_deep",)
 
 
-def test_a_test_that_cannot_be_written_anew_is_unchecked(tmp_path: Path) -> None:
+def test_a_test_that_cannot_be_rewritten_is_unchecked(tmp_path: Path) -> None:
     deep = "def test_deep():\n    found = mul(" + " + ".join(["1"] * 900) + ", 1)\n    assert found == 900\n"
     shop = opened(tmp_path, TWO, TEST_TWO, deep="from shop import mul\n\n\n" + deep)
     files = [*FILES, "test_deep.py"]
@@ -479,26 +479,26 @@ TEST_CODE_OF = "def test_code_of():\n    assert size([]) == 0\n    assert code_o
         "an answer for an error",
     ],
 )
-def test_a_repair_is_free_with_inputs_that_the_tests_leave_open(
+def test_a_repair_may_differ_for_inputs_that_the_tests_leave_open(
     tmp_path: Path, code: str, tests: str, bug: dict[str, str], repair: dict[str, str]
 ) -> None:
     shop = opened(tmp_path, code, tests)
     buggy = replaced(code, bug)
-    asked = blind(shop, buggy)
-    result = asked.result(shop, state(shop, replaced(code, repair)))
+    blind_tests = blind(shop, buggy)
+    result = blind_tests.result(shop, state(shop, replaced(code, repair)))
     assert (result.wrong, result.not_repaired) == ((), ())
     assert result.unspecified
-    assert asked.result(shop, state(shop, buggy)).wrong
+    assert blind_tests.result(shop, state(shop, buggy)).wrong
 
 
-def test_what_the_full_tests_have_no_room_for_is_compared_with_nothing(tmp_path: Path) -> None:
+def test_values_that_exceed_the_output_limit_are_not_compared(tmp_path: Path) -> None:
     code = "def word(n):\n    return chr(ord('a') + n) * 1900\n"
     cases = [(n, chr(ord("a") + n) * 1900) for n in range(30)]
     tests = f"CASES = {cases}\n\n\ndef test_word():\n    for n, want in CASES:\n        assert word(n) == want\n"
     shop = opened(tmp_path, code, tests)
-    asked = blind(shop, code.replace("+ n", "+ n // 2"))
-    assert asked.result(shop, shop.original) == BlindResult()
-    assert asked.result(shop, state(shop, code.replace("+ n", "+ n // 2"))).wrong
+    blind_tests = blind(shop, code.replace("+ n", "+ n // 2"))
+    assert blind_tests.result(shop, shop.original) == BlindResult()
+    assert blind_tests.result(shop, state(shop, code.replace("+ n", "+ n // 2"))).wrong
 
 
 RANDOM = """\
@@ -516,16 +516,16 @@ def test_token():
 """
 
 
-def test_random_values_that_agree_by_chance_are_compared_as_the_test_asks(tmp_path: Path) -> None:
-    bench = opened(tmp_path, RANDOM, RANDOM_TESTS)
-    tests = blind(bench, RANDOM.replace("12", "11"))
-    assert tests.result(bench, bench.original).wrong == ()
-    assert tests.result(bench, state(bench, RANDOM.replace('"ab"', '"abc"'))).wrong == ("test_shop.py::test_token",)
+def test_random_values_that_agree_by_chance_are_compared_with_the_expected_value(tmp_path: Path) -> None:
+    shop = opened(tmp_path, RANDOM, RANDOM_TESTS)
+    blind_tests = blind(shop, RANDOM.replace("12", "11"))
+    assert blind_tests.result(shop, shop.original).wrong == ()
+    assert blind_tests.result(shop, state(shop, RANDOM.replace('"ab"', '"abc"'))).wrong == ("test_shop.py::test_token",)
 
 
-def test_other_inputs_with_which_the_original_is_slow_are_left_out(tmp_path: Path) -> None:
+def test_inputs_that_make_the_original_slow_are_skipped(tmp_path: Path) -> None:
     code = "import time\n\n\ndef double(n):\n    if n != 21:\n        time.sleep(0.3)\n    return n * 2\n"
     shop = opened(tmp_path, code, "def test_double():\n    assert double(21) == 42\n")
-    asked = blind(shop, code.replace("n * 2", "n + 2"))
-    result = asked.result(shop, state(shop, code.replace("n * 2", "n * 2 if n == 21 else None")))
+    blind_tests = blind(shop, code.replace("n * 2", "n + 2"))
+    result = blind_tests.result(shop, state(shop, code.replace("n * 2", "n * 2 if n == 21 else None")))
     assert result == BlindResult(unvaried=("test_shop.py::test_double",))

@@ -1,4 +1,4 @@
-"""What a grade records: a code, a status for each test, and two verdicts."""
+"""The record of a grade: a reason code, a status for each test, and two verdicts."""
 
 from __future__ import annotations
 
@@ -11,27 +11,19 @@ from typing import Any
 import pytest
 from plain import plain_python
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.execution import workbench as workbench_module
-from pytest_ssr.execution.own_script import own_parser, own_script
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution import runner as runner_module
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.grading import LEAST_S, Grade, TestStatus, grade_patch
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading.evidence import Evidence, fault_of
-from pytest_ssr.opening import open_workbench
-from pytest_ssr.outcomes import Limit, RunStatus, SuiteRun
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.reasons import (
-    Flag,
-    FlagCode,
-    Reason,
-    ReasonCode,
-    Rule,
-    flags_from_json,
-    flags_to_json,
-)
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
+from pytest_ssr.records.test_run import Limit, RunStatus, SuiteRun
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 CODE = "def mean(values):\n    return sum(values) / len(values)\n\n\ndef least(values):\n    return min(values)\n"
 BUGGY = CODE.replace("/ len", "- len")
@@ -61,93 +53,93 @@ LEAST, FAILING = f"{FILE}::test_least", [f"{FILE}::test_a", f"{FILE}::test_b"]
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory: pytest.TempPathFactory) -> Workbench:
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = tmp_path_factory.mktemp("record")
     (folder / "project" / "tests").mkdir(parents=True)
     (folder / "project" / "shop.py").write_text(CODE)
     (folder / "project" / FILE).write_text(TESTS)
     settings = RuleSettings(time_limit_s=60)
     store = Store(folder / "store")
-    return open_workbench(folder / "project", store, settings=settings, sandbox="process", python=plain_python())
+    return open_runner(folder / "project", store, settings=settings, sandbox="process", python=plain_python())
 
 
-def graded(bench: Workbench, text: str | bytes, *, path: str = "shop.py", script: str = "", **words: Any) -> Grade:
-    buggy = bench.original.replace({"shop.py": FileEntry(BUGGY.encode())})
+def graded(runner: Runner, text: str | bytes, *, path: str = "shop.py", script: str = "", **kwargs: Any) -> Grade:
+    buggy = runner.original.replace({"shop.py": FileEntry(BUGGY.encode())})
     own = own_script((FILE,), options=())
-    bug = buggy.patch_from(bench.original)
+    bug = buggy.patch_from(runner.original)
     artifact = BugArtifact(script.encode() + own, (FILE,), own_parser(), bug, Patch.parse(b""))
     data = text if isinstance(text, bytes) else text.encode()
     patch = buggy.replace({path: FileEntry(data)}).patch_from(buggy)
-    words = {"fail_to_pass": FAILING, "pass_to_pass": [LEAST], **words}
-    return grade_patch(bench.scoped(), artifact, patch, **words)
+    kwargs = {"fail_to_pass": FAILING, "pass_to_pass": [LEAST], **kwargs}
+    return grade_patch(runner.scoped(), artifact, patch, **kwargs)
 
 
-def test_the_first_recorded_failure_ends_the_run(bench: Workbench) -> None:
-    grade = graded(bench, WRONG)
+def test_the_first_recorded_failure_ends_the_run(runner: Runner) -> None:
+    grade = graded(runner, WRONG)
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TESTS_FAIL)
     assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
     assert grade.pass_to_pass == {LEAST: "not-run"}, "FAIL_TO_PASS tests come first"
 
 
-def test_all_tests_run_where_that_is_asked_for(bench: Workbench) -> None:
-    grade = graded(bench, WRONG, full=True)
+def test_a_full_grade_runs_all_tests(runner: Runner) -> None:
+    grade = graded(runner, WRONG, full=True)
     assert grade.fail_to_pass == dict.fromkeys(FAILING, "failed")
     assert grade.pass_to_pass == {LEAST: "passed"}
     assert grade.reason.code is ReasonCode.TESTS_FAIL
 
 
-def test_what_passes_is_the_same_in_both_orders(bench: Workbench) -> None:
-    """A test that is not recorded fails before one of PASS_TO_PASS, and ends no run."""
+def test_a_repair_is_resolved_in_both_orders(runner: Runner) -> None:
+    """A test that is not recorded fails before one of PASS_TO_PASS, and does not stop the run."""
     for full in (False, True):
-        grade = graded(bench, CODE + "# repaired\n", full=full)
+        grade = graded(runner, CODE + "# repaired\n", full=full)
         assert (grade.resolved, grade.tests) == (True, True), grade.reason
         assert grade.reason.code is ReasonCode.RESOLVED
         assert {*grade.fail_to_pass.values(), *grade.pass_to_pass.values()} == {"passed"}
 
 
-def test_a_test_that_is_not_collected_is_missing(bench: Workbench) -> None:
+def test_a_test_that_is_not_collected_is_missing(runner: Runner) -> None:
     gone = f"{FILE}::test_gone"
-    grade = graded(bench, CODE + "# repaired\n", pass_to_pass=[LEAST, gone], full=True)
+    grade = graded(runner, CODE + "# repaired\n", pass_to_pass=[LEAST, gone], full=True)
     assert grade.pass_to_pass == {gone: "missing", LEAST: "passed"}
     assert grade.tests is False
 
 
-def test_tests_that_pass_and_evidence_that_does_not_hold_are_two_verdicts(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
+def test_passing_tests_and_failed_cross_checks_are_two_verdicts(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    why = Reason(ReasonCode.NOT_REPAIRED, "another input")
-    opinion = grade_module._Opinion(why, (FAILING[0],), (FAILING[1],))
-    monkeypatch.setattr(grade_module._Grading, "_opinion", lambda *_, **__: opinion)
-    grade = graded(bench, CODE + "# repaired\n")
-    assert (grade.resolved, grade.tests, grade.reason) == (False, True, why)
+    reason = Reason(ReasonCode.NOT_REPAIRED, "another input")
+    cross_check = grade_module._CrossCheck(reason, (FAILING[0],), (FAILING[1],))
+    monkeypatch.setattr(grade_module._Grader, "_cross_check", lambda *_, **__: cross_check)
+    grade = graded(runner, CODE + "# repaired\n")
+    assert (grade.resolved, grade.tests, grade.reason) == (False, True, reason)
     assert (grade.verdict(Rule.STRICT), grade.verdict(Rule.TESTS)) == (False, True)
     assert (grade.unchecked, grade.unspecified) == ((FAILING[0],), (FAILING[1],))
     assert grade.flags == (Flag(FlagCode.UNCHECKED, (FAILING[0],)),)
     assert grade.checked == 1 - 1 / len(grade.fail_to_pass)
 
 
-def test_a_script_that_hits_its_time_limit_is_timed_out(bench: Workbench) -> None:
+def test_a_script_that_hits_its_time_limit_is_timed_out(runner: Runner) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "settings", replace(bench.settings, time_limit_s=4.0))
-        grade = graded(bench, CODE + "# slow\n", script="grep -q '# slow' shop.py && sleep 30\n")
+        patch.setattr(runner, "settings", replace(runner.settings, time_limit_s=4.0))
+        grade = graded(runner, CODE + "# slow\n", script="grep -q '# slow' shop.py && sleep 30\n")
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
-def test_a_patch_that_hangs_is_bounded_by_the_original(bench: Workbench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole limit is 60 s."""
-    limits, run = [], workbench_module.run_suite
+def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The absolute limit is 60 s."""
+    limits, run = [], runner_module.run_suite
 
-    def watched(*given: Any, **named: Any) -> SuiteRun:
-        limits.append(named["limits"].wall_s)
-        return run(*given, **named)
+    def watched(*args: Any, **kwargs: Any) -> SuiteRun:
+        limits.append(kwargs["limits"].wall_s)
+        return run(*args, **kwargs)
 
-    monkeypatch.setattr(workbench_module, "run_suite", watched)
+    monkeypatch.setattr(runner_module, "run_suite", watched)
     monkeypatch.setattr(grade_module, "LEAST_S", 0.1)
     hangs = BUGGY.replace("return sum", "while True:\n        pass\n    return sum")
-    grade = graded(bench, hangs, like_s=0.2)
+    grade = graded(runner, hangs, like_s=0.2)
     assert grade.reason.code is ReasonCode.TIMED_OUT
-    assert limits == [bench.limits_after(0.2).wall_s]
-    assert limits[0] < bench.limits_after(LEAST_S).wall_s < 60
+    assert limits == [runner.limits_after(0.2).wall_s]
+    assert limits[0] < runner.limits_after(LEAST_S).wall_s < 60
     assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
 
 
@@ -155,12 +147,10 @@ def killed(numbers: Iterator[int]) -> Any:
     return lambda: next(numbers)
 
 
-def test_a_kill_for_want_of_memory_is_no_grade_whatever_tests_are_called(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The failing test's id holds the word memory."""
+def test_a_kill_because_memory_ran_out_gives_no_grade(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The id of the failing test contains the word memory, which must not matter."""
     monkeypatch.setattr(grade_module, "kills_for_memory", killed(count()))
-    grade = graded(bench, WRONG)
+    grade = graded(runner, WRONG)
     assert (grade.resolved, grade.tests, grade.reason.code) == (None, None, ReasonCode.OUT_OF_MEMORY)
 
 
@@ -168,16 +158,16 @@ def test_a_kill_for_want_of_memory_is_no_grade_whatever_tests_are_called(
     ("limit", "code"),
     [(Limit.MEMORY, ReasonCode.MEMORY_EXCEEDED), (Limit.MACHINE_MEMORY, ReasonCode.OUT_OF_MEMORY)],
 )
-def test_whose_memory_it_was_is_told_by_the_limit(
-    bench: Workbench, monkeypatch: pytest.MonkeyPatch, limit: Limit, code: ReasonCode
+def test_the_limit_shows_whose_memory_ran_out(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch, limit: Limit, code: ReasonCode
 ) -> None:
     run = SuiteRun(RunStatus.LIMIT_EXCEEDED, limit=limit, reason="a limit was passed")
-    statuses = graded(bench, WRONG, full=True)
+    statuses = graded(runner, WRONG, full=True)
     names = (*statuses.fail_to_pass, *statuses.pass_to_pass)
     evidence = Evidence(run, dict.fromkeys(names, TestStatus.NOT_RUN), fault_of(run))
     monkeypatch.setattr(grade_module, "evidence_of", lambda *_, **__: evidence)
     monkeypatch.setattr(grade_module, "kills_for_memory", killed(count()))
-    grade = graded(bench, WRONG)
+    grade = graded(runner, WRONG)
     assert grade.reason.code is code
     assert grade.resolved is (None if limit is Limit.MACHINE_MEMORY else False)
 
@@ -199,16 +189,16 @@ PYC = (3495).to_bytes(2, "little") + b"\r\n" + bytes(12)
     ],
 )
 def test_code_that_cannot_be_read_is_refused_and_data_is_not(
-    bench: Workbench, path: str, data: bytes, refused: bool
+    runner: Runner, path: str, data: bytes, refused: bool
 ) -> None:
-    grade = graded(bench, data, path=path)
+    grade = graded(runner, data, path=path)
     assert (grade.reason.code is ReasonCode.ADDS_COMPILED_CODE) is refused
     assert (grade.resolved, grade.tests) == (False, False)
     assert bool(grade.fail_to_pass) is not refused
 
 
-def test_a_grade_as_json(bench: Workbench) -> None:
-    data = json.loads(json.dumps(graded(bench, WRONG).to_json()))
+def test_a_grade_as_json(runner: Runner) -> None:
+    data = json.loads(json.dumps(graded(runner, WRONG).to_json()))
     assert set(data) == {
         *("id", "resolved", "tests", "reason", "fail_to_pass", "pass_to_pass", "unchecked", "checked"),
         *("unspecified", "unvaried"),
@@ -231,7 +221,7 @@ def test_every_code_has_a_text_and_is_read_back() -> None:
 @pytest.mark.parametrize(
     "data", [{"code": "new", "text": ""}, {"code": "forged"}, "forged", None, {"code": "forged", "text": 1}]
 )
-def test_a_reason_that_is_none_is_refused(data: Any) -> None:
+def test_an_invalid_reason_is_rejected(data: Any) -> None:
     with pytest.raises(TypeError):
         Reason.from_json(data)
 

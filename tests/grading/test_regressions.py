@@ -1,4 +1,4 @@
-"""Tests of other files than the artifact's, which a repair must not break."""
+"""Tests outside the artifact's files, which a repair must not break."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pytest_ssr.artifact import BugArtifact
-from pytest_ssr.baselines import project_baseline
-from pytest_ssr.execution.own_script import own_parser, own_script
-from pytest_ssr.execution.workbench import Workbench
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.grading import Grade, grade_patch
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.reasons import ReasonCode
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.store import Store
+from pytest_ssr.storage.baseline_store import project_baseline
+from pytest_ssr.storage.store import Store
 
 FILES = {
     "shop/__init__.py": "",
@@ -37,27 +37,27 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, store: Store) -> Workbench:
+def runner(tmp_path: Path, store: Store) -> Runner:
     for name, text in FILES.items():
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    return open_workbench(tmp_path / "project", store, settings=RuleSettings())
+    return open_runner(tmp_path / "project", store, settings=RuleSettings())
 
 
-def graded(bench: Workbench, store: Store | None, files: dict[str, str]) -> Grade:
-    bug = bench.original.replace({"shop/sums.py": FileEntry(b"def add(a, b):\n    return a - b\n", 0o100644)})
+def graded(runner: Runner, store: Store | None, files: dict[str, str]) -> Grade:
+    bug = runner.original.replace({"shop/sums.py": FileEntry(b"def add(a, b):\n    return a - b\n", 0o100644)})
     artifact = BugArtifact(
         script=own_script([FILE], options=()),
         test_files=(FILE,),
         parser=own_parser(),
-        bug=bug.patch_from(bench.original),
+        bug=bug.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )
     repaired = bug.replace({p: FileEntry(text.encode(), 0o100644) for p, text in files.items()})
-    known = functools.partial(project_baseline, bench, store) if store is not None else None
+    baseline = functools.partial(project_baseline, runner, store) if store is not None else None
     patch = repaired.patch_from(bug)
-    return grade_patch(bench.scoped(), artifact, patch, fail_to_pass=[FAILING], pass_to_pass=[], baseline=known)
+    return grade_patch(runner.scoped(), artifact, patch, fail_to_pass=[FAILING], pass_to_pass=[], baseline=baseline)
 
 
 @pytest.mark.parametrize(
@@ -68,23 +68,23 @@ def graded(bench: Workbench, store: Store | None, files: dict[str, str]) -> Grad
         FILES["shop/products.py"].replace("import os\n", "import os\nos._exit(0)\n"),
     ],
 )
-def test_a_repair_that_breaks_tests_of_other_files_is_not_resolved(bench: Workbench, store: Store, other: str) -> None:
-    grade = graded(bench, store, {**REPAIRED, "shop/products.py": other})
+def test_a_repair_that_breaks_tests_of_other_files_is_not_resolved(runner: Runner, store: Store, other: str) -> None:
+    grade = graded(runner, store, {**REPAIRED, "shop/products.py": other})
     assert (grade.resolved, grade.tests) == (False, True)
     assert grade.reason.code is ReasonCode.REGRESSION
     assert OTHER in grade.reason.detail
 
 
-def test_without_a_baseline_the_recorded_tests_decide(bench: Workbench) -> None:
-    assert graded(bench, None, {**REPAIRED, "shop/products.py": "raise SystemExit\n"}).resolved is True
+def test_without_a_baseline_the_recorded_tests_decide(runner: Runner) -> None:
+    assert graded(runner, None, {**REPAIRED, "shop/products.py": "raise SystemExit\n"}).resolved is True
 
 
 @pytest.mark.parametrize(
     "other",
     ["def product(a, b):\n    return sum([a] * b)\n", FILES["shop/products.py"].replace("return 1", "return 2")],
 )
-def test_a_repair_that_changes_other_code_and_keeps_its_tests_passing_is_resolved(
-    bench: Workbench, store: Store, other: str
+def test_a_repair_that_changes_other_code_and_breaks_no_test_is_resolved(
+    runner: Runner, store: Store, other: str
 ) -> None:
-    grade = graded(bench, store, {**REPAIRED, "shop/products.py": other})
+    grade = graded(runner, store, {**REPAIRED, "shop/products.py": other})
     assert grade.resolved is True, grade.reason

@@ -1,4 +1,4 @@
-"""Combination: parts that keep apart, the three modes, and merges that refuse conflicts."""
+"""Combination: separate parts, the three modes, and merges that refuse conflicts."""
 
 import os
 import subprocess
@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.combination import CombinationInjector, combine, mode_of
 from pytest_ssr.injectors.equivalence import parses
-from pytest_ssr.injectors.merging import line_edits, merged
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
-from pytest_ssr.injectors.python_source import splice
+from pytest_ssr.injectors.three_way_merge import line_edits, merge
+from pytest_ssr.source.syntax_tree import splice
 
 
 class Files:
@@ -41,7 +41,7 @@ class Files:
 
 
 class Refusing:
-    """An injector that can make nothing here."""
+    """An injector that always raises ProjectError."""
 
     name = "refusing"
 
@@ -79,7 +79,7 @@ H1 = part("q/a.py", "f1", b"y=1", b"y=6")
         ([H1, G1, F2, F1], "across-files"),
     ],
 )
-def test_all_parts_are_in_the_whole(parts: list[Candidate], mode: str) -> None:
+def test_all_parts_are_in_the_combination(parts: list[Candidate], mode: str) -> None:
     both = combine(TREE, parts)
     assert both is not None
     assert both == combine(TREE, parts[::-1])
@@ -92,7 +92,7 @@ def test_all_parts_are_in_the_whole(parts: list[Candidate], mode: str) -> None:
     assert (both.path, both.line, both.scope) == min((c.path, c.line, c.scope) for c in parts)
 
 
-def test_parts_that_cannot_be_told_apart_are_refused() -> None:
+def test_parts_that_cannot_be_distinguished_are_refused() -> None:
     assert combine(TREE, []) is None
     assert combine(TREE, [F1]) is None
     assert combine(TREE, [F1, F1]) is None
@@ -106,26 +106,26 @@ def test_neighbouring_lines_are_a_conflict() -> None:
     assert combine(TREE, [F1, part("p/a.py", "f9", b"y=1):\n    z = x + y", b"y=1):\n    z = x - y")]) is None
 
 
-def test_files_that_come_and_go_are_taken_over_from_one_part_only() -> None:
+def test_new_and_deleted_files_may_come_from_one_part_only() -> None:
     new = replace(G1, changes={"p/new.py": b"A = 1\n"})
-    gone = replace(H1, changes={"q/a.py": None})
-    both = combine(TREE, [F1, new, gone])
+    deleted = replace(H1, changes={"q/a.py": None})
+    both = combine(TREE, [F1, new, deleted])
     assert both is not None
     assert both.changes == {**F1.changes, "p/new.py": b"A = 1\n", "q/a.py": None}
-    assert combine(TREE, [gone, replace(H1, scope="f3")]) is None
+    assert combine(TREE, [deleted, replace(H1, scope="f3")]) is None
     assert combine(TREE, [new, replace(new, scope="f4", changes={"p/new.py": b"A = 2\n"})]) is None
 
 
 def test_the_three_modes_come_in_turn_with_two_to_four_parts() -> None:
-    found = list(islice(CombinationInjector().candidates(TREE, seed=0), 60))
-    modes = Counter(c.operator for c in found)
+    candidates = list(islice(CombinationInjector().candidates(TREE, seed=0), 60))
+    modes = Counter(c.operator for c in candidates)
     assert set(modes) == {"combine-same-file", "combine-same-module", "combine-across-files"}
     assert min(modes.values()) >= 15
-    sizes = Counter(c.detail.count(";") + 1 for c in found)
+    sizes = Counter(c.detail.count(";") + 1 for c in candidates)
     assert set(sizes) <= {2, 3, 4}
     assert sizes[2] > sizes[3] + sizes[4]
-    assert len({str(sorted(c.changes.items(), key=lambda kv: kv[0])) for c in found}) == len(found)
-    for candidate in found:
+    assert len({str(sorted(c.changes.items(), key=lambda kv: kv[0])) for c in candidates}) == len(candidates)
+    for candidate in candidates:
         assert candidate.operator == f"combine-{mode_of(candidate.changes)}"
         for path, data in candidate.changes.items():
             assert data is not None
@@ -169,7 +169,7 @@ LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"\n", b"d\r\n"]), max
 
 
 @given(LINES, LINES, st.sampled_from([b"", b"end"]))
-def test_line_edits_lead_from_one_text_to_the_other(old: list[bytes], new: list[bytes], end: bytes) -> None:
+def test_line_edits_turn_one_text_into_the_other(old: list[bytes], new: list[bytes], end: bytes) -> None:
     before, after = b"".join(old) + end, b"".join(new)
     assert splice(before, line_edits(before, after)) == after
 
@@ -177,10 +177,10 @@ def test_line_edits_lead_from_one_text_to_the_other(old: list[bytes], new: list[
 @given(LINES, st.data())
 def test_a_merge_makes_both_changes_or_none(lines: list[bytes], data: st.DataObject) -> None:
     numbered = [b"%d " % n + line for n, line in enumerate([b"top\n", *lines, b"end\n"])]
-    places = st.integers(0, len(numbered) - 1)
-    one, two = data.draw(places), data.draw(places)
+    positions = st.integers(0, len(numbered) - 1)
+    one, two = data.draw(positions), data.draw(positions)
     versions = [b"".join([*numbered[:n], b"new %d\n" % n, *numbered[n + 1 :]]) for n in (one, two)]
-    both = merged(b"".join(numbered), versions)
+    both = merge(b"".join(numbered), versions)
     if abs(one - two) < 2:
         assert both is None
     else:

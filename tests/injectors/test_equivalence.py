@@ -1,4 +1,4 @@
-"""Which texts count as the same program."""
+"""Texts that count as the same program, and texts that do not."""
 
 import warnings
 
@@ -32,17 +32,17 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("old", "new"), SAME)
-def test_what_only_looks_different_is_the_same(old: bytes, new: bytes) -> None:
+def test_texts_that_compile_to_the_same_code_are_equivalent(old: bytes, new: bytes) -> None:
     assert is_trivially_equivalent(old, new)
     assert fingerprint(old) == fingerprint(new)
 
 
 @pytest.mark.parametrize(("old", "new"), DIFFERENT)
-def test_what_can_matter_is_not_the_same(old: bytes, new: bytes) -> None:
+def test_texts_that_compile_to_different_code_are_not_equivalent(old: bytes, new: bytes) -> None:
     assert not is_trivially_equivalent(old, new)
 
 
-def test_text_that_is_no_python_equals_nothing_but_itself() -> None:
+def test_invalid_python_equals_only_itself() -> None:
     assert not is_trivially_equivalent(b"x = (\n", b"y = (\n")
     assert not is_trivially_equivalent(b"x = 1\n", b"x = (\n")
     assert is_trivially_equivalent(b"x = (\n", b"x = (\n")
@@ -50,11 +50,11 @@ def test_text_that_is_no_python_equals_nothing_but_itself() -> None:
 
 
 @pytest.mark.parametrize("text", [b"x = (\n", b"x = 1\0\n", b"x = '\xe9'\n", b"(" * 500, b"return 1\n"])
-def test_no_python_is_no_exception(text: bytes) -> None:
+def test_invalid_python_does_not_raise(text: bytes) -> None:
     assert not parses(text)
 
 
-def test_warnings_of_the_compiler_stay_silent() -> None:
+def test_compiler_warnings_are_suppressed() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert parses(b"x = 1 is 1\ny = '\\d'\nassert (1, 'a')\n")
@@ -62,6 +62,6 @@ def test_warnings_of_the_compiler_stay_silent() -> None:
 
 
 @given(st.binary(max_size=60))
-def test_any_bytes_have_an_answer(text: bytes) -> None:
+def test_arbitrary_bytes_do_not_raise(text: bytes) -> None:
     assert parses(text) == (fingerprint(text) is not None)
     assert is_trivially_equivalent(text, text)

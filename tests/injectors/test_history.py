@@ -1,4 +1,4 @@
-"""History: what is undone of real commits in real repositories, and what is refused."""
+"""History: reverts of real commits in real repositories, and what is refused."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.history import HistoryInjector
+from pytest_ssr.injectors.hunk_reverts import effect_of, revert
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.injectors.reverting import effect_of, revert
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 
 
@@ -46,13 +46,15 @@ def git(folder: Path, *arguments: str, stamp: int = 0) -> str:
         "GIT_AUTHOR_DATE": f"{1_700_000_000 + stamp} +0000",
         "GIT_COMMITTER_DATE": f"{1_700_000_000 + stamp} +0000",
     }
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *who, *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True)
-    return done.stdout
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "init.defaultBranch=main"]
+    completed = subprocess.run(
+        ["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True, text=True
+    )
+    return completed.stdout
 
 
 def repository(folder: Path, *states: Mapping[str, bytes]) -> Path:
-    """Make a repository with one commit for each state; its message is `step N`."""
+    """Make a repository with one commit for each state; the commit messages are `step N`."""
     folder.mkdir(parents=True, exist_ok=True)
     git(folder, "init", "-q")
     for number, state in enumerate(states):
@@ -64,7 +66,7 @@ def repository(folder: Path, *states: Mapping[str, bytes]) -> Path:
     return folder
 
 
-def found_in(origin: Path | None, files: Mapping[str, bytes] | None = None, seed: int = 0) -> list[Candidate]:
+def candidates_in(origin: Path | None, files: Mapping[str, bytes] | None = None, seed: int = 0) -> list[Candidate]:
     return list(HistoryInjector().candidates(Folder(origin, files), seed=seed))
 
 
@@ -83,34 +85,34 @@ def test_hunks_files_and_commits_are_undone(tmp_path: Path) -> None:
         {"p/a.py": FIRST, "p/b.py": OTHER},
         {"p/a.py": SECOND, "p/b.py": OTHER.replace(b"return x", b"return x * y")},
     )
-    found = {(c.operator, c.path, c.line): c for c in found_in(origin)}
-    assert {k: v.scope for k, v in found.items()} == {
+    candidates = {(c.operator, c.path, c.line): c for c in candidates_in(origin)}
+    assert {k: v.scope for k, v in candidates.items()} == {
         ("revert-hunk", "p/a.py", 3): "f",
         ("revert-hunk", "p/a.py", 8): "g",
         ("revert-file", "p/a.py", 3): "f",
         ("revert-file", "p/b.py", 3): "h",
         ("revert-commit", "p/a.py", 3): "f",
     }
-    assert found["revert-commit", "p/a.py", 3].changes == {"p/a.py": FIRST, "p/b.py": OTHER}
-    assert found["revert-hunk", "p/a.py", 8].changes == {"p/a.py": SECOND.replace(b"x - 2 * z", b"x - z")}
+    assert candidates["revert-commit", "p/a.py", 3].changes == {"p/a.py": FIRST, "p/b.py": OTHER}
+    assert candidates["revert-hunk", "p/a.py", 8].changes == {"p/a.py": SECOND.replace(b"x - 2 * z", b"x - z")}
     commit = git(origin, "rev-parse", "HEAD").strip()
-    assert {c.detail for c in found.values()} == {f"{commit[:10]} step 1"}
-    assert {c.strategy for c in found.values()} == {"history"}
+    assert {c.detail for c in candidates.values()} == {f"{commit[:10]} step 1"}
+    assert {c.strategy for c in candidates.values()} == {"history"}
 
 
 def test_content_comes_from_the_tree_and_not_from_the_last_commit(tmp_path: Path) -> None:
     origin = repository(tmp_path / "top" / "sub", {"m.py": FIRST}, {"m.py": SECOND})
     dirty = b"import os\n\n\n" + SECOND + b"\n\nTAIL = os.name\n"
-    found = found_in(origin, {"m.py": dirty})
-    whole = next(c for c in found if c.operator == "revert-file")
+    candidates = candidates_in(origin, {"m.py": dirty})
+    whole = next(c for c in candidates if c.operator == "revert-file")
     assert whole.changes["m.py"] == b"import os\n\n\n" + FIRST + b"\n\nTAIL = os.name\n"
     assert whole.line == 6
 
 
 def test_paths_are_those_of_the_folder_below_the_top(tmp_path: Path) -> None:
     repository(tmp_path, {"sub/m.py": FIRST, "out.py": FIRST}, {"sub/m.py": SECOND, "out.py": SECOND})
-    found = found_in(tmp_path / "sub")
-    assert {p for c in found for p in c.changes} == {"m.py"}
+    candidates = candidates_in(tmp_path / "sub")
+    assert {p for c in candidates for p in c.changes} == {"m.py"}
 
 
 def test_a_package_that_moved_below_src_is_found_again(tmp_path: Path) -> None:
@@ -118,17 +120,17 @@ def test_a_package_that_moved_below_src_is_found_again(tmp_path: Path) -> None:
     (origin / "src").mkdir()
     git(origin, "mv", "p", "src/p")
     git(origin, "commit", "-qm", "move", stamp=9)
-    assert {"src/p/m.py": FIRST} in [c.changes for c in found_in(origin)]
+    assert {"src/p/m.py": FIRST} in [c.changes for c in candidates_in(origin)]
 
 
-def test_side_branches_are_walked_where_the_main_line_is_short(tmp_path: Path) -> None:
+def test_side_branches_are_walked_if_the_main_line_is_short(tmp_path: Path) -> None:
     origin = repository(tmp_path, {"m.py": FIRST})
     git(origin, "checkout", "-qb", "side")
     (origin / "m.py").write_bytes(SECOND)
     git(origin, "commit", "-qam", "side", stamp=5)
     git(origin, "checkout", "-q", "main")
     git(origin, "merge", "-q", "--no-ff", "-m", "merge", "side", stamp=6)
-    assert {c.detail.partition(" ")[2] for c in found_in(origin)} == {"side"}
+    assert {c.detail.partition(" ")[2] for c in candidates_in(origin)} == {"side"}
 
 
 @pytest.mark.parametrize(
@@ -145,25 +147,25 @@ def test_side_branches_are_walked_where_the_main_line_is_short(tmp_path: Path) -
         pytest.param(FIRST + b"\n\nOLD = 1\n", FIRST + b"\n\n", id="too few lines to tell where"),
     ],
 )
-def test_what_cannot_matter_or_cannot_run_is_dropped(tmp_path: Path, before: bytes, after: bytes) -> None:
+def test_changes_that_cannot_matter_or_cannot_run_are_dropped(tmp_path: Path, before: bytes, after: bytes) -> None:
     origin = repository(tmp_path, {"m.py": before, "n.py": OTHER}, {"m.py": after, "n.py": OTHER + b"B = A\n"})
-    assert {p for c in found_in(origin) for p in c.changes} <= {"n.py"}
+    assert {p for c in candidates_in(origin) for p in c.changes} <= {"n.py"}
 
 
-def test_hunks_that_could_stand_in_two_places_are_refused(tmp_path: Path) -> None:
+def test_hunks_with_two_matching_positions_are_refused(tmp_path: Path) -> None:
     origin = repository(tmp_path, {"m.py": FIRST}, {"m.py": SECOND})
     twice = SECOND + b"\n\n" + SECOND
     with pytest.raises(ProjectError, match=r"none of the 2 past commits of .* can be reverted any more; clone"):
-        found_in(origin, {"m.py": twice})
+        candidates_in(origin, {"m.py": twice})
 
 
-def test_translated_line_ends_are_seen_through(tmp_path: Path) -> None:
+def test_crlf_checkouts_are_supported(tmp_path: Path) -> None:
     origin = repository(tmp_path, {"m.py": FIRST}, {"m.py": SECOND})
-    made = [c.changes["m.py"] for c in found_in(origin, {"m.py": SECOND.replace(b"\n", b"\r\n")})]
-    assert FIRST.replace(b"\n", b"\r\n") in made
+    contents = [c.changes["m.py"] for c in candidates_in(origin, {"m.py": SECOND.replace(b"\n", b"\r\n")})]
+    assert FIRST.replace(b"\n", b"\r\n") in contents
 
 
-def test_other_files_that_are_no_code_or_no_python_are_left_alone(tmp_path: Path) -> None:
+def test_tests_and_invalid_python_are_ignored(tmp_path: Path) -> None:
     origin = repository(
         tmp_path,
         {"m.py": FIRST, "test_m.py": FIRST, "bad.py": b"(\n1\n2\n", "é b.py": FIRST, "r.txt": b"a\n"},
@@ -176,12 +178,12 @@ def test_other_files_that_are_no_code_or_no_python_are_left_alone(tmp_path: Path
             "new.py": OTHER,
         },
     )
-    assert {p for c in found_in(origin) for p in c.changes} == {"m.py", "é b.py"}
+    assert {p for c in candidates_in(origin) for p in c.changes} == {"m.py", "é b.py"}
 
 
-def test_the_projects_own_git_settings_change_nothing(tmp_path: Path) -> None:
+def test_the_projects_git_settings_are_ignored(tmp_path: Path) -> None:
     origin = repository(tmp_path, {"p/m.py": FIRST}, {"p/m.py": SECOND})
-    expected = found_in(origin)
+    expected = candidates_in(origin)
     trap = tmp_path / "trap.sh"
     trap.write_text(f"#!/bin/sh\ntouch '{tmp_path}/sprung'\n")
     trap.chmod(0o755)
@@ -205,7 +207,7 @@ def test_the_projects_own_git_settings_change_nothing(tmp_path: Path) -> None:
     }.items():
         git(origin, "config", name, value)
     before = sorted(p.relative_to(origin) for p in origin.rglob("*"))
-    assert found_in(origin) == expected
+    assert candidates_in(origin) == expected
     assert sorted(p.relative_to(origin) for p in origin.rglob("*")) == before
 
 
@@ -215,7 +217,7 @@ def test_the_order_depends_on_the_seed_and_not_on_the_hash_seed(tmp_path: Path) 
     origin = repository(tmp_path, *states)
     code = (
         "import sys, pathlib; sys.path.insert(0, sys.argv[1]); from test_history import *; "
-        "[print(c) for c in found_in(pathlib.Path(sys.argv[2]))]"
+        "[print(c) for c in candidates_in(pathlib.Path(sys.argv[2]))]"
     )
     outputs = {
         subprocess.run(
@@ -228,50 +230,50 @@ def test_the_order_depends_on_the_seed_and_not_on_the_hash_seed(tmp_path: Path) 
         for seed in ("1", "2")
     }
     assert len(outputs) == 1
-    orders = [[c.changes for c in found_in(origin, seed=seed)] for seed in (1, 2, 3)]
-    assert len({tuple(dict.fromkeys(c.detail for c in found_in(origin, seed=seed))) for seed in range(5)}) > 1
+    orders = [[c.changes for c in candidates_in(origin, seed=seed)] for seed in (1, 2, 3)]
+    assert len({tuple(dict.fromkeys(c.detail for c in candidates_in(origin, seed=seed))) for seed in range(5)}) > 1
     assert all(sorted(map(repr, o)) == sorted(map(repr, orders[0])) for o in orders)
 
 
-def test_a_project_without_history_is_told_what_to_do(tmp_path: Path) -> None:
+def test_a_project_without_history_raises_with_advice(tmp_path: Path) -> None:
     advice = "needs git history; clone the project with its history, or choose the injector mutation"
     (tmp_path / "plain").mkdir()
-    with pytest.raises(ProjectError, match=f"plain is no git checkout .*: the history strategy {advice}"):
-        found_in(tmp_path / "plain", {"m.py": FIRST})
+    with pytest.raises(ProjectError, match=f"plain is not a git checkout .*: the history strategy {advice}"):
+        candidates_in(tmp_path / "plain", {"m.py": FIRST})
     with pytest.raises(ProjectError, match=f"no directory on disk: the history strategy {advice}"):
-        found_in(None, {"m.py": FIRST})
-    with pytest.raises(ProjectError, match=r"gone is no git checkout .there is no such directory"):
-        found_in(tmp_path / "gone", {"m.py": FIRST})
+        candidates_in(None, {"m.py": FIRST})
+    with pytest.raises(ProjectError, match=r"gone is not a git checkout .the directory does not exist"):
+        candidates_in(tmp_path / "gone", {"m.py": FIRST})
     (tmp_path / "empty").mkdir()
     git(tmp_path / "empty", "init", "-q")
     with pytest.raises(ProjectError, match=f"empty has no commits to revert: the history strategy {advice}"):
-        found_in(tmp_path / "empty", {"m.py": FIRST})
+        candidates_in(tmp_path / "empty", {"m.py": FIRST})
 
 
-def test_a_shallow_clone_is_told_to_fetch_more(tmp_path: Path) -> None:
+def test_a_shallow_clone_raises_with_advice(tmp_path: Path) -> None:
     repository(tmp_path / "full", {"m.py": FIRST}, {"m.py": SECOND})
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{tmp_path}/full", "shallow")
     with pytest.raises(
         ProjectError, match=r"none of the 1 past commits of .* clone the project with more of its history"
     ):
-        found_in(tmp_path / "shallow")
+        candidates_in(tmp_path / "shallow")
 
 
 def applied(old: bytes, new: bytes) -> Sequence[bytes]:
     patch = Patch.parse(make_patch({"m": (FileEntry(old), FileEntry(new))}).data)
-    made = [revert(new, f.hunks) for f in patch.files]
-    return [m[0] for m in made if m is not None]
+    results = [revert(new, f.hunks) for f in patch.files]
+    return [m[0] for m in results if m is not None]
 
 
 TEXT = st.lists(st.sampled_from([b"a\n", b"b\n", b"c\n", b"d\r\n", b"\n", b"e\n"]), max_size=14).map(b"".join)
 
 
 @given(TEXT, TEXT)
-def test_what_applies_leads_back_exactly(old: bytes, new: bytes) -> None:
-    assert all(made == old for made in applied(old, new))
+def test_a_revert_restores_the_old_content_exactly(old: bytes, new: bytes) -> None:
+    assert all(content == old for content in applied(old, new))
 
 
-def test_effects_tell_code_from_comments() -> None:
+def test_effects_distinguish_code_from_comments() -> None:
     effect = effect_of(b"import os\nx = os.name\n")
     assert effect is not None
     assert effect == effect_of(b'"""Doc."""\nimport os  # why\n\nx = (os.name)\n')

@@ -1,4 +1,4 @@
-"""The injectors over a small tree: deterministic, parsing, balanced, and honest about what they cannot do."""
+"""The injectors over a small tree: deterministic, with valid Python, balanced, and with clear errors."""
 
 import os
 import subprocess
@@ -71,18 +71,18 @@ ALL = [MutationInjector, RemovalInjector, CombinationInjector]
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_candidates_parse_differ_and_come_again_with_the_same_seed(kind: type[MutationInjector]) -> None:
-    found = list(islice(kind().candidates(TREE, seed=1), 80))
-    assert len(found) > 15
-    for candidate in found:
+def test_candidates_parse_differ_and_are_reproducible(kind: type[MutationInjector]) -> None:
+    candidates = list(islice(kind().candidates(TREE, seed=1), 80))
+    assert len(candidates) > 15
+    for candidate in candidates:
         for path, data in candidate.changes.items():
             assert data is not None
             assert parses(data), (candidate.operator, data)
             assert not is_trivially_equivalent(TREE.read(path), data)
     again = list(islice(kind().candidates(TREE, seed=1), 80))
-    assert [(c.operator, c.changes) for c in again] == [(c.operator, c.changes) for c in found]
+    assert [(c.operator, c.changes) for c in again] == [(c.operator, c.changes) for c in candidates]
     other = list(islice(kind().candidates(TREE, seed=2), 80))
-    assert [c.changes for c in other] != [c.changes for c in found]
+    assert [c.changes for c in other] != [c.changes for c in candidates]
 
 
 @pytest.mark.parametrize("kind", ALL)
@@ -106,23 +106,23 @@ def test_the_order_does_not_depend_on_the_hash_seed(kind: type[MutationInjector]
 
 
 def test_a_small_file_is_drawn_as_often_as_a_large_one() -> None:
-    found = list(islice(MutationInjector().candidates(TREE, seed=0), 12))
-    assert Counter(c.path for c in found)["pkg/small.py"] >= 3
+    candidates = list(islice(MutationInjector().candidates(TREE, seed=0), 12))
+    assert Counter(c.path for c in candidates)["pkg/small.py"] >= 3
 
 
 def test_a_removed_body_keeps_generators_super_and_self() -> None:
     tree = Files({"other/thing.py": GENERATOR})
     whole = [c for c in RemovalInjector().candidates(tree, seed=0) if "body" in c.operator]
-    found = {c.scope: c.changes["other/thing.py"] for c in whole}
-    assert b"def each(self):\n        return\n        yield" in (found["Thing.each"] or b"")
-    assert b"super().__init__()" in (found["Thing.__init__"] or b"")
-    assert b"self.x = x" not in (found["Thing.__init__"] or b"")
-    assert b"def __enter__(self):\n        return self" in (found["Thing.__enter__"] or b"")
+    bodies = {c.scope: c.changes["other/thing.py"] for c in whole}
+    assert b"def each(self):\n        return\n        yield" in (bodies["Thing.each"] or b"")
+    assert b"super().__init__()" in (bodies["Thing.__init__"] or b"")
+    assert b"self.x = x" not in (bodies["Thing.__init__"] or b"")
+    assert b"def __enter__(self):\n        return self" in (bodies["Thing.__enter__"] or b"")
 
 
 def test_a_combination_makes_both_changes_and_refuses_the_same_function_twice() -> None:
-    found = [c for c in islice(MutationInjector().candidates(TREE, seed=0), 60) if c.path == "pkg/large.py"]
-    one, other = found[0], next(c for c in found if c.scope != found[0].scope)
+    candidates = [c for c in islice(MutationInjector().candidates(TREE, seed=0), 60) if c.path == "pkg/large.py"]
+    one, other = candidates[0], next(c for c in candidates if c.scope != candidates[0].scope)
     both = combine(TREE, [one, other])
     assert both is not None
     assert both.operator == "combine-same-file"
@@ -134,11 +134,11 @@ def test_a_combination_makes_both_changes_and_refuses_the_same_function_twice() 
 
 def git(folder: Path, *arguments: str) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *who, *arguments], cwd=folder, env=env, check=True, capture_output=True)
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True)
 
 
-def test_history_reverts_what_a_commit_changed_where_it_still_applies(tmp_path: Path) -> None:
+def test_history_reverts_changes_that_still_apply(tmp_path: Path) -> None:
     project = tmp_path / "mono" / "sub"
     project.mkdir(parents=True)
     git(tmp_path / "mono", "init", "-q")
@@ -149,12 +149,12 @@ def test_history_reverts_what_a_commit_changed_where_it_still_applies(tmp_path: 
         git(tmp_path / "mono", "commit", "-qm", f"step {number}")
     dirty = states[-1] + b"\n\nTAIL = 1\n"
     (project / "m.py").write_bytes(dirty)
-    found = list(HistoryInjector().candidates(Files({"m.py": dirty}, project), seed=0))
-    assert [c.changes["m.py"] for c in found] == [dirty.replace(b"x + 1", b"x")]
-    assert found[0].operator == "revert-file"
-    assert found[0].detail.endswith("step 1")
+    candidates = list(HistoryInjector().candidates(Files({"m.py": dirty}, project), seed=0))
+    assert [c.changes["m.py"] for c in candidates] == [dirty.replace(b"x + 1", b"x")]
+    assert candidates[0].operator == "revert-file"
+    assert candidates[0].detail.endswith("step 1")
 
 
-def test_history_says_so_when_there_is_none(tmp_path: Path) -> None:
+def test_history_raises_without_a_repository(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="needs git history; clone the project with its history"):
         list(HistoryInjector().candidates(Files({"m.py": SMALL}, tmp_path), seed=0))

@@ -1,4 +1,4 @@
-"""The injector `mutation`: what it yields, in which order, and what it never touches."""
+"""The injector `mutation`: its candidates, their order, and what it never changes."""
 
 import ast
 import os
@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from pytest_ssr.injectors.equivalence import fingerprint, is_trivially_equivalent, parses
 from pytest_ssr.injectors.mutation import MutationInjector
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.injectors.python_source import MODULE, Edit, parse, scopes, splice
+from pytest_ssr.source.syntax_tree import MODULE, Edit, parse, scopes, splice
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,32 +94,34 @@ def text_of(candidate: Candidate) -> bytes:
     return data
 
 
-def test_every_candidate_parses_differs_and_comes_once() -> None:
+def test_every_candidate_parses_differs_and_is_unique() -> None:
     tree = Files(shapes=SHAPES, queue=QUEUE)
-    found = every(tree)
-    assert len(found) > 60
-    assert len({(c.path, fingerprint(text_of(c))) for c in found}) == len(found)
-    for candidate in found:
+    candidates = every(tree)
+    assert len(candidates) > 60
+    assert len({(c.path, fingerprint(text_of(c))) for c in candidates}) == len(candidates)
+    for candidate in candidates:
         assert list(candidate.changes) == [candidate.path]
         assert parses(text_of(candidate)), candidate
         assert not is_trivially_equivalent(tree.files[candidate.path], text_of(candidate)), candidate
 
 
-def test_a_candidate_says_what_became_of_what_and_where() -> None:
-    found = every(Files(queue=QUEUE))
-    one = next(c for c in found if c.operator == "lost-copy")
+def test_a_candidate_describes_its_change_and_location() -> None:
+    candidates = every(Files(queue=QUEUE))
+    one = next(c for c in candidates if c.operator == "lost-copy")
     assert (one.strategy, one.path, one.line, one.scope) == ("mutation", "queue.py", 3, "Queue.get")
     assert one.detail == "self.items[at:].copy() -> self.items[at:]"
     assert text_of(one) == QUEUE.replace(".copy()", "").encode()
 
 
 def test_docstrings_comments_annotations_guards_and_dunders_stay() -> None:
-    kept = [line for line in SHAPES.splitlines() if '"""' in line or line.startswith(("__", "from", "    from", "if "))]
+    protected = [
+        line for line in SHAPES.splitlines() if '"""' in line or line.startswith(("__", "from", "    from", "if "))
+    ]
     for candidate in every(Files(shapes=SHAPES)):
         new = text_of(candidate).decode()
         if candidate.operator in ("remove-method", "shuffle-methods"):
             continue
-        assert all(line in new for line in kept), candidate
+        assert all(line in new for line in protected), candidate
         assert "print(area([Box(1, 2)]))" in new, candidate
         assert new.count(": int") == SHAPES.count(": int"), candidate
         assert "# kept as it is" in new or candidate.operator in ("remove-assignment", "shuffle-statements"), candidate
@@ -131,12 +133,12 @@ def test_a_guard_inside_a_function_stays() -> None:
 
 
 def test_the_only_statement_of_a_block_becomes_pass() -> None:
-    made = {text_of(c) for c in every(Files(m="def f(a):\n    if a:\n        g(a)\n"))}
-    assert b"def f(a):\n    if a:\n        pass\n" in made
-    assert b"def f(a):\n    pass\n" in made
+    results = {text_of(c) for c in every(Files(m="def f(a):\n    if a:\n        g(a)\n"))}
+    assert b"def f(a):\n    if a:\n        pass\n" in results
+    assert b"def f(a):\n    pass\n" in results
 
 
-def test_same_seed_same_list_and_other_seed_other_order() -> None:
+def test_the_seed_determines_the_order() -> None:
     tree = Files(shapes=SHAPES, queue=QUEUE)
     first, again, other = every(tree, 3), every(tree, 3), every(tree, 4)
     assert first == again
@@ -144,7 +146,7 @@ def test_same_seed_same_list_and_other_seed_other_order() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_the_hash_seed_of_the_interpreter_does_not_matter(seed: int, tmp_path: Path) -> None:
+def test_the_hash_seed_does_not_matter(seed: int, tmp_path: Path) -> None:
     script = tmp_path / "listing.py"
     script.write_text(
         "import hashlib, sys\n"
@@ -178,7 +180,7 @@ def test_a_large_module_is_not_drawn_more_often_than_a_small_one() -> None:
     assert drawn == {"large.py": 15, "small.py": 15}
 
 
-def test_the_code_outside_functions_is_one_place_among_the_others() -> None:
+def test_the_code_outside_functions_is_one_location_among_the_others() -> None:
     many = "".join(f"C{i} = {i}\n" for i in range(100))
     functions = "".join(f"def f{i}(a):\n    return a + {i} * (a - {i + 5})\n" for i in range(9))
     drawn = Counter(c.scope for c in islice(MutationInjector().candidates(Files(m=many + functions), seed=1), 50))
@@ -215,9 +217,9 @@ def test_the_first_candidate_needs_one_file_and_no_file_is_read_twice() -> None:
     ids=["bom", "crlf", "tabs", "latin-1", "utf-8", "no newline at the end"],
 )
 def test_encodings_newlines_and_tabs_survive(data: bytes) -> None:
-    found = every(Files(m=data))
-    assert len(found) >= 6
-    for candidate in found:
+    candidates = every(Files(m=data))
+    assert len(candidates) >= 6
+    for candidate in candidates:
         new = text_of(candidate)
         assert parses(new), candidate
         assert new.startswith(data[:3])
@@ -237,7 +239,7 @@ def test_encodings_newlines_and_tabs_survive(data: bytes) -> None:
     ],
     ids=["syntax error", "not utf-8", "unknown encoding", "two bytes a character", "lone carriage return", "empty"],
 )
-def test_a_file_that_cannot_be_edited_safely_is_passed_over(data: bytes) -> None:
+def test_a_file_that_cannot_be_edited_safely_is_skipped(data: bytes) -> None:
     assert every(Files(m=data)) == []
     assert {c.path for c in every(Files(m=data, queue=QUEUE))} == {"queue.py"}
 
@@ -277,9 +279,9 @@ EXPRESSIONS = st.recursive(
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(EXPRESSIONS, min_size=1, max_size=4), st.integers(0, 3))
-def test_whatever_the_expressions_each_candidate_is_another_program(expressions: list[str], seed: int) -> None:
+def test_each_candidate_of_random_expressions_is_a_different_program(expressions: list[str], seed: int) -> None:
     text = "def f(a, b):\n" + "".join(f"    x{i} = {e}\n" for i, e in enumerate(expressions)) + "    return x0\n"
-    found = every(Files(m=text), seed)
-    trees = [ast.dump(ast.parse(text_of(c))) for c in found]
+    candidates = every(Files(m=text), seed)
+    trees = [ast.dump(ast.parse(text_of(c))) for c in candidates]
     assert ast.dump(ast.parse(text)) not in trees
     assert len(set(trees)) == len(trees)

@@ -66,13 +66,13 @@ class Files:
         return self.files[path]
 
 
-def made(data: bytes, seed: int = 0, most: int | None = None) -> list[bytes]:
-    found = islice(MutmutInjector().candidates(Files(m=data), seed=seed), most)
-    return [new for c in found for new in c.changes.values() if new is not None]
+def mutants(data: bytes, seed: int = 0, limit: int | None = None) -> list[bytes]:
+    candidates = islice(MutmutInjector().candidates(Files(m=data), seed=seed), limit)
+    return [new for c in candidates for new in c.changes.values() if new is not None]
 
 
 def by_mutmut(text: str) -> set[str]:
-    """What mutmut's nodes make when LibCST puts them into the tree of the whole file."""
+    """Return the programs that result if LibCST puts mutmut's nodes into the tree of the whole file."""
     cst = pytest.importorskip("libcst")
     mutators = pytest.importorskip("mutmut.mutation.mutators")
     module = cst.parse_module(text)
@@ -92,27 +92,27 @@ def by_mutmut(text: str) -> set[str]:
     return trees - {ast.dump(ast.parse(text))}
 
 
-def test_the_same_programs_come_out_as_from_mutmut_itself() -> None:
+def test_the_programs_are_those_of_mutmut_itself() -> None:
     pytest.importorskip("mutmut")
     expected = by_mutmut(SAMPLE)
-    got = {ast.dump(ast.parse(new)) for new in made(SAMPLE.encode())}
-    assert len(got) > 40
-    assert got <= expected
-    assert expected - got == set()
+    actual = {ast.dump(ast.parse(new)) for new in mutants(SAMPLE.encode())}
+    assert len(actual) > 40
+    assert actual <= expected
+    assert expected - actual == set()
 
 
 def test_the_rest_of_the_file_stays_as_it_is() -> None:
     pytest.importorskip("mutmut")
-    news = made(SAMPLE.encode())
+    news = mutants(SAMPLE.encode())
     assert sum(b"# the first" in new for new in news) >= len(news) - 4
     assert all(new.startswith(b'"""Doc."""\n\n\ndef f(a, b') and b'    """Doc."""\n' in new for new in news)
 
 
 def test_candidates_are_named_after_the_operators_of_mutmut() -> None:
     pytest.importorskip("mutmut")
-    found = list(MutmutInjector().candidates(Files(m=b"def f():\n    g(~h)\n"), seed=0))
-    assert sorted(c.operator for c in found) == ["arg-removal", "remove-unary-ops"]
-    one = next(c for c in found if c.operator == "remove-unary-ops")
+    candidates = list(MutmutInjector().candidates(Files(m=b"def f():\n    g(~h)\n"), seed=0))
+    assert sorted(c.operator for c in candidates) == ["arg-removal", "remove-unary-ops"]
+    one = next(c for c in candidates if c.operator == "remove-unary-ops")
     assert (one.strategy, one.operator, one.line, one.scope) == ("mutmut", "remove-unary-ops", 2, "f")
     assert one.detail == "~h -> h"
 
@@ -129,21 +129,21 @@ def test_candidates_are_named_after_the_operators_of_mutmut() -> None:
 )
 def test_offsets_are_right_whatever_the_encoding(data: bytes) -> None:
     pytest.importorskip("mutmut")
-    assert len(made(data)) >= len(made(SAMPLE.encode()))
-    assert all(parses(new) for new in made(data))
+    assert len(mutants(data)) >= len(mutants(SAMPLE.encode()))
+    assert all(parses(new) for new in mutants(data))
 
 
-def test_same_seed_same_list() -> None:
+def test_the_seed_determines_the_order() -> None:
     pytest.importorskip("mutmut")
-    assert made(SAMPLE.encode(), 5) == made(SAMPLE.encode(), 5)
-    assert made(SAMPLE.encode(), 5) != made(SAMPLE.encode(), 6)
+    assert mutants(SAMPLE.encode(), 5) == mutants(SAMPLE.encode(), 5)
+    assert mutants(SAMPLE.encode(), 5) != mutants(SAMPLE.encode(), 6)
 
 
 @pytest.mark.parametrize("name", ["textwrap.py", "dataclasses.py", "asyncio/queues.py"])
-def test_real_modules_give_python(name: str) -> None:
+def test_candidates_of_real_modules_are_valid_python(name: str) -> None:
     pytest.importorskip("mutmut")
     data = (Path(sysconfig.get_path("stdlib")) / name).read_bytes()
-    news = made(data, most=150)
+    news = mutants(data, limit=150)
     assert len(news) > 50
     assert all(parses(new) and new != data for new in news)
 
@@ -151,15 +151,15 @@ def test_real_modules_give_python(name: str) -> None:
 def test_mutmuts_table_gives_candidates_that_parse() -> None:
     pytest.importorskip("mutmut")
     tree = Files(textwrap=Path(textwrap.__file__).read_bytes())
-    found = list(islice(MutmutInjector().candidates(tree, seed=3), 60))
-    assert len(found) == 60
-    assert all(parses(c.changes["textwrap.py"] or b"") for c in found)
-    assert len(Counter(c.operator for c in found)) >= 5
+    candidates = list(islice(MutmutInjector().candidates(tree, seed=3), 60))
+    assert len(candidates) == 60
+    assert all(parses(c.changes["textwrap.py"] or b"") for c in candidates)
+    assert len(Counter(c.operator for c in candidates)) >= 5
     again = list(islice(MutmutInjector().candidates(tree, seed=3), 60))
-    assert [c.changes for c in again] == [c.changes for c in found]
+    assert [c.changes for c in again] == [c.changes for c in candidates]
 
 
-def test_without_mutmut_the_user_hears_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_mutmut_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "mutmut", None)
@@ -168,11 +168,11 @@ def test_without_mutmut_the_user_hears_what_to_install(monkeypatch: pytest.Monke
     assert str(raised.value) == "mutmut is not installed and is needed here; run: pip install 'pytest-ssr[mutmut]'"
 
 
-def test_a_broken_mutmut_is_not_called_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_broken_mutmut_is_not_reported_as_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     package = tmp_path / "mutmut" / "mutation"
     package.mkdir(parents=True)
-    for place in (package.parent, package):
-        (place / "__init__.py").write_text("")
+    for folder in (package.parent, package):
+        (folder / "__init__.py").write_text("")
     (package / "mutators.py").write_text("import a_package_that_is_absent\n")
     for name in [n for n in sys.modules if n.split(".")[0] == "mutmut"]:
         monkeypatch.delitem(sys.modules, name)

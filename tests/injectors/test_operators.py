@@ -9,7 +9,7 @@ import pytest
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.injectors.mutation import changes_of
 from pytest_ssr.injectors.operators import OPERATORS, Operator
-from pytest_ssr.injectors.python_source import parse, scopes, splice, walk
+from pytest_ssr.source.syntax_tree import parse, scopes, splice, walk
 
 EXAMPLES = [
     pytest.param(o, before, after, id=f"{o.name}-{n}")
@@ -22,13 +22,13 @@ EXAMPLES = [
 def test_an_operator_makes_its_example(operator: Operator, before: str, after: str) -> None:
     source = parse("m.py", before.encode())
     assert source is not None
-    made = [
+    results = [
         splice(source.data, edits).decode()
         for node in walk(source.root)
         if node.type in operator.types
         for edits in operator.find(source, node, Random(0))
     ]
-    assert after in made
+    assert after in results
 
 
 def test_names_are_unique_and_every_operator_has_examples() -> None:

@@ -1,4 +1,4 @@
-"""Removal: what stays of an emptied function, which runs go, and that odd files do no harm."""
+"""Removal: what remains of an emptied function, which runs are removed, and that unusual files do no harm."""
 
 import ast
 import os
@@ -33,18 +33,18 @@ class Files:
     code_paths = paths
 
 
-def found_in(data: bytes, *others: bytes, most: int = 10_000) -> list[Candidate]:
+def candidates_in(data: bytes, *others: bytes, most: int = 10_000) -> list[Candidate]:
     files = {"m.py": data, **{f"other{n}.py": o for n, o in enumerate(others)}}
-    found = islice(RemovalInjector().candidates(Files(files), seed=0), most)
-    return [c for c in found if c.path == "m.py"]
+    candidates = islice(RemovalInjector().candidates(Files(files), seed=0), most)
+    return [c for c in candidates if c.path == "m.py"]
 
 
 def emptied(data: bytes, *others: bytes) -> list[bytes]:
-    return [c.changes["m.py"] or b"" for c in found_in(data, *others) if c.operator.endswith("-body")]
+    return [c.changes["m.py"] or b"" for c in candidates_in(data, *others) if c.operator.endswith("-body")]
 
 
-def made_by(operator: str, data: bytes) -> set[bytes]:
-    return {c.changes["m.py"] or b"" for c in found_in(data) if c.operator == operator}
+def results_of(operator: str, data: bytes) -> set[bytes]:
+    return {c.changes["m.py"] or b"" for c in candidates_in(data) if c.operator == operator}
 
 
 BODIES = {
@@ -135,9 +135,9 @@ def test_an_emptied_function_keeps_what_callers_and_imports_need(before: bytes, 
     "body",
     [b"pass", b"...", b"return", b"return None", b"raise NotImplementedError", b'"D."', b'"D."; ...', b'"a" "b"'],
 )
-def test_what_is_empty_already_is_left_alone(body: bytes) -> None:
-    assert found_in(b"def f(x): " + body + b"\n") == []
-    assert found_in(b"class A:\n    @abstractmethod\n    def f(self):\n        " + body + b"\n") == []
+def test_empty_functions_are_ignored(body: bytes) -> None:
+    assert candidates_in(b"def f(x): " + body + b"\n") == []
+    assert candidates_in(b"class A:\n    @abstractmethod\n    def f(self):\n        " + body + b"\n") == []
 
 
 def test_a_nested_function_is_emptied_on_its_own() -> None:
@@ -155,20 +155,20 @@ def test_what_runs_on_import_keeps_its_body(use: bytes) -> None:
     assert emptied(data + use) == []
 
 
-def test_a_decorator_used_in_another_file_stays_one() -> None:
-    (made,) = emptied(b"def mark(thing):\n    return go(thing)\n", b"import m\n@m.mark\nclass A: pass\n")
-    assert made == b"def mark(thing):\n    return thing\n"
+def test_a_decorator_used_in_another_file_stays_a_decorator() -> None:
+    (result,) = emptied(b"def mark(thing):\n    return go(thing)\n", b"import m\n@m.mark\nclass A: pass\n")
+    assert result == b"def mark(thing):\n    return thing\n"
 
 
-def test_a_run_goes_with_its_comments_and_without_a_gap() -> None:
+def test_a_run_is_removed_with_its_comments_and_without_a_gap() -> None:
     data = b"def f(x):\n    x.a()\n\n    # both\n    x.b()  # b\n    x.c()\n        # deep\n\n    x.d()\n"
-    assert b"def f(x):\n    x.a()\n\n    x.d()\n" in made_by("remove-hunk", data)
-    assert b"def f(x):\n    x.a()\n" in made_by("remove-hunk", data)
+    assert b"def f(x):\n    x.a()\n\n    x.d()\n" in results_of("remove-hunk", data)
+    assert b"def f(x):\n    x.a()\n" in results_of("remove-hunk", data)
 
 
-def test_no_run_goes_whose_values_are_needed_later() -> None:
+def test_a_run_whose_values_are_needed_later_is_kept() -> None:
     data = b"def f(x):\n    y = x\n    z = 1\n    x.go(z)\n    return y\n"
-    assert made_by("remove-hunk", data) == {
+    assert results_of("remove-hunk", data) == {
         b"def f(x):\n    y = x\n    return y\n",
         b"def f(x):\n    y = x\n    z = 1\n",
         b"def f(x):\n    y = x\n",
@@ -191,22 +191,24 @@ def test_no_run_goes_whose_values_are_needed_later() -> None:
 )
 def test_every_way_to_bind_a_name_counts(binding: bytes) -> None:
     data = b"def f(x):\n    x.a()\n    " + binding + b"\n    return y\n"
-    assert made_by("remove-hunk", data) == {b"def f(x):\n    x.a()\n"}
+    assert results_of("remove-hunk", data) == {b"def f(x):\n    x.a()\n"}
 
 
-def test_names_of_comprehensions_lambdas_and_nested_functions_are_their_own() -> None:
+def test_names_of_comprehensions_lambdas_and_nested_functions_are_local() -> None:
     data = (
         b"def f(x):\n    a([y for y in x])\n    b(lambda y: y)\n    def g(y): return y\n    c(g)\n"
         b"    return [y for y in x]\n"
     )
-    assert b"def f(x):\n    def g(y): return y\n    c(g)\n    return [y for y in x]\n" in made_by("remove-hunk", data)
+    assert b"def f(x):\n    def g(y): return y\n    c(g)\n    return [y for y in x]\n" in results_of(
+        "remove-hunk", data
+    )
 
 
 def test_a_generator_never_loses_its_last_yield() -> None:
     data = b"def f(x):\n    x.a()\n    x.b()\n    yield 1\n    x.c()\n"
-    hunks = made_by("remove-hunk", data)
+    hunks = results_of("remove-hunk", data)
     assert hunks
-    assert all(b"yield" in made for made in hunks)
+    assert all(b"yield" in result for result in hunks)
 
 
 def test_branches_lose_their_logic() -> None:
@@ -215,17 +217,17 @@ def test_branches_lose_their_logic() -> None:
         b"    if x: return 1\n    try:\n        x.d()\n    except A:\n        x.e()\n    except B:\n        x.f()\n"
         b"    match x:\n        case 1:\n            x.g()\n        case 2:\n            x.h()\n"
     )
-    made = made_by("remove-branch-logic", data)
-    for gone in (
+    results = results_of("remove-branch-logic", data)
+    for removed in (
         b"    elif x > 1:\n        x.b()\n",
         b"    else:\n        x.c()\n",
         b"    if x: return 1\n",
         b"    except B:\n        x.f()\n",
         b"        case 2:\n            x.h()\n",
     ):
-        assert data.replace(gone, b"") in made
-    assert data.replace(b"x.a()", b"pass") in made
-    assert data.replace(b"x.g()", b"pass") in made
+        assert data.replace(removed, b"") in results
+    assert data.replace(b"x.a()", b"pass") in results
+    assert data.replace(b"x.g()", b"pass") in results
 
 
 @pytest.mark.parametrize(
@@ -241,19 +243,19 @@ def test_branches_lose_their_logic() -> None:
         b"def f(x): return x" + b" + x" * 20_000,
     ],
 )
-def test_odd_files_do_no_harm(data: bytes) -> None:
-    for candidate in found_in(data):
+def test_unusual_files_do_no_harm(data: bytes) -> None:
+    for candidate in candidates_in(data):
         assert parses(candidate.changes["m.py"] or b"(")
 
 
 def test_a_file_of_python_2_is_skipped() -> None:
-    assert found_in(b"def f(x):\n    return x\n") != []
-    assert found_in(b"def f(x):\n    return x\n\n\nprint 'a'\n") == []
+    assert candidates_in(b"def f(x):\n    return x\n") != []
+    assert candidates_in(b"def f(x):\n    return x\n\n\nprint 'a'\n") == []
 
 
-def test_places_are_named() -> None:
+def test_candidates_have_a_location() -> None:
     data = b"# top\n\nclass A:\n    def f(self):\n        go()\n        self.x = 1\n"
-    (body,) = [c for c in found_in(data) if c.operator == "remove-method-body"]
+    (body,) = [c for c in candidates_in(data) if c.operator == "remove-method-body"]
     assert (body.strategy, body.path, body.line, body.scope) == ("removal", "m.py", 5, "A.f")
     assert body.detail.endswith("-> pass")
 
@@ -266,20 +268,20 @@ SOME = ("argparse.py", "contextlib.py", "dataclasses.py", "enum.py", "json/decod
 def test_removals_from_the_standard_library_parse_and_differ(name: str) -> None:
     data = (STDLIB / name).read_bytes()
     comments = data.count(b"#")
-    found = found_in(data, most=40)
-    assert len(found) > 20
-    for candidate in found:
-        made = candidate.changes["m.py"] or b""
-        ast.parse(made)
-        assert not is_trivially_equivalent(data, made)
-        assert made.count(b"#") <= comments
+    candidates = candidates_in(data, most=40)
+    assert len(candidates) > 20
+    for candidate in candidates:
+        result = candidate.changes["m.py"] or b""
+        ast.parse(result)
+        assert not is_trivially_equivalent(data, result)
+        assert result.count(b"#") <= comments
 
 
 def test_the_order_depends_on_the_seed_and_not_on_the_hash_seed() -> None:
     code = (
         "import sys, hashlib; sys.path.insert(0, sys.argv[1]); from test_removal import *; "
         "data = (STDLIB / 'argparse.py').read_bytes(); "
-        "print(hashlib.sha256(repr([c.changes for c in found_in(data, most=30)]).encode()).hexdigest())"
+        "print(hashlib.sha256(repr([c.changes for c in candidates_in(data, most=30)]).encode()).hexdigest())"
     )
     outputs = {
         subprocess.run(

@@ -1,4 +1,4 @@
-"""What a leaderboard says of results that are known."""
+"""The figures of a leaderboard for known results."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from harness.leaderboard.board import MOST_IN_PAIRS, make_board
 from harness.leaderboard.columns import outcome_text
-from harness.leaderboard.forms import csv_tables, lines, markdown
 from harness.leaderboard.page import page
 from harness.leaderboard.records import Attempt, Results
 from harness.leaderboard.settings import RankSettings
+from harness.leaderboard.text_render import csv_tables, lines, markdown
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
+from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
 
 
 def by_name(rows: list[dict[str, Any]], key: str = "solver") -> dict[str, dict[str, Any]]:
@@ -27,80 +27,80 @@ def by_name(rows: list[dict[str, Any]], key: str = "solver") -> dict[str, dict[s
 
 
 def test_missing_attempts_are_missing_and_never_failures(tmp_path: Path) -> None:
-    told = {f"a__b-{n}": letter for n, letter in enumerate("rrruii")}
-    (row,) = board(results_only(tmp_path / "r", outcomes("m", told))).solvers
+    letters = {f"a__b-{n}": letter for n, letter in enumerate("rrruii")}
+    (row,) = board(results_only(tmp_path / "r", outcomes("m", letters))).solvers
     assert (row["attempts"], row["graded"], row["resolved"], row["missing"]) == (6, 4, 3, 2)
     assert row["resolve_rate"]["value"] == 0.75
     assert (row["bound_low"], row["bound_high"]) == (pytest.approx(3 / 6), pytest.approx(5 / 6))
     assert row["resolve_rate"]["tasks"] == 4
 
 
-def test_who_has_no_grade_has_no_rate_and_comes_last(tmp_path: Path) -> None:
+def test_a_solver_without_grades_has_no_rate_and_comes_last(tmp_path: Path) -> None:
     none, bad = outcomes("a-none", {"a__b-1": "i"}), outcomes("z-bad", {"a__b-1": "u"})
-    made = board(results_only(tmp_path / "r", [*none, *bad]))
-    assert [r["solver"] for r in made.solvers] == ["z-bad", "a-none"]
-    last = made.solvers[1]
+    result = board(results_only(tmp_path / "r", [*none, *bad]))
+    assert [r["solver"] for r in result.solvers] == ["z-bad", "a-none"]
+    last = result.solvers[1]
     assert last["resolve_rate"] is None
     assert last["cost_usd"] is None
     assert (last["bound_low"], last["bound_high"]) == (0, 1)
-    assert made.comparisons == []
-    assert any(note.startswith("attempts without a grade: 1;") for note in made.notes)
+    assert result.comparisons == []
+    assert any(note.startswith("attempts without a grade: 1;") for note in result.notes)
 
 
-def test_amounts_are_of_graded_attempts_and_money_of_all(tmp_path: Path) -> None:
-    made = outcomes("m", {"a__b-1": "r", "a__b-2": "u"}, cost_usd=2.0)
-    made += outcomes("m", {"a__b-3": "i"}, cost_usd=5.0, steps=99)
-    (row,) = board(results_only(tmp_path / "r", made)).solvers
+def test_means_cover_graded_attempts_and_total_cost_all(tmp_path: Path) -> None:
+    results = outcomes("m", {"a__b-1": "r", "a__b-2": "u"}, cost_usd=2.0)
+    results += outcomes("m", {"a__b-3": "i"}, cost_usd=5.0, steps=99)
+    (row,) = board(results_only(tmp_path / "r", results)).solvers
     assert (row["cost_usd"]["value"], row["steps"]["value"]) == (2.0, 10.0)
     assert (row["total_cost_usd"], row["cost_per_resolved_usd"]) == (9.0, 9.0)
-    made += outcomes("m", {"a__b-4": "r"}, unpriced=1)
-    (row,) = board(results_only(tmp_path / "u", made)).solvers
+    results += outcomes("m", {"a__b-4": "r"}, unpriced=1)
+    (row,) = board(results_only(tmp_path / "u", results)).solvers
     assert (row["total_cost_usd"], row["cost_per_resolved_usd"], row["unpriced_calls"]) == (9.0, None, 1)
 
 
-def test_flags_and_forgeries_are_counted_and_told(tmp_path: Path) -> None:
+def test_flags_and_forgeries_are_counted_and_noted(tmp_path: Path) -> None:
     restored = Flag(FlagCode.TESTS_RESTORED, ("conftest.py",))
-    made = outcomes("m", {"a__b-1": "r"}, flags=(restored,))
-    made += [replace(o, reason=Reason(ReasonCode.FORGED)) for o in outcomes("m", {"a__b-2": "u"})]
+    results = outcomes("m", {"a__b-1": "r"}, flags=(restored,))
+    results += [replace(o, reason=Reason(ReasonCode.FORGED)) for o in outcomes("m", {"a__b-2": "u"})]
     unsure = (Flag(FlagCode.UNCHECKED, ("t",)), Flag(FlagCode.LOG_DIFFERS, ("unresolved",)))
-    made += outcomes("m", {"a__b-3": "r"}, flags=unsure) + outcomes("n", {"a__b-3": "r"}, flags=unsure)
-    found = board(results_only(tmp_path / "r", made))
-    row = by_name(found.solvers)["m"]
+    results += outcomes("m", {"a__b-3": "r"}, flags=unsure) + outcomes("n", {"a__b-3": "r"}, flags=unsure)
+    result = board(results_only(tmp_path / "r", results))
+    row = by_name(result.solvers)["m"]
     assert (row["flagged"], row["forged"], row["unsure"]) == (1, 1, 1)
-    assert "attempts with flags of tampering: m" in found.notes, "and not n, whose grade is unsure"
-    texts = [outcome_text(t["outcomes"]["m"]) for t in found.tasks]
+    assert "attempts with flags of tampering: m" in result.notes, "and not n, whose grade is unsure"
+    texts = [outcome_text(t["outcomes"]["m"]) for t in result.tasks]
     assert texts == ["1/1 !", "0/1 !", "1/1 ?"]
-    assert "attempts with forged results: m" in found.notes
-    assert found.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == [FlagCode.TESTS_RESTORED]
+    assert "attempts with forged results: m" in result.notes
+    assert result.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == [FlagCode.TESTS_RESTORED]
 
 
-def test_tasks_that_are_older_than_a_model_are_flagged(tmp_path: Path) -> None:
-    told = {f"a__b-{n}": letter for n, letter in enumerate("rrruu")}
+def test_tasks_older_than_a_model_are_flagged(tmp_path: Path) -> None:
+    letters = {f"a__b-{n}": letter for n, letter in enumerate("rrruu")}
     days = {"a__b-0": "2024-01-01T00:00:00Z", "a__b-1": "2024-12-31", "a__b-2": "2025-06-01", "a__b-3": "2026-01-01"}
-    folder = results_only(tmp_path / "r", outcomes("m", told) + outcomes("n", told, seed="n"))
-    found = board(folder, released={"m": "2025-06-01"}, created=days)
-    row = by_name(found.solvers)["m"]["contamination"]
+    folder = results_only(tmp_path / "r", outcomes("m", letters) + outcomes("n", letters, seed="n"))
+    result = board(folder, released={"m": "2025-06-01"}, created=days)
+    row = by_name(result.solvers)["m"]["contamination"]
     assert (row["tasks_before"], row["tasks_since"], row["tasks_undated"]) == (2, 2, 1)
     assert (row["before"]["value"], row["since"]["value"]) == (1.0, 0.5)
-    assert by_name(found.solvers)["n"]["contamination"] is None
-    flags = [t["outcomes"]["m"]["contaminated"] for t in found.tasks]
+    assert by_name(result.solvers)["n"]["contamination"] is None
+    flags = [t["outcomes"]["m"]["contaminated"] for t in result.tasks]
     assert flags == [True, True, False, False, False]
-    assert not any(t["outcomes"]["n"]["contaminated"] for t in found.tasks)
-    assert board(folder, released={"m": "2025-06-01"}).solvers[0]["contamination"] is None, "no task says its day"
-    with pytest.raises(SettingsError, match="--released names x, which is no solver here; there are: m, n"):
+    assert not any(t["outcomes"]["n"]["contaminated"] for t in result.tasks)
+    assert board(folder, released={"m": "2025-06-01"}).solvers[0]["contamination"] is None, "no task has a day"
+    with pytest.raises(SettingsError, match="--released names x, which is not a solver of these runs; they have: m, n"):
         board(folder, released={"x": "2025-06-01"})
-    with pytest.raises(SettingsError, match="--released m=soon has no day"):
+    with pytest.raises(SettingsError, match="--released m=soon is not a day"):
         board(folder, released={"m": "soon"})
 
 
-def test_every_attempt_at_every_task_is_published_in_every_form(tmp_path: Path) -> None:
-    told = {f"a__b-{n}": "ru" for n in range(3)} | {"a__b-9": "i"}
-    found = board(results_only(tmp_path / "r", outcomes("m", told)))
-    assert sum(len(t["outcomes"]["m"]["attempts"]) for t in found.to_json()["tasks"]) == 7
-    assert csv_tables(found.to_json())["tasks"].count("\r\n") == 8
-    terminal = "\n".join(line for _, line in lines(found))
-    for text in (terminal, markdown(found), page(found), csv_tables(found.to_json())["tasks"]):
-        for task in told:
+def test_every_format_contains_every_attempt(tmp_path: Path) -> None:
+    letters = {f"a__b-{n}": "ru" for n in range(3)} | {"a__b-9": "i"}
+    result = board(results_only(tmp_path / "r", outcomes("m", letters)))
+    assert sum(len(t["outcomes"]["m"]["attempts"]) for t in result.to_json()["tasks"]) == 7
+    assert csv_tables(result.to_json())["tasks"].count("\r\n") == 8
+    terminal = "\n".join(line for _, line in lines(result))
+    for text in (terminal, markdown(result), page(result), csv_tables(result.to_json())["tasks"]):
+        for task in letters:
             assert task.replace("_", "&#95;") in text or task in text
 
 
@@ -112,16 +112,16 @@ def injected() -> list[Any]:
 
 
 def test_injectors_by_a_reference_pool(tmp_path: Path) -> None:
-    found = board(store(tmp_path / "s", injected()))
-    easy, hard = by_name(found.injectors, "injector")["mutation"], by_name(found.injectors, "injector")["removal"]
+    result = board(store(tmp_path / "s", injected()))
+    easy, hard = by_name(result.injectors, "injector")["mutation"], by_name(result.injectors, "injector")["removal"]
     assert (easy["validity"]["value"], hard["validity"]["value"]) == (1.0, pytest.approx(3 / 9))
     assert (easy["solve_rate"]["value"], hard["solve_rate"]["value"]) == (9 / 24, pytest.approx(3 / 24))
     assert hard["reward"]["value"] == pytest.approx((6 * -1 + 3 * (1 - 1.8 / 8)) / 9)
     assert -1 <= hard["reward"]["low"] < hard["reward"]["value"] < hard["reward"]["high"] <= 1
     assert easy["difficulty"]["value"] < hard["difficulty"]["value"]
-    assert found.about["reference_pool"] == ["s", "t"]
-    assert sum(r["ability"]["value"] for r in found.solvers) == pytest.approx(0, abs=1e-6)
-    assert "reference pool (not frozen): s, t" in found.notes
+    assert result.about["reference_pool"] == ["s", "t"]
+    assert sum(r["ability"]["value"] for r in result.solvers) == pytest.approx(0, abs=1e-6)
+    assert "reference pool (not frozen): s, t" in result.notes
     assert (easy["diversity_operators"]["value"], easy["diversity_places"]["value"]) == (0.0, 1.0)
 
 
@@ -134,38 +134,38 @@ def test_a_pool_that_is_named_or_frozen(tmp_path: Path) -> None:
     assert by_name(frozen.solvers)["s"]["ability"]["value"] == 1.5
     assert by_name(frozen.solvers)["s"]["ability"]["low"] is None
     assert frozen.about["frozen"] == {"s": 1.5}
-    with pytest.raises(SettingsError, match="none of the frozen pool's solvers has met a bug"):
+    with pytest.raises(SettingsError, match="no solver of the frozen pool has attempted a bug"):
         board(root, frozen={"gone": 0.0})
-    with pytest.raises(SettingsError, match="--reference names x, which is no solver here"):
+    with pytest.raises(SettingsError, match="--reference names x, which is not a solver of these runs"):
         board(root, reference=("x",))
 
 
-def test_injectors_that_nobody_has_met(tmp_path: Path) -> None:
-    found = board(store(tmp_path / "s", [episode(1), episode(2, valid=False)]))
-    (row,) = found.injectors
+def test_injectors_without_attempts_at_their_bugs(tmp_path: Path) -> None:
+    result = board(store(tmp_path / "s", [episode(1), episode(2, valid=False)]))
+    (row,) = result.injectors
     assert row["solve_rate"] is None
     assert row["difficulty"] is None
-    assert "reference pool (not frozen): empty: no solver has met a bug" in found.notes
-    for text in (page(found), markdown(found)):
+    assert "reference pool (not frozen): empty: no solver attempted a bug" in result.notes
+    for text in (page(result), markdown(result)):
         assert "mutation" in text
-    assert list(lines(found))
+    assert list(lines(result))
 
 
-def test_many_solvers_are_compared_with_their_neighbours_and_the_first(tmp_path: Path) -> None:
+def test_many_solvers_are_compared_only_with_neighbours_and_the_first(tmp_path: Path) -> None:
     count = MOST_IN_PAIRS + 3
-    made = [o for n in range(count) for o in outcomes(f"m{n:02d}", {"a__b-1": "r", "a__b-2": "ru"[n % 2]})]
-    found = board(results_only(tmp_path / "r", made))
-    assert len(found.comparisons) == (count - 1) + (count - 2)
+    results = [o for n in range(count) for o in outcomes(f"m{n:02d}", {"a__b-1": "r", "a__b-2": "ru"[n % 2]})]
+    result = board(results_only(tmp_path / "r", results))
+    assert len(result.comparisons) == (count - 1) + (count - 2)
 
 
-def test_settings_that_make_no_sense_are_refused() -> None:
+def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(SettingsError, match="--k 0 must be at least 1"):
         RankSettings(ks=(1, 0))
     with pytest.raises(SettingsError, match="--seed must be at least 0, not -1"):
         RankSettings(seed=-1)
     with pytest.raises(SettingsError, match=r"alpha must lie in \(0, 1\)"):
         RankSettings(alpha=2.0)
-    with pytest.raises(SettingsError, match="the runs hold no result"):
+    with pytest.raises(SettingsError, match="the runs contain no results"):
         make_board(Results.of([], []), RankSettings())
 
 
@@ -180,13 +180,13 @@ cells = st.tuples(
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(cells, min_size=1, max_size=14, unique_by=lambda c: c[:3]), st.randoms())
-def test_whatever_the_results_numbers_are_numbers_and_the_order_decides_nothing(drawn: Any, mixing: Any) -> None:
-    made = [Attempt(s, t, n, "r", f"{s}{t}{n}", t[:4], status, "", cost_usd=c) for s, t, n, status, c in drawn]
-    first = make_board(Results.of([], made), RankSettings())
-    mixed = made.copy()
-    mixing.shuffle(mixed)
+def test_figures_are_finite_and_independent_of_the_order_of_results(drawn: Any, shuffler: Any) -> None:
+    attempts = [Attempt(s, t, n, "r", f"{s}{t}{n}", t[:4], status, "", cost_usd=c) for s, t, n, status, c in drawn]
+    first = make_board(Results.of([], attempts), RankSettings())
+    shuffled = attempts.copy()
+    shuffler.shuffle(shuffled)
     assert json.dumps(first.to_json(), allow_nan=False) == json.dumps(
-        make_board(Results.of([], mixed), RankSettings()).to_json(), allow_nan=False
+        make_board(Results.of([], shuffled), RankSettings()).to_json(), allow_nan=False
     )
     for row in first.solvers:
         rate = row["resolve_rate"]
@@ -195,8 +195,8 @@ def test_whatever_the_results_numbers_are_numbers_and_the_order_decides_nothing(
             assert rate["value"] <= rate["high"] + 1e-12 <= 1 + 1e-12
             assert row["bound_low"] <= rate["value"] + 1e-12
             assert rate["value"] <= row["bound_high"] + 1e-12
-        for k, found in row["pass_at"].items():
-            assert found is None or 0 <= found["low"] <= found["value"] + 1e-12 <= found["high"] + 2e-12, k
+        for k, estimate in row["pass_at"].items():
+            assert estimate is None or 0 <= estimate["low"] <= estimate["value"] + 1e-12 <= estimate["high"] + 2e-12, k
     for pair in first.comparisons:
         assert 0 < pair["probability"] < 1
         assert -1 <= pair["low"] < pair["high"] <= 1

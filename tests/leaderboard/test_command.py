@@ -14,36 +14,36 @@ import pytest
 from board_parts import episode, outcomes, results_only, run_folder, store
 from play_parts import Told, selfplay
 
-from harness import writing
-from harness.cli import main
-from pytest_ssr.store import Store
+from harness.cli.main import main
+from harness.storage import atomic_write
+from pytest_ssr.storage.store import Store
 
-TOLD = {"a__b-1": "ru", "a__b-2": "rr", "c__d-1": "ui"}
+LETTERS = {"a__b-1": "ru", "a__b-2": "rr", "c__d-1": "ui"}
 
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[str]:
-    one = run_folder(tmp_path / "runs" / "one", outcomes("m", TOLD))
-    two = run_folder(tmp_path / "runs" / "two", outcomes("n", TOLD, seed="n"))
+    one = run_folder(tmp_path / "runs" / "one", outcomes("m", LETTERS))
+    two = run_folder(tmp_path / "runs" / "two", outcomes("n", LETTERS, seed="n"))
     bugs = [episode(n, solvers={"s": "rrru", "t": "uuru"}) for n in range(4)] + [episode(9, valid=False)]
     return [str(one), str(two), str(store(tmp_path / "runs" / "bugs", bugs))]
 
 
-def test_all_forms_of_a_leaderboard_are_the_same_bytes_in_any_order(
+def test_all_formats_are_the_same_bytes_in_any_order_of_runs(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = []
-    for name, words in (("first", runs), ("second", runs[::-1])):
+    outputs = []
+    for name, argv in (("first", runs), ("second", runs[::-1])):
         out = tmp_path / name
         options = ["--html", f"{out}/b.html", "--csv", f"{out}/b.csv", "--markdown", f"{out}/b.md"]
         options += ["--plots", f"{out}/plots", "--submission", f"{out}/sub", "--date", "20260131"]
         options += ["--save-pool", f"{out}/pool.json", "--json"]
-        assert main(["leaderboard", *words, *options]) == 0
+        assert main(["leaderboard", *argv, *options]) == 0
         files = {str(p.relative_to(out)): p.read_bytes() for p in sorted(out.rglob("*")) if p.is_file()}
-        made.append((capsys.readouterr().out, files))
-    assert made[0] == made[1]
-    said, files = json.loads(made[0][0]), made[0][1]
-    assert {r["solver"] for r in said["solvers"]} == {"m", "n", "s", "t"}
+        outputs.append((capsys.readouterr().out, files))
+    assert outputs[0] == outputs[1]
+    data, files = json.loads(outputs[0][0]), outputs[0][1]
+    assert {r["solver"] for r in data["solvers"]} == {"m", "n", "s", "t"}
     assert {"b.html", "b.csv", "b.tasks.csv", "b.injectors.csv", "b.comparisons.csv", "b.md", "plots/cost.pdf"} <= set(
         files
     )
@@ -53,21 +53,19 @@ def test_all_forms_of_a_leaderboard_are_the_same_bytes_in_any_order(
     assert sum(pool.values()) == pytest.approx(0, abs=1e-6)
 
 
-def test_a_pool_that_was_kept_measures_another_run(
-    runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_saved_pool_measures_another_run(runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pool = tmp_path / "pool.json"
     assert main(["leaderboard", runs[2], "--save-pool", str(pool)]) == 0
     other = store(tmp_path / "other", [episode(n, strategy="removal", solvers={"s": "uuur"}) for n in range(4)])
     capsys.readouterr()
     assert main(["leaderboard", str(other), "--pool", str(pool), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert said["about"]["frozen"] == {"s": pytest.approx(json.loads(pool.read_text())["pool"]["s"])}
-    (injector,) = said["injectors"]
-    assert injector["difficulty"]["value"] > said["about"]["frozen"]["s"]
+    data = json.loads(capsys.readouterr().out)
+    assert data["about"]["frozen"] == {"s": pytest.approx(json.loads(pool.read_text())["pool"]["s"])}
+    (injector,) = data["injectors"]
+    assert injector["difficulty"]["value"] > data["about"]["frozen"]["s"]
 
 
-def test_what_is_said_on_a_terminal(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_output_on_a_terminal(runs: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["leaderboard", *runs]) == 0
     text = capsys.readouterr().out
     for heading in ("Solvers", "Injectors", "Comparisons in pairs", "Tasks: "):
@@ -82,29 +80,29 @@ def test_the_days_of_tasks_come_from_the_instances(
     rows = [
         {"instance_id": i, "repo": "a/b", "base_commit": "0" * 40, "patch": "", "test_patch": "", "version": "1"}
         | {"FAIL_TO_PASS": ["t"], "PASS_TO_PASS": [], "problem_statement": "x", "created_at": "2024-01-01T00:00:00Z"}
-        for i in TOLD
+        for i in LETTERS
     ]
     diff = "diff --git a/x b/x\n--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n"
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps({**r, "patch": diff, "test_patch": diff}) + "\n" for r in rows))
     assert main(["leaderboard", *runs, "--instances", str(path), "--released", "m=2025-01-01", "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    flags = {t["task"]: {s: o["contaminated"] for s, o in t["outcomes"].items()} for t in said["tasks"]}
+    data = json.loads(capsys.readouterr().out)
+    flags = {t["task"]: {s: o["contaminated"] for s, o in t["outcomes"].items()} for t in data["tasks"]}
     assert flags["a__b-1"] == {"m": True, "n": False}
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--released", "m"], "--released m is no NAME=VALUE"),
+        (["--released", "m"], "--released m is not NAME=VALUE"),
         (["--k", "0"], "--k 0 must be at least 1"),
         (["--pool", "gone.json"], "gone.json cannot be read: No such file or directory"),
-        (["--reference", "x"], "--reference names x, which is no solver here; there are: m, n, s, t"),
+        (["--reference", "x"], "--reference names x, which is not a solver of these runs; they have: m, n, s, t"),
         (["--seed", "-1"], "--seed must be at least 0"),
-        (["--submission", "x", "--date", "x"], "--date x is none; write it as 20260131"),
+        (["--submission", "x", "--date", "x"], "--date x is not a date; write it as 20260131"),
     ],
 )
-def test_a_mistake_is_one_sentence(
+def test_a_usage_error_is_one_line(
     runs: list[str],
     options: list[str],
     message: str,
@@ -114,9 +112,9 @@ def test_a_mistake_is_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["leaderboard", *runs, *options]) == 2
-    said = capsys.readouterr().err
-    assert message in said
-    assert said.count("\n") == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
 
 
 def test_a_store_alone_has_no_submission(runs: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -126,7 +124,7 @@ def test_a_store_alone_has_no_submission(runs: list[str], capsys: pytest.Capture
     assert "--save-pool needs a store of ssr play" in capsys.readouterr().err
 
 
-def test_a_full_disk_is_told_and_leaves_what_was_there(
+def test_a_full_disk_is_reported_and_leaves_the_old_file(
     runs: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = tmp_path / "b.html"
@@ -135,15 +133,15 @@ def test_a_full_disk_is_told_and_leaves_what_was_there(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(page))
 
-    monkeypatch.setattr(writing.os, "replace", full)
+    monkeypatch.setattr(atomic_write.os, "replace", full)
     assert main(["leaderboard", *runs, "--html", str(page)]) == 3
-    said = capsys.readouterr().err
-    assert "b.html: the disk is full; free some space and run the same command again" in said
+    error = capsys.readouterr().err
+    assert "b.html: the disk is full; free some space and run the same command again" in error
     assert page.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".writing")] == []
 
 
-def test_a_place_that_cannot_be_written_is_named(
+def test_a_path_that_cannot_be_written_is_reported(
     runs: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -152,7 +150,7 @@ def test_a_place_that_cannot_be_written_is_named(
 
 
 @pytest.mark.parametrize("package", ["pandas", "scipy", "matplotlib"])
-def test_a_missing_extra_is_named(
+def test_a_missing_extra_is_reported(
     package: str, runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     real = importlib.util.find_spec
@@ -164,26 +162,26 @@ def test_a_missing_extra_is_named(
 
 
 def test_ssr_starts_without_the_extra() -> None:
-    code = "import harness.cli, sys; print([m for m in ('pandas', 'scipy', 'matplotlib', 'numpy') if m in sys.modules])"
+    code = "import harness.cli.main, sys; print([m for m in ('pandas', 'scipy', 'matplotlib', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.bubblewrap
-def test_a_store_that_self_play_has_left(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    kept = Store(tmp_path / "store")
-    (played,) = [selfplay(project, kept, Told(), count=2, attempts=3).play()]
+def test_a_store_of_self_play(project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    saved = Store(tmp_path / "store")
+    (played,) = [selfplay(project, saved, Told(), count=2, attempts=3).play()]
     assert main(["leaderboard", str(tmp_path / "store"), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert [(r["injector"], r["tried"], r["valid"]) for r in said["injectors"]] == [("mutation", 2, 2)]
-    (solver,) = said["solvers"]
+    data = json.loads(capsys.readouterr().out)
+    assert [(r["injector"], r["tried"], r["valid"]) for r in data["injectors"]] == [("mutation", 2, 2)]
+    (solver,) = data["solvers"]
     assert (solver["solver"], solver["tasks"], solver["attempts"], solver["resolved"]) == ("told", 2, 6, 0)
     assert solver["tokens"]["value"] == 15
-    assert {t["task"] for t in said["tasks"]} == {e.artifact_id for e in played}
+    assert {t["task"] for t in data["tasks"]} == {e.artifact_id for e in played}
 
 
-def test_results_of_a_run_that_is_under_way(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = results_only(tmp_path / "r", outcomes("m", TOLD))
+def test_results_of_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = results_only(tmp_path / "r", outcomes("m", LETTERS))
     (folder / "summary.json").write_text(json.dumps({"wanted": 10}))
     assert main(["leaderboard", str(folder)]) == 0
-    assert "r is not finished: 4 attempts are not made yet" in capsys.readouterr().out
+    assert "r is not finished: 4 attempts have not been made yet" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""The statistics against what is known: enumeration, published figures, simulation by a seed."""
+"""The statistics against known answers: enumeration, published figures, and seeded simulation."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.leaderboard.statistics.comparing import agreement, compare
 from harness.leaderboard.statistics.diversity import diversity
 from harness.leaderboard.statistics.estimates import amount, effective, proportion
-from harness.leaderboard.statistics.passing import pass_at, pass_at_k, wanted_ks
-from harness.rewards import clustered_interval, interval
+from harness.leaderboard.statistics.paired_tests import agreement, compare
+from harness.leaderboard.statistics.pass_at_k import pass_at, pass_at_k, wanted_ks
+from harness.records.rewards import clustered_interval, interval
 
 
 def floats(*values: float) -> np.ndarray:
@@ -27,27 +27,27 @@ def codes(*values: int) -> np.ndarray:
 
 
 @given(st.integers(1, 8).flatmap(lambda n: st.tuples(st.just(n), st.integers(0, n), st.integers(1, n))))
-def test_pass_at_k_is_the_share_of_choices_that_hold_a_resolved_one(drawn: tuple[int, int, int]) -> None:
+def test_pass_at_k_is_the_share_of_choices_with_a_resolved_attempt(drawn: tuple[int, int, int]) -> None:
     attempts, resolved, k = drawn
-    made = [True] * resolved + [False] * (attempts - resolved)
-    choices = list(itertools.combinations(made, k))
+    outcomes = [True] * resolved + [False] * (attempts - resolved)
+    choices = list(itertools.combinations(outcomes, k))
     assert pass_at(attempts, resolved, k) == pytest.approx(sum(map(any, choices)) / len(choices), abs=1e-12)
 
 
-def test_pass_at_k_has_no_bias_where_the_plug_in_has() -> None:
-    chance, attempts, k = 0.3, 8, 4
-    weights = [comb(attempts, c) * chance**c * (1 - chance) ** (attempts - c) for c in range(attempts + 1)]
+def test_pass_at_k_is_unbiased_unlike_the_plug_in_estimator() -> None:
+    probability, attempts, k = 0.3, 8, 4
+    weights = [comb(attempts, c) * probability**c * (1 - probability) ** (attempts - c) for c in range(attempts + 1)]
     mean = sum(w * pass_at(attempts, c, k) for c, w in enumerate(weights))
     plug_in = sum(w * (1 - (1 - c / attempts) ** k) for c, w in enumerate(weights))
-    assert mean == pytest.approx(1 - (1 - chance) ** k, abs=1e-12)
+    assert mean == pytest.approx(1 - (1 - probability) ** k, abs=1e-12)
     assert plug_in < mean - 0.02
 
 
-def test_pass_at_k_is_over_the_tasks_with_enough_attempts() -> None:
-    found = pass_at_k(floats(1, 2, 1), floats(4, 4, 1), codes(0, 1, 2), 2)
-    assert found is not None
-    assert found.value == pytest.approx((pass_at(4, 1, 2) + pass_at(4, 2, 2)) / 2)
-    assert (found.tasks, found.repos) == (2, 2)
+def test_pass_at_k_covers_tasks_with_enough_attempts() -> None:
+    estimate = pass_at_k(floats(1, 2, 1), floats(4, 4, 1), codes(0, 1, 2), 2)
+    assert estimate is not None
+    assert estimate.value == pytest.approx((pass_at(4, 1, 2) + pass_at(4, 2, 2)) / 2)
+    assert (estimate.tasks, estimate.repos) == (2, 2)
     assert pass_at_k(floats(1), floats(1), codes(0), 2) is None
     assert (wanted_ks(0), wanted_ks(1), wanted_ks(9)) == ((), (1,), (1, 2, 4, 8))
     with pytest.raises(ValueError, match="pass@3 of 1 resolved among 2 attempts"):
@@ -67,47 +67,47 @@ def test_clusters_of_unequal_size_count_as_fewer() -> None:
     [((1.0,), 0.2, 1.0), ((0.0,), 0.0, 0.8), ((1.0,) * 10, 0.7, 1.0), ((0.0, 1.0), 0.05, 0.95)],
 )
 def test_a_rate_of_few_tasks_is_never_certain(shares: tuple[float, ...], low: float, high: float) -> None:
-    found = proportion(floats(*shares), np.full(len(shares), 8.0), np.zeros(len(shares), dtype=np.int64))
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low == pytest.approx(low, abs=0.06)
-    assert found.high == pytest.approx(high, abs=0.06)
-    assert (found.repo_low, found.repo_high) == (None, None), "of one repository nothing is known"
+    estimate = proportion(floats(*shares), np.full(len(shares), 8.0), np.zeros(len(shares), dtype=np.int64))
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low == pytest.approx(low, abs=0.06)
+    assert estimate.high == pytest.approx(high, abs=0.06)
+    assert (estimate.repo_low, estimate.repo_high) == (None, None), "of one repository nothing is known"
     assert proportion(floats(), floats(), codes()) is None
 
 
 @pytest.mark.parametrize(("sizes", "least"), [((10,) * 12, 0.92), ((60, 12, 12, 12, 6, 6, 6, 6), 0.90)])
-def test_intervals_by_repository_hold_the_rate_as_often_as_they_say(sizes: tuple[int, ...], least: float) -> None:
-    random, held, held_by_task = np.random.default_rng(1), 0, 0
+def test_intervals_by_repository_have_their_coverage(sizes: tuple[int, ...], least: float) -> None:
+    random, covered, covered_by_task = np.random.default_rng(1), 0, 0
     repos = np.repeat(np.arange(len(sizes)), sizes)
     for _ in range(600):
         chances = random.beta(2, 2, len(sizes))[repos]
         shares = (random.random(repos.size) < chances).astype(np.float64)
-        found = proportion(shares, np.ones(repos.size), repos)
-        assert found is not None
-        assert found.repo_low is not None
-        assert found.repo_high is not None
-        assert found.low is not None
-        assert found.high is not None
-        held += found.repo_low <= 0.5 <= found.repo_high
-        held_by_task += found.low <= 0.5 <= found.high
-    assert held / 600 >= least
-    assert held_by_task / 600 < 0.85, "tasks of one repository are alike: taking them one by one is too sure"
+        estimate = proportion(shares, np.ones(repos.size), repos)
+        assert estimate is not None
+        assert estimate.repo_low is not None
+        assert estimate.repo_high is not None
+        assert estimate.low is not None
+        assert estimate.high is not None
+        covered += estimate.repo_low <= 0.5 <= estimate.repo_high
+        covered_by_task += estimate.low <= 0.5 <= estimate.high
+    assert covered / 600 >= least
+    assert covered_by_task / 600 < 0.85, "tasks of one repository are alike: taking them one by one is too sure"
 
 
-def test_the_clustered_error_of_an_amount_is_the_textbook_s() -> None:
+def test_the_clustered_error_of_an_amount_matches_the_textbook() -> None:
     sums, counts = floats(2, 4, 9, 1), floats(2, 2, 3, 1)
-    found = amount(sums, counts, codes(0, 0, 1, 1))
-    assert found is not None
-    left = sums - 2.0 * counts
-    error = np.sqrt(4 / 3 * (left**2).sum()) / 8
+    estimate = amount(sums, counts, codes(0, 0, 1, 1))
+    assert estimate is not None
+    residuals = sums - 2.0 * counts
+    error = np.sqrt(4 / 3 * (residuals**2).sum()) / 8
     half = error * stats.t.ppf(0.975, effective(counts) - 1)
-    assert (found.value, found.high) == (2.0, pytest.approx(2 + half))
-    assert found.low == pytest.approx(max(0.0, 2 - half))
-    assert found.repo_high is not None
-    assert found.high is not None
-    assert found.repo_high >= found.high
+    assert (estimate.value, estimate.high) == (2.0, pytest.approx(2 + half))
+    assert estimate.low == pytest.approx(max(0.0, 2 - half))
+    assert estimate.repo_high is not None
+    assert estimate.high is not None
+    assert estimate.repo_high >= estimate.high
     alone = amount(floats(5, 0), floats(1, 0), codes(0, 1))
     assert alone is not None
     assert (alone.value, alone.low, alone.tasks) == (5.0, None, 1)
@@ -117,16 +117,16 @@ def test_the_clustered_error_of_an_amount_is_the_textbook_s() -> None:
 def test_eight_attempts_at_a_task_are_not_eight_tasks() -> None:
     random, spread = np.random.default_rng(2), []
     chances = random.beta(0.5, 0.5, 300)
-    found = None
+    estimate = None
     for _ in range(200):
         drawn = random.choice(chances, 300)
         means = random.binomial(8, drawn) / 8
         spread.append(means.mean())
-        found = proportion(means, np.full(300, 8.0), np.arange(300))
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    half = (found.high - found.low) / 2
+        estimate = proportion(means, np.full(300, 8.0), np.arange(300))
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    half = (estimate.high - estimate.low) / 2
     assert half == pytest.approx(1.96 * np.std(spread), rel=0.15)
     assert half > 1.7 * (interval(1200, 2400)[1] - 0.5), "as independent ones they would be twice too sure"
 
@@ -134,18 +134,18 @@ def test_eight_attempts_at_a_task_are_not_eight_tasks() -> None:
 def test_one_attempt_at_each_task_is_a_binomial_of_wins_and_losses() -> None:
     first = floats(*([1.0] * 9 + [0.0] * 3 + [1.0] * 5))
     second = floats(*([0.0] * 9 + [1.0] * 3 + [1.0] * 5))
-    (found,) = compare(np.stack([first, second], axis=1), np.arange(17), [(0, 1)], seed=0)
-    assert found is not None
-    assert (found.tasks, found.wins, found.losses, found.value) == (17, 9, 3, pytest.approx(6 / 17))
-    assert found.probability == pytest.approx(1 - stats.beta.cdf(0.5, 9.5, 3.5), abs=0.01)
-    assert found.low < found.value < found.high
+    (difference,) = compare(np.stack([first, second], axis=1), np.arange(17), [(0, 1)], seed=0)
+    assert difference is not None
+    assert (difference.tasks, difference.wins, difference.losses, difference.value) == (17, 9, 3, pytest.approx(6 / 17))
+    assert difference.probability == pytest.approx(1 - stats.beta.cdf(0.5, 9.5, 3.5), abs=0.01)
+    assert difference.low < difference.value < difference.high
 
 
-def test_what_is_known_of_few_tasks_is_said_so() -> None:
+def test_few_tasks_never_give_certainty() -> None:
     rates = np.array([[1.0, 0.0]])
-    (found,) = compare(rates, codes(0), [(0, 1)], seed=0)
-    assert found is not None
-    assert found.probability == pytest.approx(1 - stats.beta.cdf(0.5, 1.5, 0.5), abs=0.01)
+    (difference,) = compare(rates, codes(0), [(0, 1)], seed=0)
+    assert difference is not None
+    assert difference.probability == pytest.approx(1 - stats.beta.cdf(0.5, 1.5, 0.5), abs=0.01)
     (level,) = compare(np.ones((30, 2)), np.arange(30), [(0, 1)], seed=0)
     assert level is not None
     assert (level.value, level.probability, level.repo_probability) == (0, 0.5, 0.5)
@@ -157,19 +157,19 @@ def test_what_is_known_of_few_tasks_is_said_so() -> None:
     assert compare(rates, codes(0), [], seed=0) == []
 
 
-def test_intervals_of_a_difference_hold_it_as_often_as_they_say() -> None:
-    random, held, runs = np.random.default_rng(3), 0, 150
+def test_intervals_of_a_difference_have_their_coverage() -> None:
+    random, covered, runs = np.random.default_rng(3), 0, 150
     for _ in range(runs):
         hard = random.normal(0, 1.5, 60)
         chances = 1 / (1 + np.exp(-np.stack([0.5 - hard, -hard], axis=1)))
         rates = random.binomial(4, chances) / 4
-        (found,) = compare(rates, np.arange(60) % 12, [(0, 1)], seed=0)
-        assert found is not None
+        (difference,) = compare(rates, np.arange(60) % 12, [(0, 1)], seed=0)
+        assert difference is not None
         true = 0.0
         grid = np.random.default_rng(0).normal(0, 1.5, 20000)
         true = float((1 / (1 + np.exp(grid - 0.5)) - 1 / (1 + np.exp(grid))).mean())
-        held += found.low <= true <= found.high
-    assert held / runs >= 0.91
+        covered += difference.low <= true <= difference.high
+    assert covered / runs >= 0.91
 
 
 def test_agreement_is_cohen_s_kappa() -> None:
@@ -186,15 +186,15 @@ def test_agreement_is_cohen_s_kappa() -> None:
     assert none[0, 1] == 0
 
 
-def test_diversity_is_the_chance_that_two_bugs_differ() -> None:
+def test_diversity_is_the_probability_that_two_bugs_differ() -> None:
     kinds = ["a"] * 3 + ["b"] * 2 + ["c"]
     pairs = list(itertools.combinations(kinds, 2))
-    found = diversity(kinds, ["p"] * 3 + ["q"] * 3)
-    assert found is not None
-    assert found.value == pytest.approx(sum(x != y for x, y in pairs) / len(pairs))
-    assert found.low is not None
-    assert found.high is not None
-    assert 0 < found.low < found.value < found.high < 1
+    estimate = diversity(kinds, ["p"] * 3 + ["q"] * 3)
+    assert estimate is not None
+    assert estimate.value == pytest.approx(sum(x != y for x, y in pairs) / len(pairs))
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert 0 < estimate.low < estimate.value < estimate.high < 1
     assert diversity(["a"], ["p"]) is None
     alike = diversity(["a", "a"], ["p", "p"])
     assert alike is not None
@@ -203,14 +203,14 @@ def test_diversity_is_the_chance_that_two_bugs_differ() -> None:
     assert alike.high > 0.7, "two bugs say little"
 
 
-def test_intervals_of_diversity_hold_it_as_often_as_they_say() -> None:
-    random, held = np.random.default_rng(4), 0
+def test_intervals_of_diversity_have_their_coverage() -> None:
+    random, covered = np.random.default_rng(4), 0
     shares = np.array([0.4, 0.3, 0.2, 0.1])
     for _ in range(400):
         kinds = random.choice(4, 40, p=shares).tolist()
-        found = diversity(kinds, ["p"] * 40)
-        assert found is not None
-        assert found.low is not None
-        assert found.high is not None
-        held += found.low <= 1 - (shares**2).sum() <= found.high
-    assert held / 400 >= 0.92
+        estimate = diversity(kinds, ["p"] * 40)
+        assert estimate is not None
+        assert estimate.low is not None
+        assert estimate.high is not None
+        covered += estimate.low <= 1 - (shares**2).sum() <= estimate.high
+    assert covered / 400 >= 0.92

@@ -1,4 +1,4 @@
-"""The real litellm package against a real server: what it sends, keeps, costs, and what it must not do by itself."""
+"""The real litellm package against a real server: requests, replies, costs, and the behaviour it must not have."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from model_server import dribbling, error, garbage, message, serving, tokens
 
-from harness.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
-from harness.models.names import open_model
-from harness.models.retrying import Retrying
-from harness.models.spending import Budget
+from harness.models.budget import Budget
+from harness.models.factory import open_model
+from harness.models.retry import RetryingModel
+from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from pytest_ssr.errors import ContextError, ModelError, RefusedError
 
-pytestmark = pytest.mark.filterwarnings("ignore")  # Of a package that is not ours.
-ASKED = [Message(SYSTEM, "be brief"), Message(USER, "add")]
+pytestmark = pytest.mark.filterwarnings("ignore")  # From a third-party package.
+MESSAGES = [Message(SYSTEM, "be brief"), Message(USER, "add")]
 TOOLS = [{"type": "function", "function": {"name": "bash", "description": "", "parameters": {"type": "object"}}}]
 KEY = "sk-0123456789abcdefghijklmnopqrstuv"
 _IMPORT = """
@@ -49,39 +49,39 @@ def model_of(name: str, url: str, **settings: Any) -> Any:
 
 
 def test_a_traceback_of_its_own_is_cut_off() -> None:
-    from harness.models.litellm import _as_ours
+    from harness.models.litellm import _convert_error
 
-    told = _as_ours("a/b", RuntimeError(f"it fell {KEY}\nTraceback (most recent call last):\n  File x, line 3"))
-    assert str(told) == "a/b: RuntimeError: it fell [OPENAI_API_KEY]"
+    error = _convert_error("a/b", RuntimeError(f"it fell {KEY}\nTraceback (most recent call last):\n  File x, line 3"))
+    assert str(error) == "a/b: RuntimeError: it fell [OPENAI_API_KEY]"
 
 
-def said_of(name: str, url: str, past: list[Message] = ASKED, top_p: float = 0.9) -> Message:
+def message_from(name: str, url: str, past: list[Message] = MESSAGES, top_p: float = 0.9) -> Message:
     return model_of(name, url).reply(past, tools=TOOLS, sampling=Sampling(0.7, top_p, 100, seed=5)).message  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(("local", "asks"), [("", False), ("False", True)])
-def test_its_import_asks_the_network_nothing_unless_the_user_wants_it_to(local: str, asks: bool) -> None:
+def test_its_import_does_not_use_the_network_by_default(local: str, asks: bool) -> None:
     env = {k: v for k, v in os.environ.items() if k != "LITELLM_LOCAL_MODEL_COST_MAP"}
     if local:
         env["LITELLM_LOCAL_MODEL_COST_MAP"] = local
-    # Where it asks, the import itself may fail on a busy machine: litellm's thread logs through a half imported module.
+    # With a query, the import itself may fail on a busy machine: litellm's thread logs through a half-imported module.
     done = subprocess.run([sys.executable, "-c", _IMPORT], env=env, capture_output=True, text=True, check=not asks)
     assert (int(done.stdout) > 0) is asks, done.stderr
 
 
-def test_a_package_that_cannot_be_imported_is_told_plainly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_package_that_cannot_be_imported_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "litellm.py").write_text("raise ImportError('half of it')\n")
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("harness.models.litellm", "litellm"):
         monkeypatch.delitem(sys.modules, name, raising=False)
-    with pytest.raises(ModelError, match="litellm cannot be imported: half of it; where LITELLM_LOCAL"):
+    with pytest.raises(ModelError, match="litellm cannot be imported: half of it; with LITELLM_LOCAL"):
         open_model("openai/m")
 
 
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
-def test_a_reply_and_what_was_sent_are_as_without_it(name: str) -> None:
+def test_request_and_reply_are_the_same_as_without_it(name: str) -> None:
     past = [
-        *ASKED,
+        *MESSAGES,
         Message(ASSISTANT, "", (ToolCall.parse("c1", "bash", '{"command": "ls"}'),)),
         Message(TOOL, "calc.py", tool_call_id="c1"),
     ]
@@ -104,17 +104,17 @@ def test_a_reply_and_what_was_sent_are_as_without_it(name: str) -> None:
         assert len(reply.logprobs) == len(reply.token_ids) == reply.usage.completion_tokens
 
 
-def test_what_is_known_to_cost_is_counted_and_what_is_not_is_told() -> None:
+def test_known_prices_are_counted_and_unknown_prices_reported() -> None:
     with serving(message("one"), message("two")) as served:
         budget = Budget()
-        known = open_model("openai/gpt-4o-mini", budget=budget, url=served.url)
-        reply = known.reply(ASKED, tools=(), sampling=Sampling())
+        priced = open_model("openai/gpt-4o-mini", budget=budget, url=served.url)
+        reply = priced.reply(MESSAGES, tools=(), sampling=Sampling())
         assert reply.cost_usd is not None
         assert budget.spent_usd == reply.cost_usd > 0
-        assert known.context_tokens == 128_000
+        assert priced.context_tokens == 128_000
         unknown = open_model("openai/tiny", budget=budget, url=served.url, context_tokens=5000)
-        assert unknown.reply(ASKED, tools=(), sampling=Sampling()).cost_usd is None
-        assert (budget.made, budget.unpriced) == (2, 1)
+        assert unknown.reply(MESSAGES, tools=(), sampling=Sampling()).cost_usd is None
+        assert (budget.completed_calls, budget.unpriced) == (2, 1)
         assert unknown.context_tokens == 5000
 
 
@@ -132,17 +132,17 @@ def test_what_is_known_to_cost_is_counted_and_what_is_not_is_told() -> None:
         (error(400, "the picture is blurred"), False),
     ],
 )
-def test_a_request_is_repeated_by_us_or_by_nobody(name: str, bad: object, retried: bool) -> None:
+def test_only_the_retry_wrapper_repeats_a_request(name: str, bad: object, retried: bool) -> None:
     waits: list[float] = []
     with serving(bad) as served:
         model = model_of(name, served.url)
         with pytest.raises(ModelError) as raised:
-            model.reply(ASKED, tools=TOOLS, sampling=Sampling())
+            model.reply(MESSAGES, tools=TOOLS, sampling=Sampling())
         assert len(served.asked) == 1
         assert raised.value.retry is retried
         served.replies[:] = [bad, message("at last")]
         if retried:
-            reply = Retrying(model, sleep=waits.append).reply(ASKED, tools=(), sampling=Sampling())
+            reply = RetryingModel(model, sleep=waits.append).reply(MESSAGES, tools=(), sampling=Sampling())
             assert reply.message.content == "at last"
     assert len(waits) == retried
     if "slow down" in str(raised.value):
@@ -151,30 +151,30 @@ def test_a_request_is_repeated_by_us_or_by_nobody(name: str, bad: object, retrie
 
 @pytest.mark.parametrize("in_headers", [False, True])
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
-def test_an_answer_that_comes_byte_by_byte_is_in_time_as_a_whole_or_not_at_all(name: str, in_headers: bool) -> None:
+def test_the_timeout_applies_to_the_whole_of_a_slow_answer(name: str, in_headers: bool) -> None:
     with serving(dribbling(in_headers=in_headers), message("at last")) as served:
         model = model_of(name, served.url, timeout_s=2.0)
-        with pytest.raises(ModelError, match=f"{name} does not answer in time, 2 s") as raised:
-            model.reply(ASKED, tools=(), sampling=Sampling())
+        with pytest.raises(ModelError, match=f"{name} did not answer within 2 s") as raised:
+            model.reply(MESSAGES, tools=(), sampling=Sampling())
         assert raised.value.retry
-        assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "at last"
+        assert model.reply(MESSAGES, tools=(), sampling=Sampling()).message.content == "at last"
 
 
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
-def test_a_prompt_that_is_too_long_is_an_error_of_its_own(name: str) -> None:
+def test_a_prompt_that_is_too_long_is_a_context_error(name: str) -> None:
     with serving(error(400, "This model's maximum context length is 10 tokens")) as served:
         with pytest.raises(ContextError, match="maximum context length"):
-            said_of(name, served.url)
+            message_from(name, served.url)
         assert len(served.asked) == 1
 
 
 @pytest.mark.parametrize("name", ["openai/tiny", "hosted_vllm/tiny"])
-def test_a_prompt_that_is_refused_for_its_content_is_told_from_a_request_that_is_wrong(name: str) -> None:
+def test_a_prompt_refused_for_its_content_differs_from_an_invalid_request(name: str) -> None:
     texts = ("content policy: this prompt is refused", "temperature must be 1 with this model")
     with serving(*(error(400, text) for text in texts)) as served:
         for text, for_its_content in zip(texts, (True, False), strict=True):
             with pytest.raises(ModelError, match=text) as raised:
-                said_of(name, served.url)
+                message_from(name, served.url)
             assert isinstance(raised.value, RefusedError) is for_its_content
             assert not raised.value.retry
 
@@ -184,8 +184,8 @@ def test_a_key_is_sent_and_neither_shown_nor_logged(
 ) -> None:
     with caplog.at_level(logging.DEBUG), serving(error(401, f"the key {KEY} is wrong"), message("fine")) as served:
         with pytest.raises(ModelError, match=r"\[OPENAI_API_KEY\] is wrong") as raised:
-            said_of("openai/tiny", served.url)
-        said_of("openai/tiny", served.url)
+            message_from("openai/tiny", served.url)
+        message_from("openai/tiny", served.url)
     assert served.keys == [f"Bearer {KEY}"] * 2
     printed = "".join(capfd.readouterr())
     for text in (str(raised.value), caplog.text, printed, json.dumps([vars(r) for r in caplog.records], default=str)):
@@ -193,28 +193,28 @@ def test_a_key_is_sent_and_neither_shown_nor_logged(
         assert KEY[3:30] not in text
 
 
-def test_what_is_cut_is_masked_before() -> None:
-    from harness.models.litellm import _as_ours
+def test_secrets_are_masked_before_truncation() -> None:
+    from harness.models.litellm import _convert_error
 
-    said = str(_as_ours("openai/tiny", ValueError(f"http://me:secret@host {'x' * 460} {KEY}")))
-    assert "sk-" not in said
-    assert "secret" not in said
+    text = str(_convert_error("openai/tiny", ValueError(f"http://me:secret@host {'x' * 460} {KEY}")))
+    assert "sk-" not in text
+    assert "secret" not in text
 
 
-def test_a_server_on_this_machine_is_asked_past_all_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_on_this_machine_bypasses_all_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HTTP_PROXY", "ALL_PROXY", "http_proxy", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     with serving(message("fine")) as served:
-        assert said_of("openai/tiny", served.url).content == "fine"
+        assert message_from("openai/tiny", served.url).content == "fine"
     assert os.environ["NO_PROXY"].startswith("models.example,localhost,")
 
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
-def test_what_a_model_behind_vllm_thought_is_sent_back(name: str) -> None:
+def test_the_reasoning_of_a_model_behind_vllm_is_sent_back(name: str) -> None:
     with serving(message("so") | {name: "I think hard."}, message("done")) as served:
-        first = said_of("hosted_vllm/tiny", served.url)
+        first = message_from("hosted_vllm/tiny", served.url)
         assert first.reasoning == "I think hard."
-        said_of("hosted_vllm/tiny", served.url, [*ASKED, first, Message(USER, "go on")])
+        message_from("hosted_vllm/tiny", served.url, [*MESSAGES, first, Message(USER, "go on")])
     sent = served.asked[1]["messages"][2]
     assert "I think hard." in (sent.get("reasoning"), sent.get("reasoning_content"))
 
@@ -227,18 +227,18 @@ def anthropic(*content: dict[str, Any]) -> Any:
     return lambda request: (200, {}, json.dumps(data).encode())
 
 
-def test_thinking_blocks_go_back_with_their_signature() -> None:
+def test_thinking_blocks_are_sent_back_with_their_signature() -> None:
     thinking = {"type": "thinking", "thinking": "I look first.", "signature": "c2lnbmVk"}
     use = {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "ls"}}
     with serving(anthropic(thinking, use), anthropic({"type": "text", "text": "done"})) as served:
         url = served.url.removesuffix("/v1")
-        first = said_of("anthropic/claude-sonnet-4-5", url, top_p=0.95)
+        first = message_from("anthropic/claude-sonnet-4-5", url, top_p=0.95)
         assert first.reasoning == "I look first."
         assert first.tool_calls[0].arguments == {"command": "ls"}
         again = Message.from_json(json.loads(json.dumps(first.to_json())))
-        said_of("anthropic/claude-sonnet-4-5", url, [*ASKED, again, Message(TOOL, "a.py", tool_call_id="t1")])
+        message_from("anthropic/claude-sonnet-4-5", url, [*MESSAGES, again, Message(TOOL, "a.py", tool_call_id="t1")])
     turn = next(m for m in served.asked[1]["messages"] if m["role"] == "assistant")
     assert {k: served.asked[0].get(k) for k in ("temperature", "top_p")} == {"temperature": 0.7, "top_p": None}
     assert turn["content"][0] == thinking
     assert turn["content"][-1] == use
-    assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty text"
+    assert all(block.get("text", "?").strip() for block in turn["content"]), "Anthropic refuses an empty string"

@@ -1,4 +1,4 @@
-"""A server that is started for a model is watched, started again when it dies, and ended with all that it started."""
+"""A server that is started for a model is monitored, restarted when it dies, and ended with its child processes."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.messages import USER, Message, Sampling
-from harness.models.names import open_model
-from harness.models.retrying import Retrying
+from harness.models.factory import open_model
+from harness.models.retry import RetryingModel
 from harness.models.vllm import VllmModel
+from harness.records.messages import USER, Message, Sampling
 from pytest_ssr.errors import ModelError, SettingsError
 
-ASKED = [Message(USER, "add")]
+MESSAGES = [Message(USER, "add")]
 PROGRAM = """\
 #!{python}
 import os, signal, sys
@@ -42,25 +42,23 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def write(path: Path, *, broken: bool) -> None:
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[1] / "support")
     path.write_text(PROGRAM.format(python=sys.executable, tests=tests, broken=broken))
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
 
-def test_a_server_that_dies_is_started_again_and_ended_at_the_end(
-    program: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_dies_is_restarted_and_finally_ended(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     model = VllmModel("some/model")
     try:
         assert model.context_tokens == 8192
         first = model._process
         assert first is not None
-        said = [
-            Retrying(model, sleep=lambda _: None).reply(ASKED, tools=(), sampling=Sampling()).message.content
+        contents = [
+            RetryingModel(model, sleep=lambda _: None).reply(MESSAGES, tools=(), sampling=Sampling()).message.content
             for _ in range(2)
         ]
-        assert said == ["serve some/model"] * 2, "the second question was asked again of another server"
+        assert contents == ["serve some/model"] * 2, "the second request was repeated on another server"
         second = model._process
         assert second is not None
         assert second.pid != first.pid
@@ -70,10 +68,10 @@ def test_a_server_that_dies_is_started_again_and_ended_at_the_end(
     assert second.returncode is not None
     model.close()
     with pytest.raises(ModelError, match="vllm:some/model is closed"):
-        model.reply(ASKED, tools=(), sampling=Sampling())
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
 
 
-def test_a_window_that_is_set_holds(program: Path) -> None:
+def test_a_configured_window_is_used(program: Path) -> None:
     model = open_model("vllm:some/model", context_tokens=4000)
     try:
         assert model.context_tokens == 4000
@@ -81,26 +79,26 @@ def test_a_window_that_is_set_holds(program: Path) -> None:
         model.close()
 
 
-def test_what_its_server_is_told_further_makes_it_another_model(program: Path, tmp_path: Path) -> None:
+def test_additional_arguments_make_it_another_model(program: Path, tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     plain, other = (VllmModel(f"{tmp_path}/model", arguments=a) for a in ((), ("--quantization", "fp8")))
     assert plain.identity
     assert other.identity == f"{plain.identity} --quantization fp8"
     name = "--tool-call-parser"
-    for given, found in (
+    for given, expected in (
         (["--port", "1"], [name, "hermes"]),
         ([f"{name}=x"], [f"{name}=x"]),
         ([name, "x"], [name, "x"]),
     ):
         model = open_model("vllm:some/model", vllm_arguments=given, timeout_s=20.0)
         try:
-            assert model.reply(ASKED, tools=(), sampling=Sampling()).message.content == "serve some/model"
+            assert model.reply(MESSAGES, tools=(), sampling=Sampling()).message.content == "serve some/model"
             (process,) = [p for p in map(command_of, Path("/proc").glob("[0-9]*")) if str(program) in p]
         finally:
             model.close()
         assert process[process.index("-1") + 1 :][: len(given)] == given
-        assert [a for a in process if a.startswith(name)] == [found[0]]
-        assert all(f in process for f in found)
+        assert [a for a in process if a.startswith(name)] == [expected[0]]
+        assert all(f in process for f in expected)
 
 
 def command_of(process: Path) -> list[str]:
@@ -110,42 +108,42 @@ def command_of(process: Path) -> list[str]:
         return []
 
 
-def test_how_long_its_server_may_take_can_be_set(program: Path) -> None:
+def test_the_timeouts_of_the_server_are_configurable(program: Path) -> None:
     model = VllmModel("some/model", arguments=["slowly"], timeout_s=0.5)
-    with pytest.raises(ModelError, match=r"/chat/completions does not answer in time, 0\.5 s"):
-        model.reply(ASKED, tools=(), sampling=Sampling())
+    with pytest.raises(ModelError, match=r"/chat/completions did not answer within 0\.5 s"):
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
     model.close()
     model = VllmModel("some/model", arguments=["never"], ready_s=0.3)
     with pytest.raises(ModelError, match=r"vllm:some/model: the server is not ready after 0\.3 s"):
-        model.reply(ASKED, tools=(), sampling=Sampling())
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
     model.close()
 
 
-def test_a_connection_that_another_thread_closed_is_asked_again(program: Path) -> None:
+def test_a_connection_that_another_thread_closed_is_retryable(program: Path) -> None:
     model = VllmModel("some/model")
     try:
         held = model._server()
         held.close()
         with pytest.raises(ModelError, match="the connection was closed") as raised:
-            model.reply(ASKED, tools=(), sampling=Sampling())
+            model.reply(MESSAGES, tools=(), sampling=Sampling())
         assert raised.value.retry
-        assert held.count(ASKED, tools=()) > 0
+        assert held.count(MESSAGES, tools=()) > 0
     finally:
         model.close()
 
 
-def test_why_a_server_does_not_start_is_said(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_reason_of_a_failed_start_is_reported(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(program, broken=True)
     model = VllmModel("some/model")
     with pytest.raises(ModelError, match="`vllm serve` ended with 1: no such model: some/model"):
-        model.reply(ASKED, tools=(), sampling=Sampling())
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
     for _ in range(2):
         with pytest.raises(ModelError, match="ended with 1"):
-            model.reply(ASKED, tools=(), sampling=Sampling())
-    with pytest.raises(ModelError, match="has been started 3 times and does not stay"):
-        model.reply(ASKED, tools=(), sampling=Sampling())
+            model.reply(MESSAGES, tools=(), sampling=Sampling())
+    with pytest.raises(ModelError, match="was started 3 times"):
+        model.reply(MESSAGES, tools=(), sampling=Sampling())
     model.close()
     monkeypatch.setenv("SSR_VLLM", "no-such-program")
-    with pytest.raises(SettingsError, match="there is no `vllm` on the PATH"):
+    with pytest.raises(SettingsError, match="`vllm` is not on the PATH"):
         VllmModel("some/model")
     assert "SSR_VLLM" in os.environ

@@ -17,13 +17,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from rows import BASE, FIXED, made, written
 from swebench_parts import LOGS, OLD, VERSION, Row, Swebench
 
-from harness.cli import main as ssr
-from harness.leaderboard.reading import read_runs
+from harness.cli.main import main as ssr
+from harness.leaderboard.loading import read_runs
 
 RUN = "ssr"
 _QUICK_S = 10

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from swesmith_parts import VERSION, Row, Smith, mirror_of, registry
 
-from harness.cli import main as ssr
-from harness.instances.reading import read_instances
+from harness.cli.main import main as ssr
+from harness.datasets.loading import read_instances
 from pytest_ssr.patch import Patch
 
 PROJECT = {

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import httpx
 
-from harness.messages import SYSTEM, USER, Message, Sampling
 from harness.models.http import HttpModel
+from harness.records.messages import SYSTEM, USER, Message, Sampling
 
 _TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"

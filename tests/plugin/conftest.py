@@ -1,4 +1,4 @@
-"""Makes the helpers of one test module importable from the next."""
+"""Make the helpers of one test module importable from others."""
 
 import sys
 from pathlib import Path

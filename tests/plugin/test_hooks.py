@@ -1,4 +1,4 @@
-"""Each hook and each fixture, in a conftest of a real project; and each hook has its section in the docs."""
+"""Test each hook and fixture in a conftest of a real project, and that the docs describe each hook."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def pytest_ssr_verdict(config, verdict):
 
 @pytest.fixture
 def project(project: Path) -> Path:
-    """Its runs do without the plugins that are here for our own tests."""
+    """Disable the plugins that are installed only for the tests of this package."""
     (project / "pytest.ini").write_text("[pytest]\naddopts = -p no:anyio -p no:hypothesispytest\n")
     return project
 
@@ -63,7 +63,7 @@ def test_each_hook_takes_effect(project: Path) -> None:
     assert (project / "seen.txt").read_text() == "True own-check\n"
 
 
-def test_the_fixtures_give_a_sandbox_and_each_artifact(project: Path) -> None:
+def test_fixtures_return_a_sandbox_and_each_artifact(project: Path) -> None:
     assert run(project, "--ssr-inject", "--ssr-count", "2").returncode == 0
     (project / "tests" / "test_fixtures.py").write_text(
         "from pytest_ssr.sandbox.protocol import Limits\n\n\n"
@@ -97,7 +97,7 @@ class Breaking:
 
     def open(self, *arguments, **options):
         if Path(__file__).with_name("broken").exists():
-            raise SandboxError("no room is left for a sandbox")
+            raise SandboxError("no space left for a sandbox")
         return self.inner.open(*arguments, **options)
 
 
@@ -110,17 +110,17 @@ def pytest_ssr_verdict(config, verdict):
 """
 
 
-def test_a_sandbox_that_breaks_ends_the_run_with_one_message(project: Path) -> None:
+def test_a_broken_sandbox_ends_the_run_with_one_message(project: Path) -> None:
     (project / "conftest.py").write_text(BREAKING)
     (project / ".gitignore").write_text("broken\n")
     done = run(project, "--ssr-inject", "--ssr-count", "3", "--ssr-sandbox", "breaking", "-p", "no:cacheprovider")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "ssr: no room is left for a sandbox" in done.stdout
+    assert "ssr: no space left for a sandbox" in done.stdout
     assert "Traceback" not in done.stdout + done.stderr
     assert "1 failed, 1 valid" in done.stdout.splitlines()[-1]
 
 
-def test_each_hook_has_a_section_in_the_docs() -> None:
+def test_each_hook_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "hooks.md").read_text()
     names = [n for n in vars(hookspecs) if n.startswith("pytest_ssr_")]
     assert len(names) == 4

@@ -1,4 +1,4 @@
-"""`pytest --ssr-inject` as its users run it, in a process of its own."""
+"""Test `pytest --ssr-inject` as users run it, in a separate process."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import pytest
 from plain import plain_python
 
-from pytest_ssr.attempt import AttemptStatus
 from pytest_ssr.plugin.inject import InjectPlugin
+from pytest_ssr.records.candidate_result import CandidateStatus
 
 WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest")
-"""Plugins that are here for our own tests, and take half of a start."""
+"""Plugins that are installed only for the tests of this package, and take half of the start-up time."""
 
 
 def run(
@@ -40,7 +40,7 @@ def artifacts(project: Path, store: str = ".ssr") -> dict[str, bytes]:
 def made(
     tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The small project with two artifacts in its store, and what was said."""
+    """The small project with two artifacts in its store, and the completed process."""
     project = tmp_path_factory.mktemp("made") / "project"
     for name, text in calculator.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +48,7 @@ def made(
     return project, run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "--junitxml", "../out.xml")
 
 
-def test_valid_artifacts_and_what_the_tests_missed_are_shown(
+def test_valid_artifacts_and_survivors_are_shown(
     made: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     project, done = made
@@ -80,7 +80,7 @@ def test_two_workers_make_the_same_artifacts(project: Path, made: tuple[Path, ob
     assert artifacts(project) == artifacts(made[0]) != {}
 
 
-def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(project: Path) -> None:
+def test_workers_draw_only_needed_candidates_unless_items_are_selected_by_name(project: Path) -> None:
     pytest.importorskip("xdist")
     (project / "conftest.py").write_text(
         "import os, pytest\n\nhanded_out = []\n\n\n"
@@ -99,10 +99,10 @@ def test_workers_draw_only_what_is_needed_unless_items_are_chosen_by_name(projec
     plain = run(project, *wanted, "--junitxml", "../out.xml")
     assert plain.returncode == 0, plain.stdout + plain.stderr
     assert "ssr-inject::00000::screening" in plain.stdout
-    told = {
+    names = {
         p.get("value") for p in ET.parse(project.parent / "out.xml").iter("property") if p.get("name") == "candidate"
     }
-    assert any(re.fullmatch(r"[a-z-]+@calc.py:\d+:\w+", name or "") for name in told), told
+    assert any(re.fullmatch(r"[a-z-]+@calc.py:\d+:\w+", name or "") for name in names), names
     lines = (project.parent / "drawn.txt").read_text().splitlines()
     drawn, handed_out = zip(*(map(int, line.split()) for line in lines), strict=True)
     assert len(drawn) == 2
@@ -126,42 +126,42 @@ def test_workers_end_when_there_are_no_more_candidates(project: Path) -> None:
     assert artifacts(project, "alone") == artifacts(project) != {}
 
 
-def test_candidates_after_enough_are_passed_over_without_a_look_at_the_store(
+def test_candidates_after_enough_valid_ones_are_skipped_without_reading_the_store(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[int] = []
-    attempts = {0: AttemptStatus.VALID, 1: AttemptStatus.SURVIVED, 2: AttemptStatus.VALID}
+    queried: list[int] = []
+    statuses = {0: CandidateStatus.VALID, 1: CandidateStatus.SURVIVED, 2: CandidateStatus.VALID}
 
     class Known:
         def known(self, index: int) -> object:
-            asked.append(index)
-            return SimpleNamespace(status=attempts[index]) if index in attempts else None
+            queried.append(index)
+            return SimpleNamespace(status=statuses[index]) if index in statuses else None
 
     plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-count", "2"))
     monkeypatch.setattr(plugin, "campaign", Known())
     assert not plugin.enough_before(2)
     assert plugin.enough_before(3)
-    seen = len(asked)
+    queries = len(queried)
     assert all(plugin.enough_before(index) for index in range(3, 1000))
-    assert len(asked) == seen
+    assert len(queried) == queries
     assert not plugin.enough_before(2)
 
 
-def test_only_what_was_reported_makes_candidates_needless(pytester: pytest.Pytester) -> None:
+def test_only_reported_results_make_candidates_unnecessary(pytester: pytest.Pytester) -> None:
     plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-count", "2"))
-    plugin.attempts = {i: SimpleNamespace(status=AttemptStatus.VALID) for i in (7, 2)}  # type: ignore[misc]
-    assert plugin.needless_from() == 8
-    plugin.attempts[4] = SimpleNamespace(status=AttemptStatus.VALID)  # type: ignore[assignment]
-    assert plugin.needless_from() == 5
-    plugin.attempts = {
-        2: SimpleNamespace(status=AttemptStatus.VALID),
-        3: SimpleNamespace(status=AttemptStatus.REJECTED),
+    plugin.results = {i: SimpleNamespace(status=CandidateStatus.VALID) for i in (7, 2)}  # type: ignore[misc]
+    assert plugin.first_unneeded() == 8
+    plugin.results[4] = SimpleNamespace(status=CandidateStatus.VALID)  # type: ignore[assignment]
+    assert plugin.first_unneeded() == 5
+    plugin.results = {
+        2: SimpleNamespace(status=CandidateStatus.VALID),
+        3: SimpleNamespace(status=CandidateStatus.REJECTED),
     }  # type: ignore[dict-item]
-    assert plugin.needless_from() is None
+    assert plugin.first_unneeded() is None
 
 
 @pytest.mark.any_pytest
-def test_survivors_are_listed_with_their_diff_and_the_status_is_1_when_too_few(project: Path) -> None:
+def test_survivors_are_listed_with_their_diff_and_too_few_artifacts_exit_with_1(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")
     assert done.returncode == 1, done.stdout
     assert "what the tests missed" in done.stdout
@@ -196,10 +196,10 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
 
 
 @pytest.mark.any_pytest
-def test_a_killed_run_goes_on_where_it_was(project: Path, made: tuple[Path, object]) -> None:
-    words = ("--ssr-inject", "--ssr-count", "2")
+def test_a_killed_run_resumes(project: Path, made: tuple[Path, object]) -> None:
+    arguments = ("--ssr-inject", "--ssr-count", "2")
     command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox", "process"]
-    command += [f"--ssr-python={plain_python()}", *words]
+    command += [f"--ssr-python={plain_python()}", *arguments]
     process = subprocess.Popen(command, cwd=project, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while not list((project / ".ssr").glob("attempts/*/*.json")):
@@ -211,7 +211,7 @@ def test_a_killed_run_goes_on_where_it_was(project: Path, made: tuple[Path, obje
     finished = {p: p.stat().st_mtime_ns for p in (project / ".ssr").glob("attempts/*/*.json")}
     for artifact in (project / ".ssr" / "artifacts").iterdir():
         assert len(list(artifact.iterdir())) == 6
-    done = run(project, *words)
+    done = run(project, *arguments)
     assert done.returncode == 0, done.stdout
     assert finished
     assert all(p.stat().st_mtime_ns == at for p, at in finished.items())
@@ -228,13 +228,13 @@ def test_a_killed_run_goes_on_where_it_was(project: Path, made: tuple[Path, obje
         (["--ssr-inject", "--ssr-min-passing-tests", "100"], "min_passing_tests is 100, but 7 tests pass"),
         (["--ssr-inject", "--ssr-source", "tests"], "tests: these are tests; bugs go into code: calc.py"),
         (["--ssr-inject", "--ssr-python", "/nowhere/python"], "there is no interpreter at /nowhere/python"),
-        (["--ssr-inject", "--ssr-source", "nowhere"], "nowhere: no code file there that the tests import"),
+        (["--ssr-inject", "--ssr-source", "nowhere"], "nowhere: the tests import no code file there"),
         (["--ssr-inject", "--ssr-injector", "history"], "the history strategy needs git history"),
         (["--ssr-validate", "nowhere"], "nowhere does not exist; name an artifact's directory"),
         (["--ssr-inject", "--ssr-validate", "."], "--ssr-inject and --ssr-validate are 2 jobs; give one of them"),
     ],
 )
-def test_a_users_mistake_is_one_message(project: Path, arguments: list[str], message: str) -> None:
+def test_a_usage_error_is_one_message(project: Path, arguments: list[str], message: str) -> None:
     done = run(project, *arguments)
     assert done.returncode == 4, done.stdout + done.stderr
     assert message in done.stdout + done.stderr
@@ -254,7 +254,7 @@ def test_an_artifacts_parser_is_never_imported(project: Path) -> None:
 
 
 @pytest.mark.any_pytest
-def test_an_interpreter_of_another_project_does_not_move_the_project(project: Path, tmp_path: Path) -> None:
+def test_an_interpreter_of_another_project_does_not_change_the_project(project: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     (other / "bin").mkdir(parents=True)
     (other / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
@@ -269,25 +269,25 @@ def test_an_interpreter_of_another_project_does_not_move_the_project(project: Pa
 
 
 @pytest.mark.any_pytest
-@pytest.mark.parametrize("where", ["option", "variable", "ini"])
-def test_a_relative_interpreter_is_looked_for_where_it_was_written(
-    project: Path, monkeypatch: pytest.MonkeyPatch, where: str
+@pytest.mark.parametrize("source", ["option", "variable", "ini"])
+def test_a_relative_interpreter_is_resolved_from_its_source(
+    project: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    place = project / "tests" if where == "option" else project
-    monkeypatch.chdir(place)
-    words = ["--ssr-python=env/bin/python"] if where == "option" else []
-    if where == "variable":
+    folder = project / "tests" if source == "option" else project
+    monkeypatch.chdir(folder)
+    arguments = ["--ssr-python=env/bin/python"] if source == "option" else []
+    if source == "variable":
         monkeypatch.setenv("SSR_PYTHON", "env/bin/python")
-    if where == "ini":
+    if source == "ini":
         (project / "pytest.ini").write_text("[pytest]\nssr_python = env/bin/python\n")
     command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox=process", "--ssr-inject", "--ssr-count=1"]
-    command += [*words, *(["-n", "1"] if where == "option" else []), "--collect-only", "-q"]
+    command += [*arguments, *(["-n", "1"] if source == "option" else []), "--collect-only", "-q"]
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV"))}
-    # From a folder below for the ini file: its own is meant, and not the current one.
-    here = project / "tests" if where == "ini" else place
+    # For the ini file run in a subdirectory: the path is relative to the ini file, not to the current directory.
+    here = project / "tests" if source == "ini" else folder
     refused = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
-    assert f"there is no interpreter at {place}/env/bin/python; name one" in refused.stdout + refused.stderr
-    (place / "env").symlink_to(plain_python().parent.parent)
+    assert f"there is no interpreter at {folder}/env/bin/python; name one" in refused.stdout + refused.stderr
+    (folder / "env").symlink_to(plain_python().parent.parent)
     done = subprocess.run(command, cwd=here, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -301,11 +301,13 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
 
 
 @pytest.mark.any_pytest
-def test_each_hunk_of_a_combination_matters(project: Path) -> None:
+def test_each_hunk_of_a_combination_is_needed(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-injector", "combination")
     assert done.returncode == 0, done.stdout + done.stderr
-    found = project / ".ssr" / "artifacts"
-    words = ["validate", str(found), "--per-hunk", "--sandbox", "process", "--python", str(plain_python())]
-    again = subprocess.run([sys.executable, "-m", "harness.cli", *words], cwd=project, capture_output=True, text=True)
-    assert len(list(found.iterdir())) == 1
+    stored = project / ".ssr" / "artifacts"
+    arguments = ["validate", str(stored), "--per-hunk", "--sandbox", "process", "--python", str(plain_python())]
+    again = subprocess.run(
+        [sys.executable, "-m", "harness.cli", *arguments], cwd=project, capture_output=True, text=True
+    )
+    assert len(list(stored.iterdir())) == 1
     assert again.returncode == 0, again.stdout + again.stderr

@@ -1,4 +1,4 @@
-"""Artifacts, verdicts, snapshots, states and the store: written, read back, and refused when they are wrong."""
+"""Artifacts, verdicts, snapshots, states and the store are written, read back, and refused when invalid."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import pytest_ssr.errors as errors_module
-from harness.episode import Episode, Rollout
-from pytest_ssr.artifact import BugArtifact, read_artifact, write_artifact
-from pytest_ssr.attempt import Attempt, AttemptStatus
-from pytest_ssr.codebase import CodebaseState
+from harness.records.episode import Episode, Rollout
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, SsrError, StoreError
 from pytest_ssr.execution.baseline import Baseline, Verification
-from pytest_ssr.execution.reach import Reach
+from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.patch import FileEntry, Patch, make_patch
-from pytest_ssr.reasons import Flag, FlagCode, Reason, ReasonCode
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
+from pytest_ssr.records.verdict import CheckResult, RunRecord, Verdict
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.snapshot import take_snapshot
-from pytest_ssr.store import Store, resolve_artifact
-from pytest_ssr.verdict import CheckResult, RunRecord, Verdict
+from pytest_ssr.storage.store import Store, resolve_artifact
 
 BUG = make_patch({"calc.py": (FileEntry(b"a = 1\n"), FileEntry(b"a = 2\n"))})
 WEAKEN = make_patch({"tests/test_a.py": (FileEntry(b"x\ny\n"), FileEntry(b"x\n"))})
@@ -35,14 +35,14 @@ ARTIFACT = BugArtifact(b"#!/bin/sh\n", ("tests/test_a.py",), b"print('{}')\n", B
 
 
 @pytest.mark.parametrize("prompt_names", [False, True])
-def test_an_artifact_reads_back_equal_in_both_naming_schemes(tmp_path: Path, prompt_names: bool) -> None:
+def test_an_artifact_round_trips_in_both_naming_schemes(tmp_path: Path, prompt_names: bool) -> None:
     write_artifact(tmp_path, ARTIFACT, prompt_names=prompt_names)
     assert ("bug_patch.diff" in os.listdir(tmp_path)) is prompt_names
-    found = read_artifact(tmp_path)
-    assert found == ARTIFACT
-    assert found.content_id("tree") == ARTIFACT.content_id("tree")
-    assert found.content_id("tree") != found.content_id("other")
-    assert replace(found, script=b"#!/bin/sh\n\n").content_id("tree") != found.content_id("tree")
+    artifact = read_artifact(tmp_path)
+    assert artifact == ARTIFACT
+    assert artifact.content_id("tree") == ARTIFACT.content_id("tree")
+    assert artifact.content_id("tree") != artifact.content_id("other")
+    assert replace(artifact, script=b"#!/bin/sh\n\n").content_id("tree") != artifact.content_id("tree")
 
 
 def damage(folder: Path, kind: str) -> None:
@@ -76,7 +76,7 @@ def damage(folder: Path, kind: str) -> None:
     [
         ("missing", "test_parser.py missing; an artifact needs"),
         ("extra", "'notes.txt' does not belong to an artifact; remove it"),
-        ("twice", "bug_inject.diff and its other name are both there; keep one"),
+        ("twice", "bug_inject.diff exists under both of its names; keep one"),
         ("huge", "test_script.sh is larger than 16 MiB"),
         ("bytes", "test_parser.py is not UTF-8 at byte 0"),
         ("escape", "line 1: '../outside.py' is not a plain relative path"),
@@ -122,7 +122,7 @@ IDS = st.lists(TEXT, max_size=3).map(tuple)
         st.dictionaries(TEXT, IDS),
     )
 )
-def test_a_verdict_reads_back_equal(verdict: Verdict) -> None:
+def test_a_verdict_round_trips(verdict: Verdict) -> None:
     assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
     assert "seconds" not in json.dumps(verdict.without_times()["checks"])
 
@@ -135,12 +135,12 @@ def test_a_verdict_without_all_of_its_results_is_not_valid() -> None:
 
 def git(folder: Path, *arguments: str) -> None:
     env = {"PATH": os.environ["PATH"], "HOME": str(folder), "GIT_CONFIG_NOSYSTEM": "1"}
-    who = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
-    subprocess.run(["git", *who, *arguments], cwd=folder, env=env, check=True, capture_output=True)
+    identity = ["-c", "user.name=A", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", *identity, *arguments], cwd=folder, env=env, check=True, capture_output=True)
 
 
 @pytest.mark.parametrize("layout", ["plain", "git", "dirty", "subfolder"])
-def test_a_snapshot_holds_what_belongs_to_the_project(tmp_path: Path, layout: str) -> None:
+def test_a_snapshot_contains_the_project_s_files(tmp_path: Path, layout: str) -> None:
     top = tmp_path / "top"
     project = top / "sub" if layout == "subfolder" else top
     for name in ("src/pkg/__init__.py", "src/pkg/_version.py", "tests/test_a.py", "src/pkg.egg-info/PKG-INFO", "run"):
@@ -177,17 +177,17 @@ def test_a_snapshot_holds_what_belongs_to_the_project(tmp_path: Path, layout: st
     assert snapshot.entry("link") == FileEntry(b"run", 0o120000)
     written = (tmp_path / "trees").stat().st_mtime_ns
     assert take_snapshot(project, tmp_path / "trees") == snapshot
-    assert (tmp_path / "trees").stat().st_mtime_ns == written, "a copy that is there is not written again"
+    assert (tmp_path / "trees").stat().st_mtime_ns == written, "an existing copy is not written again"
     (snapshot.directory / "run").write_text("edited behind its back")
-    mended = take_snapshot(project, tmp_path / "trees")
-    assert mended.read("run") == b"run"
+    restored = take_snapshot(project, tmp_path / "trees")
+    assert restored.read("run") == b"run"
 
 
 @pytest.mark.parametrize(
     ("text", "name"),
     [('[project]\nname = "calc"\n', "calc"), ("[project\n", "here"), ("[project]\nname = 3\n", "here"), (None, "here")],
 )
-def test_a_project_is_named_by_itself_or_by_its_folder(tmp_path: Path, text: str | None, name: str) -> None:
+def test_a_project_is_named_by_its_metadata_or_its_folder(tmp_path: Path, text: str | None, name: str) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "here" / "m.py").write_text("")
     if text is not None:
@@ -214,15 +214,15 @@ def test_states_are_values_of_the_snapshot(tmp_path: Path) -> None:
 FLAG = Flag(FlagCode.TESTS_RESTORED, ("x.py:1: a table",))
 ROLLOUT = Rollout("r", 0, "s", 1, True, 1.0, Reason(ReasonCode.RESOLVED), "submitted", "completed", flags=(FLAG,))
 EPISODE = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", rollouts=(ROLLOUT,))
-ATTEMPT = Attempt(0, AttemptStatus.VALID, "s", "o", "p", 1, "", "", "")
-REACH = Reach(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {})
+ATTEMPT = CandidateResult(0, CandidateStatus.VALID, "s", "o", "p", 1, "", "", "")
+REACH = CoverageMap(("t",), {"x.py": {(1, 0): 1}}, {}, 0, {})
 BASELINE = Baseline(("t",), frozenset(("t",)), {}, {"t": 0.1}, {}, ("x.py",), (), 1.0, 0.1, "", "3", reach=REACH)
 VERIFICATION = Verification({"t": "flickers"}, REACH)
 
 
 @pytest.mark.parametrize("record", [ROLLOUT, EPISODE, ATTEMPT, BASELINE, VERIFICATION], ids=lambda r: type(r).__name__)
-def test_a_record_that_is_not_whole_is_none_and_no_error(
-    record: Rollout | Episode | Attempt | Baseline | Verification,
+def test_an_incomplete_record_is_none_and_not_an_error(
+    record: Rollout | Episode | CandidateResult | Baseline | Verification,
 ) -> None:
     data, kind = json.loads(json.dumps(record.to_json())), type(record)
     assert kind.from_json(data) == record
@@ -233,13 +233,13 @@ def test_a_record_that_is_not_whole_is_none_and_no_error(
             kind.from_json({**data, key: other})
 
 
-def test_a_new_store_may_be_opened_by_several_runs_at_once(tmp_path: Path) -> None:
+def test_several_runs_may_open_a_new_store_at_once(tmp_path: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         for number in range(20):
             list(pool.map(Store, [tmp_path / str(number)] * 8))
 
 
-def test_a_store_is_atomic_and_knows_its_own(tmp_path: Path) -> None:
+def test_a_store_is_atomic_and_lists_its_artifacts(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     name = ARTIFACT.content_id("t")
     store.put_artifact(name, ARTIFACT)
@@ -253,14 +253,14 @@ def test_a_store_is_atomic_and_knows_its_own(tmp_path: Path) -> None:
     store.publish(name)
     assert store.artifact_ids() == [name]
     store.make_spare(name)
-    assert store.artifact_ids() == [name], "a later run that wants fewer takes nothing away"
-    left = tmp_path / "s" / "tmp" / "999999999-left"
-    left.write_text("half")
+    assert store.artifact_ids() == [name], "a later run that needs fewer removes nothing"
+    leftover = tmp_path / "s" / "tmp" / "999999999-left"
+    leftover.write_text("half")
     Store(tmp_path / "s")
-    assert not left.exists()
+    assert not leftover.exists()
 
 
-def test_a_store_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "a.txt").write_text("mine")
     with pytest.raises(StoreError, match="is not a store and not empty"):
@@ -275,11 +275,11 @@ def test_a_store_that_is_none_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_named_and_what_is_finished_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_an_error_and_finished_work_stays(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     store.put_record("verdicts", "done", {"a": 1})
     code = (
-        "import resource, sys; from pathlib import Path; from pytest_ssr.store import Store; import signal\n"
+        "import resource, sys; from pathlib import Path; from pytest_ssr.storage.store import Store; import signal\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "store = Store(Path(sys.argv[1])); resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
         "store.put_record('verdicts', 'big', {'a': 'x' * 100000})\n"
@@ -292,7 +292,7 @@ def test_a_full_disk_is_named_and_what_is_finished_stays(tmp_path: Path) -> None
     assert not list((store.root / "tmp").iterdir())
 
 
-def test_projects_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_invalid_projects_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="absent does not exist"):
         take_snapshot(tmp_path / "absent", tmp_path / "t")
     (tmp_path / "empty").mkdir()
@@ -313,11 +313,11 @@ def test_impossible_settings_are_refused(values: dict[str, float], message: str)
         RuleSettings(**values)  # type: ignore[arg-type]
 
 
-def test_every_error_of_ours_is_in_the_one_tree() -> None:
-    ours = [e for e in vars(errors_module).values() if isinstance(e, type) and issubclass(e, Exception)]
-    assert len(ours) >= 8
-    assert all(issubclass(e, SsrError) for e in ours)
-    assert all(e.__name__ in (errors_module.__doc__ or "") for e in ours)
+def test_every_error_is_in_one_tree() -> None:
+    classes = [e for e in vars(errors_module).values() if isinstance(e, type) and issubclass(e, Exception)]
+    assert len(classes) >= 8
+    assert all(issubclass(e, SsrError) for e in classes)
+    assert all(e.__name__ in (errors_module.__doc__ or "") for e in classes)
 
 
 def test_an_empty_patch_is_a_patch() -> None:

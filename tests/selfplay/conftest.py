@@ -1,4 +1,4 @@
-"""The project with a proven bug."""
+"""Provide the project with a validated bug."""
 
 from proven import project, proven
 

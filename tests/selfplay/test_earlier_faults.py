@@ -1,4 +1,4 @@
-"""What earlier systems of this kind got wrong in their roles, episodes and rewards, where no other test names it."""
+"""Test for faults of earlier systems of this kind in roles, episodes and rewards that no other test covers."""
 
 from __future__ import annotations
 
@@ -14,32 +14,30 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.prompts import prompt
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
-from harness.messages import ASSISTANT, Message
 from harness.models.scripted import ScriptedModel
-from harness.play_report import tables
+from harness.records.messages import ASSISTANT, Message
+from harness.records.trajectory import ExitReason, Journal, read_trajectory
+from harness.records.usage import NAME
+from harness.rollouts.runner import Solving
+from harness.selfplay.report import tables
 from harness.solvers.protocol import Solution
-from harness.solving import Solving
-from harness.spent import NAME
-from harness.trajectory import ExitReason, Journal, read_trajectory
 from pytest_ssr.grading import Grade
-from pytest_ssr.reasons import Reason, ReasonCode
-from pytest_ssr.store import Store
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.storage.store import Store
 
 pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 NOTHING = [Message(ASSISTANT, "I am done")] * 9
 
 
-def test_an_injection_without_an_artifact_has_the_reward_of_one_that_is_not_valid(
-    project: Path, tmp_path: Path
-) -> None:
+def test_an_injection_without_an_artifact_has_the_reward_of_an_invalid_one(project: Path, tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     (episode,) = selfplay(project, store, Told(), model=ScriptedModel("nothing", NOTHING)).play()
     assert (episode.valid, episode.artifact_id, episode.rollouts) == (False, "", ())
     assert (episode.reward(), episode.reward(kind="validity")) == (-1.0, -1.0)
-    assert episode.reason.startswith("nothing was handed in: format")
+    assert episode.reason.startswith("nothing was submitted: format")
 
 
-def test_a_bug_that_is_not_valid_counts_as_valid_nowhere(project: Path, proven: Proven, tmp_path: Path) -> None:
+def test_an_invalid_bug_is_never_counted_as_valid(project: Path, proven: Proven, tmp_path: Path) -> None:
     store, solver = Store(tmp_path / "s"), Told()
     bad = replace(proven.artifact, bug=proven.artifact.weaken)
     episodes = selfplay(project, store, solver, model=Writing(bad)).play()
@@ -50,7 +48,7 @@ def test_a_bug_that_is_not_valid_counts_as_valid_nowhere(project: Path, proven: 
     assert solver.asked == []
 
 
-def test_an_injector_s_reward_comes_of_the_attempts_at_its_bug(
+def test_the_injectors_reward_depends_on_the_attempts_at_its_bug(
     project: Path, proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Sometimes(Told):
@@ -60,17 +58,17 @@ def test_an_injector_s_reward_comes_of_the_attempts_at_its_bug(
             return Solution(proven.artifact.bug.reverse(), journal.end(ExitReason.SUBMITTED))
 
     monkeypatch.setattr(
-        "harness.solving.grade_patch", lambda *_, **__: Grade("", True, Reason(ReasonCode.RESOLVED), tests=True)
+        "harness.rollouts.runner.grade_patch", lambda *_, **__: Grade("", True, Reason(ReasonCode.RESOLVED), tests=True)
     )
     (episode,) = selfplay(project, Store(tmp_path / "s"), Sometimes(name="sometimes"), attempts=4).play()
     assert [r.reward for r in episode.rollouts] == [1.0, -1.0, -1.0, -1.0]
     assert episode.reward() == pytest.approx(1 - 1.8 / 4)
 
 
-def test_each_attempt_at_a_bug_has_a_seed_of_its_own_and_the_same_again(proven: Proven, tmp_path: Path) -> None:
+def test_each_attempt_has_its_own_reproducible_seed(proven: Proven, tmp_path: Path) -> None:
     def seeds(folder: str) -> list[int]:
-        made = Solving(proven.bench, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)).attempts(4)
-        return [r.seed for r in made]
+        rollouts = Solving(proven.bench, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)).attempts(4)
+        return [r.seed for r in rollouts]
 
     first = seeds("a")
     assert len(set(first)) == 4
@@ -78,7 +76,7 @@ def test_each_attempt_at_a_bug_has_a_seed_of_its_own_and_the_same_again(proven: 
 
 
 @pytest.mark.parametrize("strategy", ["direct", "removal", "history"])
-def test_the_strategy_that_was_asked_for_is_the_one_that_is_told(proven: Proven, tmp_path: Path, strategy: str) -> None:
+def test_the_prompt_describes_the_requested_strategy(proven: Proven, tmp_path: Path, strategy: str) -> None:
     store, least = Store(tmp_path / "s"), proven.bench.settings.min_changed_files
     injector = ModelInjector(ScriptedModel("nothing", NOTHING), strategy, RolloutLimits(format_errors=1))
     attempt = ModelCampaign(proven.bench, store, injector, seed=3).attempt(0)
@@ -86,5 +84,7 @@ def test_the_strategy_that_was_asked_for_is_the_one_that_is_told(proven: Proven,
     assert attempt.strategy == strategy
     (path,) = store.root.glob(f"rollouts/*/{NAME}")
     task = read_trajectory(path).messages[1].content
-    told = [s for s in ("direct", "removal", "history") if prompt(f"strategy_{s}", min_changed_files=least) in task]
-    assert told == [strategy]
+    described = [
+        s for s in ("direct", "removal", "history") if prompt(f"strategy_{s}", min_changed_files=least) in task
+    ]
+    assert described == [strategy]

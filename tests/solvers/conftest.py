@@ -1,4 +1,4 @@
-"""The project with a proven bug, and which of these tests belong to an environment of their own."""
+"""The fixture with a proven bug; skip the tests that need a separate environment."""
 
 import os
 
@@ -6,5 +6,5 @@ from proven import project, proven
 
 __all__ = ["project", "proven"]
 
-# `tox -e mini` names an interpreter that has mini-swe-agent.
+# `tox -e mini` sets the variable to an interpreter with mini-swe-agent.
 collect_ignore = [] if "SSR_MINI_PYTHON" in os.environ else ["test_mini_agent.py"]

@@ -1,4 +1,4 @@
-"""The real mini-swe-agent as a solver, in an interpreter of its own, with its model behind a real server."""
+"""The real mini-swe-agent as a solver, in a separate interpreter, with its model behind a real server."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from model_server import Served, error, message, serving, slow
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
-from harness.messages import Sampling
-from harness.models.spending import Budget, BudgetSpentError
-from harness.roles import Roles
+from harness.models.budget import Budget, BudgetSpentError
+from harness.records.messages import Sampling
+from harness.records.trajectory import Trajectory, read_trajectory
+from harness.rollouts.player_factory import PlayerFactory
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.solvers.mini.interpreter import VARIABLE
 from harness.solvers.mini.solver import NATIVE
-from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
-from harness.trajectory import Trajectory, read_trajectory
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.reasons import Reason, ReasonCode
-from pytest_ssr.store import Store
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.bubblewrap
 KEY, OTHER = "sk-0123456789abcdefghijklmnopqrstuv", "sk-ant-0123456789abcdefghijklmn"
@@ -40,11 +40,11 @@ def bash(*commands: str) -> dict[str, Any]:
 
 
 def solving(proven: Proven, served: Served, store: Store, *, budget: Budget | None = None, **limits: Any) -> Solving:
-    roles = Roles(RolloutLimits(**limits), Sampling(0.7, 0.9, 200), budget or Budget(), url=served.url)
+    roles = PlayerFactory(RolloutLimits(**limits), Sampling(0.7, 0.9, 200), budget or Budget(), url=served.url)
     return Solving(proven.bench, proven.artifact, proven.verdict, roles.solver("mini-swe-agent:openai/gpt-4o"), store)
 
 
-def kept(store: Store, rollout: str) -> tuple[Trajectory, dict[str, Any]]:
+def load_rollout(store: Store, rollout: str) -> tuple[Trajectory, dict[str, Any]]:
     folder = store.root / ROLLOUTS / rollout
     return read_trajectory(folder / TRAJECTORY), json.loads((folder / NATIVE).read_text())
 
@@ -62,7 +62,7 @@ def test_a_whole_attempt(proven: Proven, tmp_path: Path) -> None:
     patch = (store.root / ROLLOUTS / rollout.id / PATCH).read_text()
     assert "+    return a + b" in patch
     assert "patch.txt" not in patch
-    ours, theirs = kept(store, rollout.id)
+    ours, theirs = load_rollout(store, rollout.id)
     assert [(s.kind, s.exit_code) for s in ours.steps] == [
         ("format-error", None),
         ("tool", 0),
@@ -74,7 +74,9 @@ def test_a_whole_attempt(proven: Proven, tmp_path: Path) -> None:
     first, second = (ours.messages[s.observation_index].content for s in ours.steps[1:3])
     assert KEY not in first
     assert OTHER not in first
-    assert f"no\n{proven.project}\n" in second, "in the order of its lines, and every command in the project's folder"
+    assert f"no\n{proven.project}\n" in second, (
+        "stdout and stderr are in order, and every command runs in the project's folder"
+    )
     assert theirs["trajectory_format"] == "mini-swe-agent-1.1"
     assert theirs["info"]["exit_status"] == "Submitted"
     assert theirs["info"]["model_stats"]["api_calls"] == len(served.asked) == len(ours.calls) == 5
@@ -83,54 +85,54 @@ def test_a_whole_attempt(proven: Proven, tmp_path: Path) -> None:
     everything = "".join(p.read_text() for p in (store.root / ROLLOUTS / rollout.id).iterdir())
     assert KEY not in everything
     assert served.keys[0] == f"Bearer {KEY}"
-    asked = served.asked[0]
-    assert (asked["temperature"], asked["top_p"], asked["max_tokens"]) == (0.7, 0.9, 200)
+    request = served.asked[0]
+    assert (request["temperature"], request["top_p"], request["max_tokens"]) == (0.7, 0.9, 200)
     assert len({a["seed"] for a in served.asked}) == 5
-    task = asked["messages"][1]["content"]
+    task = request["messages"][1]["content"]
     assert str(proven.project) in task
     assert "/testbed" not in task
     assert proven.artifact.weaken.reverse().data.decode().splitlines()[-1] in task
-    # The model is not shown its reply that could not be used; the record says so.
+    # The model is not shown its unusable reply, and the record reflects that.
     assert ours.calls[1].sent == (0, 1, 3)
 
 
-def test_limits_end_it(proven: Proven, tmp_path: Path) -> None:
-    def ended(*replies: Any, **limits: Any) -> tuple[str, str]:
+def test_every_limit_ends_a_rollout(proven: Proven, tmp_path: Path) -> None:
+    def run_until_end(*replies: Any, **limits: Any) -> tuple[str, str]:
         store = Store(tmp_path / f"{len(replies)}{'-'.join(limits)}")
         with serving(*replies, *[bash(f"true {n}") for n in range(20)]) as served:
             (rollout,) = solving(proven, served, store, **limits).attempts(1)
-        ours, theirs = kept(store, rollout.id)
+        ours, theirs = load_rollout(store, rollout.id)
         assert str(ours.exit_reason) == rollout.exit_reason
         return rollout.exit_reason, theirs["info"]["exit_status"]
 
-    assert ended(steps=2) == ("step_limit", "LimitsExceeded")
-    assert ended(usd=0.000001) == ("cost_limit", "LimitsExceeded")
-    assert ended(tokens=10) == ("token_limit", "TokenLimitExceeded")
-    assert ended(message("a"), message("b"), format_errors=2) == ("format", "RepeatedFormatError")
-    assert ended(bash("sleep 60"), wall_s=4.0) == ("time_limit", "TimeExceeded")
-    assert ended(bash("true"), slow(20), wall_s=5.0) == ("time_limit", "TimeExceeded")
+    assert run_until_end(steps=2) == ("step_limit", "LimitsExceeded")
+    assert run_until_end(usd=0.000001) == ("cost_limit", "LimitsExceeded")
+    assert run_until_end(tokens=10) == ("token_limit", "TokenLimitExceeded")
+    assert run_until_end(message("a"), message("b"), format_errors=2) == ("format", "RepeatedFormatError")
+    assert run_until_end(bash("sleep 60"), wall_s=4.0) == ("time_limit", "TimeExceeded")
+    assert run_until_end(bash("true"), slow(20), wall_s=5.0) == ("time_limit", "TimeExceeded")
 
 
-def test_what_a_limit_left_can_be_graded(proven: Proven, tmp_path: Path) -> None:
+def test_partial_work_at_a_limit_can_be_graded(proven: Proven, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     with serving(bash(REPAIR), bash("sleep 30; true")) as served:
         work = solving(proven, served, store, steps=2, command_s=1.0)
         work.grade_unsubmitted = True
         (rollout,) = work.attempts(1)
     assert rollout.resolved, rollout.reason
-    ours, _ = kept(store, rollout.id)
+    ours, _ = load_rollout(store, rollout.id)
     assert (ours.steps[1].exit_code, ours.steps[1].limit) == (None, "wall time")
     assert "passed the limit on wall time (1 s)" in ours.messages[ours.steps[1].observation_index].content
 
 
-def test_a_tree_that_cannot_be_handed_in_is_told_to_the_agent(proven: Proven, tmp_path: Path) -> None:
+def test_a_tree_that_cannot_be_submitted_is_reported_to_the_agent(proven: Proven, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     done = "echo COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
     with serving(
         bash("mv calc.py c.py; ln -s c.py calc.py"), bash(done), bash("rm calc.py; mv c.py calc.py"), bash(done)
     ) as served:
         (rollout,) = solving(proven, served, store).attempts(1)
-    assert "this cannot be handed in: calc.py is a symlink" in served.asked[2]["messages"][-1]["content"]
+    assert "this cannot be submitted: calc.py is now a symlink" in served.asked[2]["messages"][-1]["content"]
     assert (rollout.exit_reason, rollout.resolved) == ("submitted", False)
     assert rollout.reason == Reason(ReasonCode.NO_PATCH, "the attempt ended by submitted")
 
@@ -144,15 +146,15 @@ def test_a_model_that_fails_gives_no_grade(proven: Proven, tmp_path: Path) -> No
     assert KEY not in "".join(p.read_text() for p in (store.root / ROLLOUTS / rollout.id).iterdir())
 
 
-def test_the_budget_of_the_run_is_kept(proven: Proven, tmp_path: Path) -> None:
+def test_the_budget_of_the_run_is_enforced(proven: Proven, tmp_path: Path) -> None:
     store, budget = Store(tmp_path / "store"), Budget(calls=2)
     spent = pytest.raises(BudgetSpentError, match="the budget of 2 calls is spent")
     with serving(*[bash(f"true {n}") for n in range(9)]) as served, spent:
         solving(proven, served, store, budget=budget).attempts(1)
-    assert len(served.asked) == budget.made == 2
+    assert len(served.asked) == budget.completed_calls == 2
 
 
 def test_an_interpreter_without_it_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "/bin/true")
-    with pytest.raises(SettingsError, match=r"SSR_MINI_PYTHON: /bin/true is no interpreter that runs"):
-        Roles().solver("mini-swe-agent:openai/gpt-4o")
+    with pytest.raises(SettingsError, match=r"SSR_MINI_PYTHON: /bin/true is not a working interpreter"):
+        PlayerFactory().solver("mini-swe-agent:openai/gpt-4o")

@@ -1,4 +1,4 @@
-"""Both roles played by a model behind a real server, in real sandboxes; each fault of earlier systems by its name."""
+"""Both roles played by a model behind a real server, in real sandboxes; regressions for known faults of SSR Studio."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from model_server import Served, message, serving
 from proven import FILE, Proven
 
 from harness.agents.limits import RolloutLimits
+from harness.injectors.artifact_codec import decode_artifact, encode_artifact
 from harness.injectors.campaign import ModelCampaign
-from harness.injectors.handing_in import handed_in, recorded
 from harness.injectors.model import ModelInjector, head_of
-from harness.messages import Sampling
+from harness.models.factory import open_model
 from harness.models.http import HttpModel
-from harness.models.names import open_model
-from harness.roles import Roles
+from harness.records.messages import Sampling
+from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from harness.rollouts.player_factory import PlayerFactory
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
 from harness.solvers.model import ModelSolver
 from harness.solvers.replay import ReplaySolver
-from harness.solving import PATCH, ROLLOUTS, TRAJECTORY, Solving
-from harness.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError
-from pytest_ssr.execution.own_script import own_parser, own_script
+from pytest_ssr.execution.script_template import own_parser, own_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import load_provider
-from pytest_ssr.store import Store
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.bubblewrap
 FIX = ("editor", {"command": "str_replace", "path": "calc.py", "old_str": "return a - b", "new_str": "return a + b"})
@@ -46,7 +46,7 @@ OPENED: list[HttpModel] = []
 
 
 @pytest.fixture(autouse=True)
-def _close_what_was_opened() -> Iterator[None]:
+def _close_models() -> Iterator[None]:
     yield
     while OPENED:
         OPENED.pop().close()
@@ -63,9 +63,7 @@ def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> Solv
 
 
 @pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
-def test_a_whole_attempt_over_http_and_the_same_again_from_its_recording(
-    proven: Proven, tmp_path: Path, sandbox: str
-) -> None:
+def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: Path, sandbox: str) -> None:
     proven.bench.provider, before = load_provider(sandbox), proven.bench.provider
     store = Store(tmp_path / "store")
     try:
@@ -105,7 +103,7 @@ def test_the_solver_is_shown_the_reversed_weakening_and_it_applies(proven: Prove
     assert "it applies" in served.asked[1]["messages"][-1]["content"]
 
 
-def test_nothing_of_the_bug_lies_where_the_solver_works(proven: Proven, tmp_path: Path) -> None:
+def test_the_solver_s_sandbox_contains_nothing_of_the_bug(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio left both diffs in the working directory and committed them (section 2.6, 3)."""
     look = (
         "find / -name '*.diff' -not -path '/proc/*' -not -path '/sys/*' 2>/dev/null; git log -p --all | grep -c 'a + b'"
@@ -126,7 +124,7 @@ def test_attempts_start_from_fresh_trees(proven: Proven, tmp_path: Path) -> None
     assert " M " not in seen
 
 
-def test_a_comment_is_no_repair_because_the_tests_are_restored(proven: Proven, tmp_path: Path) -> None:
+def test_a_comment_is_not_a_repair_because_the_tests_are_restored(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio lost the tag it restored tests from: a comment was a success (section 2.6, 1)."""
     comment = bash("echo '# better' >> calc.py; echo 'def test_add(): pass' >> tests/test_calc.py")
     with serving(message("", comment), message("", SUBMIT)) as served:
@@ -147,7 +145,7 @@ def test_tools_are_sent_and_observations_follow_their_calls(proven: Proven, tmp_
     assert served.asked[1]["messages"][3]["tool_call_id"] == call["id"]
 
 
-def test_an_attempt_that_hands_in_nothing_is_unresolved_and_one_without_a_server_has_no_grade(
+def test_an_attempt_without_a_patch_is_unresolved_and_one_without_a_server_has_no_grade(
     proven: Proven, tmp_path: Path
 ) -> None:
     with serving(message("", bash("ls"))) as served:
@@ -157,7 +155,7 @@ def test_an_attempt_that_hands_in_nothing_is_unresolved_and_one_without_a_server
     (rollout,) = gone.attempts(1)
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
     assert "cannot be reached" in rollout.reason.detail
-    assert gone.known(0) is None, "it is made again"
+    assert gone.known(0) is None, "it is repeated"
 
 
 @pytest.mark.parametrize(
@@ -173,7 +171,7 @@ def test_an_attempt_that_hands_in_nothing_is_unresolved_and_one_without_a_server
         (["ls"] * 9, ExitReason.LOOP),
     ],
 )
-def test_a_model_that_misbehaves_comes_to_a_clean_end(
+def test_a_model_that_misbehaves_ends_cleanly(
     proven: Proven, tmp_path: Path, commands: list[str], reason: ExitReason
 ) -> None:
     store = Store(tmp_path / "s")
@@ -192,7 +190,7 @@ def test_a_model_that_misbehaves_comes_to_a_clean_end(
 
 
 def five_files(bug: Patch, weaken: Patch) -> str:
-    """The commands that hand in these two diffs with a script and a parser of our own."""
+    """Return the commands that write these two diffs with our own script and parser."""
     files = {
         "test_script.sh": own_script([FILE], options=()).decode(),
         "test_files.txt": FILE + "\n",
@@ -213,57 +211,57 @@ def inject(
     at: int = 1,
     **named: Any,
 ) -> tuple[Any, Served]:
-    """Let a model inject; its script is a function of the folder that the task names."""
+    """Run a model as injector; its script is a function of the folder that the task names."""
     with serving() as served:
-        said: list[dict[str, Any]] = []
+        pending: list[dict[str, Any]] = []
 
         def reply(request: dict[str, Any]) -> tuple[int, dict[str, str], bytes]:
             from model_server import response
 
-            if not said:
+            if not pending:
                 folder = re.search(r"folder `([^`]+)`", request["messages"][1]["content"])
                 assert folder is not None
-                said.extend(script(folder[1]))
-            return 200, {}, json.dumps(response(said.pop(0), request, served)).encode()
+                pending.extend(script(folder[1]))
+            return 200, {}, json.dumps(response(pending.pop(0), request, served)).encode()
 
         served.replies[:] = [reply] * 20
         injector = ModelInjector(model_at(served), strategy, RolloutLimits(steps=12), Sampling(max_tokens=200), **named)
         header = Trajectory("i", proven.bench.snapshot.tree_hash, "injector", 0, "vllm:tiny")
         journal = Journal(header, tmp_path / "trajectory.jsonl")
-        found = injector.inject(proven.bench.scoped(), seed=at, journal=journal)
-    return found, served
+        injected = injector.inject(proven.bench.scoped(), seed=at, journal=journal)
+    return injected, served
 
 
-def test_a_model_injects_a_bug_that_is_proven(proven: Proven, tmp_path: Path) -> None:
+def test_a_model_injects_a_valid_bug(proven: Proven, tmp_path: Path) -> None:
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
-    found, served = inject(
+    injected, served = inject(
         proven, lambda folder: [message("", bash(f"A={folder}\n{good}")), message("", SUBMIT)], tmp_path
     )
-    assert found.valid, found.reason
-    assert found.verdict.fail_to_pass == proven.verdict.fail_to_pass
-    assert found.trajectory.result["artifact"] == found.verdict.artifact_id
-    assert found.artifact is not None
-    assert handed_in(found.trajectory.result) == found.artifact
-    assert read_trajectory(tmp_path / "trajectory.jsonl") == found.trajectory
+    assert injected.valid, injected.reason
+    assert injected.verdict.fail_to_pass == proven.verdict.fail_to_pass
+    assert injected.trajectory.result["artifact"] == injected.verdict.artifact_id
+    assert injected.artifact is not None
+    assert decode_artifact(injected.trajectory.result) == injected.artifact
+    assert read_trajectory(tmp_path / "trajectory.jsonl") == injected.trajectory
     task = served.asked[0]["messages"][1]["content"]
     assert "at least 1 of the chosen tests pass" in task
-    assert "$" not in task.replace("$A", ""), "every place of the prompt is filled in"
+    assert "$" not in task.replace("$A", ""), "every placeholder of the prompt is filled in"
 
 
-def test_an_injection_happens_again_from_its_recording(proven: Proven, tmp_path: Path) -> None:
+def test_an_injection_is_replayed_from_its_recording(proven: Proven, tmp_path: Path) -> None:
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
     script = [message("", bash(f"A=FOLDER\n{good}")), message("", SUBMIT)]
-    found, _ = inject(proven, lambda folder: json.loads(json.dumps(script).replace("FOLDER", folder)), tmp_path)
-    with Roles() as roles:
+    injected, _ = inject(proven, lambda folder: json.loads(json.dumps(script).replace("FOLDER", folder)), tmp_path)
+    with PlayerFactory() as roles:
         injector = roles.injector(f"replay:{tmp_path}")
         campaign = ModelCampaign(proven.bench.scoped(), Store(tmp_path / "again"), injector, seed=3)
         attempt = campaign.attempt(0)
         assert attempt is not None
-        assert (attempt.status, attempt.artifact_id) == ("valid", found.verdict.artifact_id)
-        assert attempt.strategy == found.strategy
+        assert (attempt.status, attempt.artifact_id) == ("valid", injected.verdict.artifact_id)
+        assert attempt.strategy == injected.strategy
         (again,) = (tmp_path / "again").rglob("trajectory.jsonl")
         assert again.read_bytes() == (tmp_path / "trajectory.jsonl").read_bytes()
-        with pytest.raises(ModelError, match="holds no attempt 2 at this tree"):
+        with pytest.raises(ModelError, match="contains no attempt 2 at this tree"):
             campaign.attempt(1)
 
 
@@ -276,10 +274,10 @@ def test_an_injection_happens_again_from_its_recording(proven: Proven, tmp_path:
         {"files": {"test_script.sh": "x"}, "files_base64": {"test_parser.py": 1}},
     ],
 )
-def test_a_recording_without_whole_files_is_said_to_be_one(result: dict[str, Any]) -> None:
+def test_a_recording_without_complete_files_is_an_error(result: dict[str, Any]) -> None:
     with pytest.raises(ArtifactError):
-        handed_in(result)
-    assert handed_in({"rejected": "no"}) is None
+        decode_artifact(result)
+    assert decode_artifact({"rejected": "no"}) is None
 
 
 def test_bytes_of_an_artifact_are_recorded_without_loss(proven: Proven) -> None:
@@ -287,11 +285,11 @@ def test_bytes_of_an_artifact_are_recorded_without_loss(proven: Proven) -> None:
         b"diff --git a/a.py b/a.py\nindex 1111111..2222222 100644\n--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+'\xff'\n"
     )
     odd = replace(proven.artifact, bug=Patch.parse(diff), info={})
-    assert handed_in(json.loads(json.dumps(recorded(odd)))) == odd
+    assert decode_artifact(json.loads(json.dumps(encode_artifact(odd)))) == odd
 
 
-def test_thresholds_stand_in_the_prompt(proven: Proven, tmp_path: Path) -> None:
-    """SSR Studio never told the injector its thresholds (section 2.6, 6)."""
+def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio never gave the injector its thresholds (section 2.6, 6)."""
     bench = proven.bench.scoped()
     bench.settings = replace(bench.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
     other = Proven(proven.project, proven.store, bench, proven.artifact, proven.verdict, proven.source)
@@ -306,7 +304,7 @@ def test_thresholds_stand_in_the_prompt(proven: Proven, tmp_path: Path) -> None:
         assert text in task
 
 
-def test_a_rejected_bug_is_told_why_and_may_be_mended(proven: Proven, tmp_path: Path) -> None:
+def test_a_rejection_gives_its_reason_and_the_bug_may_be_fixed(proven: Proven, tmp_path: Path) -> None:
     bad = five_files(proven.artifact.weaken, proven.artifact.weaken)
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
 
@@ -314,41 +312,41 @@ def test_a_rejected_bug_is_told_why_and_may_be_mended(proven: Proven, tmp_path: 
         steps = [SUBMIT, bash(f"A={folder}\n{bad}"), SUBMIT, bash(f"A={folder}\n{good}"), SUBMIT]
         return [message("", step) for step in steps]
 
-    found, _ = inject(proven, script, tmp_path)
-    assert found.valid
-    told = [m.content for m in found.trajectory.messages if m.content.startswith("rejected")]
-    assert "bug_inject.diff" in told[0]
-    assert told[1].startswith("rejected: bug-scope: ")
-    assert told[1].endswith("(1 more times)")
-    found, _ = inject(proven, script, tmp_path, rejections=1)
-    assert not found.valid
-    assert found.reason.startswith("bug-scope")
-    assert found.trajectory.result["rejected"].startswith("bug-scope")
+    injected, _ = inject(proven, script, tmp_path)
+    assert injected.valid
+    rejections_shown = [m.content for m in injected.trajectory.messages if m.content.startswith("rejected")]
+    assert "bug_inject.diff" in rejections_shown[0]
+    assert rejections_shown[1].startswith("rejected: bug-scope: ")
+    assert rejections_shown[1].endswith("(1 more times)")
+    injected, _ = inject(proven, script, tmp_path, rejections=1)
+    assert not injected.valid
+    assert injected.reason.startswith("bug-scope")
+    assert injected.trajectory.result["rejected"].startswith("bug-scope")
 
     def emptied(folder: str) -> list[dict[str, Any]]:
         return [*script(folder)[1:3], message("", bash(f"rm -r {folder}")), message("", SUBMIT)]
 
-    found, _ = inject(proven, emptied, tmp_path, rejections=1)
-    assert (found.artifact, found.verdict) == (None, None), "nothing is told of the one before"
-    assert "test_script.sh" in found.reason
+    injected, _ = inject(proven, emptied, tmp_path, rejections=1)
+    assert (injected.artifact, injected.verdict) == (None, None), "nothing is kept of the previous submission"
+    assert "test_script.sh" in injected.reason
 
 
-def test_nothing_handed_in_is_no_bug(proven: Proven, tmp_path: Path) -> None:
-    """SSR Studio counted what was not valid as valid (section 2.6, 9)."""
-    found, _ = inject(proven, lambda folder: [message("done, I think")] * 9, tmp_path)
-    assert not found.valid
-    assert found.artifact is None
-    assert found.reason.startswith("nothing was handed in: format")
+def test_no_submission_is_not_a_bug(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio counted invalid bugs as valid (section 2.6, 9)."""
+    injected, _ = inject(proven, lambda folder: [message("done, I think")] * 9, tmp_path)
+    assert not injected.valid
+    assert injected.artifact is None
+    assert injected.reason.startswith("nothing was submitted: format")
 
 
-def test_the_history_is_there_for_the_strategy_that_reads_it(proven: Proven, tmp_path: Path) -> None:
-    """SSR Studio made the history anew before the injector saw it (section 2.6, 4)."""
+def test_the_history_strategy_sees_the_history(proven: Proven, tmp_path: Path) -> None:
+    """SSR Studio rewrote the history before the injector saw it (section 2.6, 4)."""
     look = message("", bash("git log --oneline; git remote; git status --short"))
-    found, _ = inject(proven, lambda folder: [look] + [message("no")] * 9, tmp_path, "history")
-    seen = found.trajectory.messages[3].content
+    injected, _ = inject(proven, lambda folder: [look] + [message("no")] * 9, tmp_path, "history")
+    seen = injected.trajectory.messages[3].content
     assert seen.split()[1] == "first"
     assert seen.count("\n") == 1, "no remote, nothing changed"
-    with pytest.raises(SettingsError, match="there is no strategy 'guess'"):
+    with pytest.raises(SettingsError, match="'guess' is not a strategy"):
         ModelInjector(open_model_of(tmp_path), "guess")
 
 
@@ -360,14 +358,16 @@ def without_git(proven: Proven, tmp_path: Path) -> Proven:
     return Proven(copy, proven.store, bench, proven.artifact, proven.verdict, proven.source)
 
 
-def test_a_project_without_history_is_told_so_before_anything_is_asked(proven: Proven, tmp_path: Path) -> None:
+def test_a_project_without_history_is_an_error_before_any_request(proven: Proven, tmp_path: Path) -> None:
     plain = without_git(proven, tmp_path)
-    says = r"copy has no git history of its own to undo parts of; choose another strategy than `history`: direct, rem"
+    expected = (
+        r"copy has no git history of its own to revert parts of; choose another strategy than `history`: direct, rem"
+    )
     with serving() as served:
         injector = ModelInjector(model_at(served), "history")
-        with pytest.raises(ProjectError, match=says):
+        with pytest.raises(ProjectError, match=expected):
             ModelCampaign(plain.bench, plain.store, injector, seed=0)
-        with pytest.raises(ProjectError, match=says):
+        with pytest.raises(ProjectError, match=expected):
             inject(plain, lambda folder: [message("no")] * 9, tmp_path, "history")
         assert not served.asked
     empty = tmp_path / "empty"
@@ -376,7 +376,7 @@ def test_a_project_without_history_is_told_so_before_anything_is_asked(proven: P
     assert [bool(head_of(p)) for p in (empty, plain.project, proven.project)] == [False, False, True]
 
 
-def test_the_mixture_is_removal_where_there_is_no_history(proven: Proven, tmp_path: Path) -> None:
+def test_the_mixture_is_removal_without_a_history(proven: Proven, tmp_path: Path) -> None:
     plain, injector = without_git(proven, tmp_path), ModelInjector(open_model_of(tmp_path))
     assert injector.strategies(plain.bench.snapshot) == ["removal"]
     assert injector.strategies(proven.bench.snapshot) == ["removal", "history"]
@@ -387,23 +387,27 @@ def test_the_mixture_is_removal_where_there_is_no_history(proven: Proven, tmp_pa
     assert drawn == {"removal"}
 
 
-def test_settings_without_room_are_an_error_and_no_reward(proven: Proven, tmp_path: Path) -> None:
+def test_settings_without_room_for_a_prompt_are_an_error(proven: Proven, tmp_path: Path) -> None:
     with serving(max_model_len=150) as served:
-        with pytest.raises(SettingsError, match="max_tokens is 200, and vllm:tiny takes 150 tokens"):
+        with pytest.raises(
+            SettingsError, match="max_tokens is 200, and the context window of vllm:tiny has 150 tokens"
+        ):
             solving(proven, served, Store(tmp_path / "s")).attempts(2)
-        with pytest.raises(SettingsError, match="max_tokens is 4096, and vllm:tiny takes 150 tokens"):
+        with pytest.raises(
+            SettingsError, match="max_tokens is 4096, and the context window of vllm:tiny has 150 tokens"
+        ):
             ModelCampaign(proven.bench, proven.store, ModelInjector(model_at(served), "direct"), seed=0)
-        with Roles() as roles:
+        with PlayerFactory() as roles:
             for opened in (roles.solver, lambda name: roles.injector(name, strategy="direct", rejections=0)):
-                with pytest.raises(SettingsError, match=r"max_tokens is 4096, and vllm:http://.* takes 150 tokens"):
+                with pytest.raises(
+                    SettingsError, match=r"max_tokens is 4096, and the context window of vllm:http://.* has 150 tokens"
+                ):
                     opened(f"vllm:{served.url}")
         assert not served.asked
     assert not list((tmp_path / "s").rglob("rollout.json"))
 
 
-def test_a_tree_that_cannot_be_handed_in_is_told_and_what_a_limit_leaves_says_why(
-    proven: Proven, tmp_path: Path
-) -> None:
+def test_a_tree_that_cannot_be_submitted_is_reported(proven: Proven, tmp_path: Path) -> None:
     core = bash("head -c 17000000 /dev/zero > core")
     steps = [
         message("", core),
@@ -416,19 +420,19 @@ def test_a_tree_that_cannot_be_handed_in_is_told_and_what_a_limit_leaves_says_wh
         (rollout,) = solving(proven, served, Store(tmp_path / "s")).attempts(1)
     assert rollout.resolved
     assert (
-        "this cannot be handed in: core is changed and larger than 16 MiB" in served.asked[2]["messages"][-1]["content"]
+        "this cannot be submitted: core is changed and larger than 16 MiB" in served.asked[2]["messages"][-1]["content"]
     )
     store = Store(tmp_path / "t")
     with serving(message("", core)) as served:
         (rollout,) = solving(proven, served, store, steps=1).attempts(1)
     done = read_trajectory(store.root / ROLLOUTS / rollout.id / TRAJECTORY)
-    assert str(done.result["left"]).startswith("what is left cannot be handed in: core is changed and larger")
+    assert str(done.result["left"]).startswith("the partial work cannot be submitted: core is changed and larger")
     store = Store(tmp_path / "u")
     with serving(message("", FIX)) as served:
         one = solving(proven, served, store, steps=1)
         one.grade_unsubmitted = True
         (rollout,) = one.attempts(1)
-    assert rollout.resolved, "what a limit leaves is in the record, and may be graded"
+    assert rollout.resolved, "partial work at a limit is recorded, and may be graded"
     replayed = Solving(proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
     replayed.grade_unsubmitted = True
     (again,) = replayed.attempts(1)

@@ -1,4 +1,4 @@
-"""The solver without a model repairs, sees only what it may, and does the same for the same seed."""
+"""The search solver repairs, sees only what it may, and is deterministic for a seed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from pathlib import Path
 import pytest
 from proven import FILE, TEST_ADD, Proven, make
 
+from harness.records.trajectory import ExitReason, Journal, Trajectory
+from harness.rollouts.runner import Solving
+from harness.rollouts.task import open_task
 from harness.solvers.protocol import SolverTask
-from harness.solvers.search.donors import idle_names, known_everywhere
-from harness.solvers.search.ground import allowance
+from harness.solvers.search.donors import module_names, unused_names
 from harness.solvers.search.localisation import ochiai
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.solver import SearchSolver
-from harness.solving import Solving
-from harness.tasks import open_task
-from harness.trajectory import ExitReason, Journal, Trajectory
-from pytest_ssr.codebase import CodebaseState
+from harness.solvers.search.workspace import allowance
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.injectors.operators import OPERATORS
-from pytest_ssr.injectors.python_source import parse, scopes, splice
-from pytest_ssr.opening import open_workbench
 from pytest_ssr.patch import FileEntry, Patch
-from pytest_ssr.reasons import ReasonCode
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.snapshot import take_snapshot
-from pytest_ssr.store import Store
+from pytest_ssr.source.syntax_tree import parse, scopes, splice
+from pytest_ssr.storage.store import Store
 
 pytestmark = pytest.mark.long
 
@@ -35,8 +35,8 @@ pytestmark = pytest.mark.long
 def repaired(source: str) -> set[str]:
     parsed = parse("a.py", source.encode())
     assert parsed is not None
-    there = scopes(parsed)
-    return {splice(parsed.data, r.edits).decode() for s in there for r in repairs_of(parsed, s, there)}
+    all_scopes = scopes(parsed)
+    return {splice(parsed.data, r.edits).decode() for s in all_scopes for r in repairs_of(parsed, s, all_scopes)}
 
 
 @pytest.mark.parametrize(
@@ -72,24 +72,24 @@ def repaired(source: str) -> set[str]:
          "try:\n    pass\nexcept KeyError:\n    pass\n\n\ndef f(a):\n    try:\n        return a[0]\n    except KeyError:\n        return 1\n"),
     ],
 )  # fmt: skip
-def test_a_bug_has_its_repair_among_the_candidates(buggy: str, fixed: str) -> None:
+def test_the_candidates_contain_the_repair(buggy: str, fixed: str) -> None:
     assert fixed in {r.replace("\n\n    if x > hi", "\n    if x > hi") for r in repaired(buggy)}
 
 
-def test_many_operators_have_their_inverse_among_the_patterns() -> None:
-    undone = set()
+def test_the_patterns_revert_many_operators() -> None:
+    reverted = set()
     for operator in OPERATORS:
         for source, mutant in operator.examples:
             if source in repaired(mutant):
-                undone.add(operator.name)
-    assert len(undone) >= 19, sorted(undone)
+                reverted.add(operator.name)
+    assert len(reverted) >= 19, sorted(reverted)
 
 
-def test_a_repair_that_uses_what_nothing_uses_is_likelier() -> None:
+def test_a_repair_that_uses_an_unused_name_is_likelier() -> None:
     parsed = parse("a.py", b"def f(a, b, c):\n    x = a + b\n    return g(c, c)\n")
     assert parsed is not None
     (scope,) = (s for s in scopes(parsed) if s.kind == "function")
-    assert idle_names(parsed, scope) == {b"x"}
+    assert unused_names(parsed, scope) == {b"x"}
     weights = {
         splice(parsed.data, r.edits): r.weight for r in repairs_of(parsed, scope, [scope]) if r.pattern == "other-name"
     }
@@ -97,48 +97,48 @@ def test_a_repair_that_uses_what_nothing_uses_is_likelier() -> None:
     assert used == pytest.approx(8 * other)
 
 
-def test_suspicion_is_highest_where_only_failing_tests_come() -> None:
+def test_suspicion_is_highest_for_code_that_only_failing_tests_reach() -> None:
     assert ochiai(0, 5, 2) == 0
     assert ochiai(2, 0, 2) == 1
     assert ochiai(2, 2, 2) < ochiai(2, 1, 2) < 1
 
 
-def test_a_module_s_names_are_known() -> None:
+def test_the_names_of_a_module_are_collected() -> None:
     source = parse("a.py", b"import os\nfrom sys import path as p\nX = 1\n\ndef f():\n    y = 1\n")
     assert source is not None
-    assert {b"os", b"p", b"X", b"f", b"len"} <= known_everywhere(source)
-    assert b"y" not in known_everywhere(source)
+    assert {b"os", b"p", b"X", b"f", b"len"} <= module_names(source)
+    assert b"y" not in module_names(source)
 
 
 @pytest.mark.bubblewrap
-def test_it_repairs_and_the_same_seed_gives_the_same(proven: Proven) -> None:
+def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> None:
     first = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
-    # The one test of `add` also holds for `a | b`, which is no repair, and the grade knows that.
+    # The one test of `add` also passes with `a | b`, which is not a repair, and the grade detects it.
     assert any(r.resolved for r in first), [r.reason for r in first]
     assert all(r.resolved or r.reason.code is ReasonCode.NOT_REPAIRED for r in first), [r.reason for r in first]
     again = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store).attempts(2)
     assert [r.patch_sha256 for r in again] == [r.patch_sha256 for r in first]
     assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
-    known = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
-    assert known == first
+    stored = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
+    assert stored == first
 
 
 @pytest.mark.bubblewrap
-def test_a_server_that_is_lost_fails_no_candidate(proven: Proven, tmp_path: Path) -> None:
+def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> None:
     task, solver = open_task(proven.bench, proven.artifact, tmp_path / "task"), SearchSolver()
-    ground = solver._ground(task)
-    assert ground.bench.warm is not None
+    workspace = solver._workspace(task)
+    assert workspace.runner.warm is not None
     for mode in ("swap", "import"):
-        ground.bench.warm.refuse(mode, "servers are lost")
-    fixed = ground.original.apply(proven.artifact.bug.reverse())
-    tried = ground.tried(fixed)
-    assert (tried.whole, set(tried.repaired)) == (True, set(ground.few))
-    assert not ground.tried(ground.original).whole
+        workspace.runner.warm.refuse(mode, "servers are lost")
+    fixed = workspace.original.apply(proven.artifact.bug.reverse())
+    run = workspace.run_candidate(fixed)
+    assert (run.complete, set(run.repaired)) == (True, set(workspace.quick_tests))
+    assert not workspace.run_candidate(workspace.original).complete
     solver.release(task)
 
 
 @pytest.mark.bubblewrap
-def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven: Proven) -> None:
+def test_a_bug_in_two_places_is_repaired_one_after_the_other(project: Path, proven: Proven) -> None:
     both = {"return a + b": "return a - b", "if x > high:\n        return high": "if x > high:\n        return low"}
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
     solving = Solving(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
@@ -149,22 +149,22 @@ def test_a_bug_in_two_places_is_undone_one_after_the_other(project: Path, proven
 
 
 @pytest.mark.bubblewrap
-def test_where_all_tests_of_the_specification_fail_others_say_what_works(proven: Proven, tmp_path: Path) -> None:
-    """Of a file that the weakening has left no test in."""
+def test_other_tests_are_used_if_all_tests_of_the_specification_fail(proven: Proven, tmp_path: Path) -> None:
+    """With a test file in which the weakening left no test."""
     project, path = tmp_path / "more", "tests/test_more.py"
     shutil.copytree(proven.project, project)
     (project / path).write_text("from calc import add\n\n\ndef test_more():\n    assert add(3, 4) == 7\n")
-    bench = open_workbench(project, Store(tmp_path / "store"), settings=RuleSettings())
+    bench = open_runner(project, Store(tmp_path / "store"), settings=RuleSettings())
     task = open_task(bench, proven.artifact, tmp_path / "task")
     state = CodebaseState(bench.snapshot).apply(proven.artifact.bug).apply(proven.artifact.weaken)
     empty = state.replace({path: FileEntry(b"from calc import add\n")})
     (task.folder / path).write_bytes(b"from calc import add\n")
-    done = searched(replace(task, specification=state.patch_from(empty)), SearchSolver())
+    done = search(replace(task, specification=state.patch_from(empty)), SearchSolver())
     assert done.exit_reason is ExitReason.SUBMITTED, done.detail
-    assert "1 tests to be repaired" in done.detail
+    assert "1 tests to repair" in done.detail
 
 
-def searched(task: SolverTask, solver: SearchSolver) -> Trajectory:
+def search(task: SolverTask, solver: SearchSolver) -> Trajectory:
     journal = Journal(Trajectory("r", task.id, "solver", 0, "search"))
     try:
         return solver.solve(task, seed=1, journal=journal).trajectory
@@ -173,64 +173,66 @@ def searched(task: SolverTask, solver: SearchSolver) -> Trajectory:
 
 
 @pytest.mark.bubblewrap
-def test_a_task_that_a_search_cannot_go_by_is_a_failure_of_its_own_and_said(proven: Proven, tmp_path: Path) -> None:
+def test_a_task_without_usable_tests_is_a_failure_with_a_reason(proven: Proven, tmp_path: Path) -> None:
     task = open_task(proven.bench, proven.artifact, tmp_path / "task")
-    words = replace(task, specification=Patch.parse(b""))
-    done = searched(words, SearchSolver())
+    without_specification = replace(task, specification=Patch.parse(b""))
+    done = search(without_specification, SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.UNABLE, "failed")
     assert done.detail == "the specification changes no Python test"
     state = CodebaseState(proven.bench.snapshot)
     text = b"import calc\nassert calc.add(1, 2) == 3\n\n\ndef test_add():\n    pass\n"
-    none = state.replace({FILE: FileEntry(text)}).patch_from(state.apply(proven.artifact.weaken))
-    done = searched(replace(task, specification=none, scratch=tmp_path / "other"), SearchSolver())
+    import_failure = state.replace({FILE: FileEntry(text)}).patch_from(state.apply(proven.artifact.weaken))
+    done = search(replace(task, specification=import_failure, scratch=tmp_path / "other"), SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.UNABLE, "failed")
     assert done.detail.startswith("the tests of the specification cannot be measured: ")
 
 
 @pytest.mark.bubblewrap
-def test_a_machine_that_cannot_run_the_task_s_tests_gives_no_grade(proven: Proven, tmp_path: Path) -> None:
+def test_tests_that_cannot_run_here_give_no_grade(proven: Proven, tmp_path: Path) -> None:
     task = open_task(proven.bench, proven.artifact, tmp_path / "task")
-    done = searched(replace(task, settings=replace(task.settings, time_limit_s=0.01)), SearchSolver())
+    done = search(replace(task, settings=replace(task.settings, time_limit_s=0.01)), SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
     assert "the task's tests cannot be run here" in done.detail
-    assert "nor the weakened ones" in done.detail
+    assert "neither can the weakened ones" in done.detail
     fixed = CodebaseState(take_snapshot(task.folder, tmp_path / "trees")).apply(proven.artifact.bug.reverse())
     for path, entry in fixed.changes.items():
         assert entry is not None
         (task.folder / path).write_bytes(entry.data)
-    done = searched(replace(task, scratch=tmp_path / "other"), SearchSolver())
+    done = search(replace(task, scratch=tmp_path / "other"), SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
     assert done.detail == "all tests of the specification pass here on the buggy code; is it another environment?"
 
 
 @pytest.mark.bubblewrap
-def test_the_search_s_time_is_its_candidates_and_no_clock(proven: Proven, tmp_path: Path) -> None:
+def test_the_time_of_a_search_is_that_of_its_candidates(proven: Proven, tmp_path: Path) -> None:
     task = open_task(proven.bench, proven.artifact, tmp_path / "task")
-    done = searched(task, SearchSolver(wall_s=1e-9))
+    done = search(task, SearchSolver(wall_s=1e-9))
     assert (done.exit_reason, done.status) == (ExitReason.TIME_LIMIT, "truncated")
-    assert done.detail.startswith("the tests of its candidates have taken 1e-09 s; ")
+    assert done.detail.startswith("the tests of its candidates took 1e-09 s; ")
     quick = SearchSolver(wall_s=1e-9)
-    ground = quick._ground(replace(task, scratch=tmp_path / "other"))
-    nothing = dict.fromkeys(ground.baseline.durations, 0.0)
-    quick._grounds[task.id] = replace(ground, baseline=replace(ground.baseline, durations=nothing, longest_setup_s=0.0))
-    done = searched(task, quick)
-    assert done.exit_reason is not ExitReason.TIME_LIMIT, "no candidate is charged with more than it took when measured"
+    workspace = quick._workspace(replace(task, scratch=tmp_path / "other"))
+    no_time = dict.fromkeys(workspace.baseline.durations, 0.0)
+    quick._workspaces[task.id] = replace(
+        workspace, baseline=replace(workspace.baseline, durations=no_time, longest_setup_s=0.0)
+    )
+    done = search(task, quick)
+    assert done.exit_reason is not ExitReason.TIME_LIMIT, "no candidate costs more time than its measured tests"
 
 
 @pytest.mark.bubblewrap
-def test_it_is_given_neither_the_bug_nor_the_original(proven: Proven, tmp_path: Path) -> None:
+def test_a_task_contains_neither_the_bug_nor_the_original(proven: Proven, tmp_path: Path) -> None:
     task = open_task(proven.bench, proven.artifact, tmp_path / "task")
-    given = [p.read_bytes() for p in (tmp_path / "task").rglob("*") if p.is_file()]
-    assert given
-    assert not any(b"return a + b" in data for data in given)
-    assert not any(b"bug_inject" in data for data in given)
+    contents = [p.read_bytes() for p in (tmp_path / "task").rglob("*") if p.is_file()]
+    assert contents
+    assert not any(b"return a + b" in data for data in contents)
+    assert not any(b"bug_inject" in data for data in contents)
     assert b"def test_add" in task.specification.data
     assert not hasattr(task, "artifact")
 
 
 @pytest.mark.parametrize("swapped", [True, False])
-def test_slow_tests_elsewhere_give_a_candidate_no_more_time(swapped):
-    def known(seconds, durations):
+def test_slow_unrelated_tests_give_a_candidate_no_more_time(swapped):
+    def baseline(seconds, durations):
         return Baseline(
             collected=tuple(durations),
             stable=frozenset(durations),
@@ -243,8 +245,8 @@ def test_slow_tests_elsewhere_give_a_candidate_no_more_time(swapped):
             longest_setup_s=0.0,
         )
 
-    quick = allowance(known(1.5, {"a": 0.5, "b": 0.5}), ["a"], swapped=swapped)
-    slow = allowance(known(61.0, {"a": 0.5, "b": 60.0}), ["a"], swapped=swapped)
+    quick = allowance(baseline(1.5, {"a": 0.5, "b": 0.5}), ["a"], swapped=swapped)
+    slow = allowance(baseline(61.0, {"a": 0.5, "b": 60.0}), ["a"], swapped=swapped)
     assert quick == slow
     assert slow[0] == 0.5
-    assert slow[1] > allowance(known(61.0, {"a": 0.1, "b": 60.4}), ["a"], swapped=swapped)[1]
+    assert slow[1] > allowance(baseline(61.0, {"a": 0.1, "b": 60.4}), ["a"], swapped=swapped)[1]

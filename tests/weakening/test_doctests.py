@@ -1,4 +1,4 @@
-"""Doctests are taken out by marking their examples, in documents and in docstrings of test files."""
+"""Doctests are disabled by marking their examples, in documents and in docstrings of test files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import doctest
 
 import pytest
 
-from pytest_ssr.injectors.python_source import splice
+from pytest_ssr.source.syntax_tree import splice
 from pytest_ssr.weakening import weaken
 from pytest_ssr.weakening.doctests import edits_in_document, edits_in_module
 
@@ -49,8 +49,8 @@ class Case:
 
 def examples(text: bytes) -> list[tuple[str, bool]]:
     """Return the first line of each example and whether it is skipped."""
-    found = doctest.DocTestParser().get_examples(text.decode())
-    return [(e.source.split("  #")[0].strip(), e.options.get(doctest.SKIP, False)) for e in found]
+    parsed = doctest.DocTestParser().get_examples(text.decode())
+    return [(e.source.split("  #")[0].strip(), e.options.get(doctest.SKIP, False)) for e in parsed]
 
 
 def test_every_example_of_a_document_is_skipped_and_nothing_else_changes() -> None:
@@ -70,12 +70,12 @@ def test_only_the_docstring_of_the_doctest_is_marked(name: str, skipped: str) ->
     assert new.replace(b"  # doctest: +SKIP", b"") == MODULE
 
 
-def test_an_example_whose_line_ends_its_docstring_is_left() -> None:
+def test_an_example_on_the_last_line_of_its_docstring_is_kept() -> None:
     module = b'def helper():\n    """Help.\n\n    >>> helper()"""\n'
     assert edits_in_module(module, ast.parse(module), "m.helper") == []
 
 
-def test_weakening_takes_doctests_out_beside_tests() -> None:
+def test_weakening_disables_doctests_beside_tests() -> None:
     files = {"docs/a.rst": DOCUMENT, "test_m.py": MODULE + b"\n\ndef test_a():\n    assert helper() == 1\n"}
     names = ["docs/a.rst::a.rst", "test_m.py::test_m", "test_m.py::test_a"]
     weakening = weaken(

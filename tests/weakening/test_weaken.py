@@ -1,4 +1,4 @@
-"""Failing tests are taken out of real-looking test files, and nothing else changes."""
+"""Failing tests are removed from realistic test files, and nothing else changes."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_two(a, b):
 
 
 class TestThree:
-    """Says what it is."""
+    """Group two tests."""
 
     def test_four(self):
         assert os.name
@@ -62,7 +62,7 @@ ALL = ["t.py::test_one", "t.py::test_two[1-2]", "t.py::test_two[3-4]", "t.py::te
 INDICES = {f"t.py::test_two[{i}]": (("a", n), ("b", n)) for n, i in enumerate(["1-2", "3-4", "5-6"])}
 
 
-def test_a_function_goes_with_its_comment_and_all_that_only_it_used() -> None:
+def test_a_function_is_removed_with_its_comment_and_all_that_only_it_used() -> None:
     done = run(SOURCE, ["t.py::test_one"], ALL, INDICES)
     text = done.changes["t.py"].decode()
     for gone in ("test_one", "about one", "helper", "LIMIT", "import json"):
@@ -72,14 +72,14 @@ def test_a_function_goes_with_its_comment_and_all_that_only_it_used() -> None:
     assert done.unremovable == ()
 
 
-def test_only_the_failing_parameter_set_goes() -> None:
+def test_only_the_failing_parameter_set_is_removed() -> None:
     done = run(SOURCE, ["t.py::test_two[3-4]"], ALL, INDICES)
     assert done.changes["t.py"].decode() == SOURCE.replace("    (3, 4),  # the other\n", "")
     assert done.removed == ("t.py::test_two[3-4]",)
 
 
 @pytest.mark.parametrize("labels", [["v0", "v1", "v2"], ["a-v0", "a-v1", "a-v2"], ["same0", "same1", "same2"]])
-def test_a_function_goes_when_the_sets_that_stay_would_get_other_ids(labels: list[str]) -> None:
+def test_a_function_is_removed_if_the_remaining_sets_would_get_other_ids(labels: list[str]) -> None:
     source = (
         'import pytest\n\n\n@pytest.mark.parametrize("v", [[1], [2], [3]])\ndef test_a(v):\n    assert v\n'
         "\n\ndef test_b():\n    pytest.fail()\n"
@@ -91,7 +91,7 @@ def test_a_function_goes_when_the_sets_that_stay_would_get_other_ids(labels: lis
     assert b"test_a" not in done.changes["t.py"]
 
 
-def test_the_last_counted_set_goes_alone() -> None:
+def test_the_last_counted_set_is_removed_alone() -> None:
     source = 'import pytest\n\n\n@pytest.mark.parametrize("v", [[1], [2]])\ndef test_a(v):\n    assert v\n'
     ids = ["t.py::test_a[v0]", "t.py::test_a[v1]"]
     done = run(source, ids[1:], ids, {name: (("v", i),) for i, name in enumerate(ids)})
@@ -100,20 +100,20 @@ def test_the_last_counted_set_goes_alone() -> None:
 
 
 @pytest.mark.parametrize("mark", ["\ufeff", "\f"])
-def test_byte_order_marks_and_form_feeds_are_no_hindrance(mark: str) -> None:
+def test_byte_order_marks_and_form_feeds_are_kept(mark: str) -> None:
     first = mark if mark == "\ufeff" else ""
     feed = mark if mark == "\f" else ""
     source = f"{first}def test_a():\n    pass\n{feed}\n\ndef test_b():\n    pass\n"
     ids = ["t.py::test_a", "t.py::test_b"]
-    for gone, left in ((ids[0], "test_b"), (ids[1], "test_a")):
+    for gone, remaining in ((ids[0], "test_b"), (ids[1], "test_a")):
         new = run(source, [gone], ids).changes["t.py"].decode()
         assert new.startswith(first)
-        assert f"def {left}():\n    pass\n" in new
+        assert f"def {remaining}():\n    pass\n" in new
         assert new.count("def ") == 1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_neighbours_at_the_end_of_a_file_go_together(count: int) -> None:
+def test_neighbours_at_the_end_of_a_file_are_removed_together(count: int) -> None:
     source = "import os\n\n\ndef test_a():\n    os.stat\n"
     source += "".join(f"\n\ndef test_{n}():\n    pass\n" for n in range(count))
     ids = ["t.py::test_a", *(f"t.py::test_{n}" for n in range(count))]
@@ -121,11 +121,11 @@ def test_neighbours_at_the_end_of_a_file_go_together(count: int) -> None:
     assert done.changes["t.py"].decode() == "import os\n\n\ndef test_a():\n    os.stat\n"
 
 
-def test_an_emptied_class_goes_and_an_import_loses_one_name() -> None:
+def test_an_emptied_class_is_removed_and_an_import_loses_one_name() -> None:
     done = run(SOURCE, ALL[-2:], ALL, INDICES)
     text = done.changes["t.py"].decode()
     assert "TestThree" not in text
-    assert "Says what it is" not in text
+    assert "Group two tests" not in text
     assert "from pkg import alpha\n" in text
     assert "import os" not in text
     assert text.endswith("    assert alpha(a, b)\n")
@@ -139,7 +139,7 @@ def test_a_one_line_list_loses_its_last_two_elements() -> None:
     assert done.changes["t.py"].decode() == source.replace("[1, 2, 3]", "[1]")
 
 
-def test_combinations_that_are_no_product_take_the_whole_function() -> None:
+def test_an_incomplete_product_removes_the_whole_function() -> None:
     source = (
         'import pytest\n\n\n@pytest.mark.parametrize("a", [1, 2])\n@pytest.mark.parametrize("b", [1, 2])\n'
         "def test_a(a, b):\n    assert a\n\n\ndef test_b():\n    pytest.fail()\n"
@@ -179,7 +179,7 @@ class TestTwo(Base):
         ),
     ],
 )
-def test_it_is_switched_off_beside_what_is_taken_out(body: str, weakened: str) -> None:
+def test_an_inherited_test_is_disabled_beside_removed_code(body: str, weakened: str) -> None:
     base = "class Base:\n    def test_a(self):\n        assert self.x\n\n\nclass TestTwo(Base):\n    x = 2\n\n\n"
     ids = ["t.py::TestTwo::test_a", "t.py::TestOne::test_a", "t.py::TestOne::test_b"]
     ids = ids if "test_b" in body else ids[:2]
@@ -188,7 +188,7 @@ def test_it_is_switched_off_beside_what_is_taken_out(body: str, weakened: str) -
     assert done.removed == tuple(sorted(ids[1:]))
 
 
-def test_a_test_of_an_imported_class_goes_where_the_class_is() -> None:
+def test_a_test_of_an_imported_class_is_removed_where_it_is_defined() -> None:
     sources = {"a.py": INHERITED, "b.py": "from a import TestOne\n\n\ndef test_c():\n    pass\n"}
     ids = ["a.py::TestOne::test_a", "a.py::TestTwo::test_a", "b.py::TestOne::test_a", "b.py::test_c"]
     failing = [ids[0], ids[2]]
@@ -203,21 +203,21 @@ def test_a_test_of_an_imported_class_goes_where_the_class_is() -> None:
     assert weakening(failing[1:]).unremovable == (ids[2],)
 
 
-def test_an_inherited_test_is_switched_off_where_it_fails() -> None:
+def test_an_inherited_test_is_disabled_where_it_fails() -> None:
     ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
     done = run(INHERITED, ids[:1], ids)
     assert done.changes["t.py"].decode() == INHERITED.replace("    x = 1\n", "    test_a = None\n    x = 1\n")
     assert done.removed == (ids[0],)
 
 
-def test_an_inherited_test_goes_from_the_base_when_it_fails_everywhere() -> None:
+def test_an_inherited_test_is_removed_from_the_base_if_it_fails_everywhere() -> None:
     ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
     done = run(INHERITED, ids, ids)
     assert "test_a" not in done.changes["t.py"].decode()
     assert "class Base:\n    pass\n" in done.changes["t.py"].decode()
 
 
-def test_heirs_of_a_method_that_goes_are_named_as_gone() -> None:
+def test_inherited_tests_of_a_removed_method_are_reported() -> None:
     source = INHERITED.replace("Base", "TestBase")
     ids = ["t.py::TestBase::test_a", "t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
     assert run(source, ids[:1], ids).removed == tuple(ids)
@@ -227,7 +227,7 @@ def test_heirs_of_a_method_that_goes_are_named_as_gone() -> None:
     "source",
     ["globals()['test_a'] = lambda: None\n", "def test_b(: \n", "# coding: latin-1\ndef test_a(): pass\n"],
 )
-def test_what_has_no_definition_is_named(source: str) -> None:
+def test_tests_without_a_definition_are_unremovable(source: str) -> None:
     done = run(source, ["t.py::test_a"], ["t.py::test_a"])
     assert done.unremovable == ("t.py::test_a",)
     assert done.changes == {}
@@ -242,7 +242,7 @@ def test_crlf_and_async_and_nested_blocks_survive() -> None:
     )
 
 
-def test_an_imported_test_class_loses_its_test_where_it_is_defined() -> None:
+def test_an_imported_test_class_loses_its_test_in_its_own_file() -> None:
     files = {
         "a.py": "class TestA:\n    def test_x(self):\n        pass\n\n    def test_y(self):\n        pass\n",
         "b.py": "from a import TestA\n",
@@ -255,10 +255,10 @@ def test_an_imported_test_class_loses_its_test_where_it_is_defined() -> None:
     assert only_there.unremovable == ("b.py::TestA::test_x",)
 
 
-@pytest.mark.parametrize(("gone", "left"), [([1], "((1, 2),)"), ([0], "((3, 4),)")])
-def test_a_tuple_of_one_set_keeps_its_comma(gone: list[int], left: str) -> None:
+@pytest.mark.parametrize(("gone", "expected"), [([1], "((1, 2),)"), ([0], "((3, 4),)")])
+def test_a_tuple_of_one_set_keeps_its_comma(gone: list[int], expected: str) -> None:
     source = 'import pytest\n\n\n@pytest.mark.parametrize("a, b", ((1, 2), (3, 4)))\ndef test_a(a, b):\n    pass\n'
     ids = ["t.py::test_a[1-2]", "t.py::test_a[3-4]"]
     indices = {i: (("a", n), ("b", n)) for n, i in enumerate(ids)}
     done = run(source, [ids[n] for n in gone], ids, indices)
-    assert done.changes["t.py"].decode() == source.replace("((1, 2), (3, 4))", left)
+    assert done.changes["t.py"].decode() == source.replace("((1, 2), (3, 4))", expected)

@@ -1,4 +1,4 @@
-"""Prompts as files: `$name` in them is filled in; a name without a value is an error, never a hole in a prompt."""
+"""Load prompts from files and substitute their `$name` placeholders; a missing value is an error."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ _FOLDER = Path(__file__).parent
 
 
 def prompt(name: str, **values: object) -> str:
-    """Return the prompt of a file in this folder; raises KeyError for a value that is missing."""
+    """Return the prompt of a file in this folder with its placeholders filled; raises KeyError for a missing value."""
     text = (_FOLDER / f"{name}.md").read_text(encoding="utf-8")
     return Template(text).substitute({k: str(v) for k, v in values.items()}).strip() + "\n"

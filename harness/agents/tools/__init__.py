@@ -1,1 +1,1 @@
-"""What an agent can do: `bash`, `editor`, `submit`, and tools from folders in SWE-agent's layout."""
+"""The tools of an agent: `bash`, `editor`, `submit`, and tools from folders in SWE-agent's layout."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from harness.agents.desk import Desk
 from harness.agents.tools.protocol import Observation
+from harness.agents.workspace import Workspace
 
-_MOST_BYTES = 100_000
-"""A little less than Linux takes as one word of a command (`MAX_ARG_STRLEN`)."""
+_MAX_BYTES = 100_000
+"""A little less than Linux's limit on one argument of a command (`MAX_ARG_STRLEN`)."""
 
 
 class Bash:
@@ -26,28 +26,30 @@ class Bash:
         "required": ["command"],
     }
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Run it."""
-        return ran(arguments["command"], desk)
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Run the command."""
+        return run_command(arguments["command"], workspace)
 
 
 def refusal(command: str) -> str:
-    """Return why a command cannot be run at all, or an empty text."""
+    """Return why a command cannot be run at all, or an empty string."""
     if "\0" in command or any(0xD800 <= ord(c) < 0xE000 for c in command):
-        return "a command holds no NUL and no half of a character"
-    if (size := len(command.encode())) > _MOST_BYTES:
-        return f"a command has at most {_MOST_BYTES} bytes, and this one has {size}; write it to a file and run that"
+        return "a command cannot contain NUL or lone surrogates"
+    if (size := len(command.encode())) > _MAX_BYTES:
+        return (
+            f"a command can have at most {_MAX_BYTES} bytes, and this one has {size}; write it to a file and run that"
+        )
     return ""
 
 
-def ran(command: str, desk: Desk) -> Observation:
-    """Run a command in the desk's shell; output and errors are shown together with the exit status."""
-    if why := refusal(command):
-        return Observation(why, 1)
-    done = desk.shell(command)
+def run_command(command: str, workspace: Workspace) -> Observation:
+    """Run a command in the workspace's shell; the observation has its output, its errors and its exit status."""
+    if problem := refusal(command):
+        return Observation(problem, 1)
+    done = workspace.shell(command)
     text = (done.stdout + done.stderr).decode("utf-8", "replace")
     if done.limit is not None:
-        limit = f"{done.limit} ({desk.limits.wall_s:g} s)" if done.limit == "wall time" else str(done.limit)
+        limit = f"{done.limit} ({workspace.limits.wall_s:g} s)" if done.limit == "wall time" else str(done.limit)
         ending = f"[ended: it passed the limit on {limit}]"
     else:
         ending = f"[exit status {done.exit_code}]"

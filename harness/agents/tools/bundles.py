@@ -1,8 +1,8 @@
-"""Tools from a folder in SWE-agent's layout: `config.yaml` names them, `bin/` holds them, `install.sh` prepares.
+"""Load tools from a folder in SWE-agent's layout: `config.yaml` names them, `bin/` has them, `install.sh` prepares.
 
-All of it runs in the sandbox only. Of a configuration read here: for each tool its docstring, its arguments (name,
-type, description, required), and its signature, in which `<name>` stands for an argument and `[...]` for what may be
-left out.
+They run in the sandbox only. The keys read from each tool's configuration are its docstring, its arguments (name,
+type, description, required), and its signature, in which `<name>` stands for an argument and `[...]` for an optional
+part.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import yaml
 
-from harness.agents.desk import Desk
-from harness.agents.tools.bash import ran
+from harness.agents.tools.bash import run_command
 from harness.agents.tools.protocol import Observation
+from harness.agents.workspace import Workspace
 from pytest_ssr.errors import SandboxError, SettingsError
 
-_MOST_BYTES = 4 * 1024**2
-_PLACE = re.compile(r"<(\w+)>|\{(\w+)\}")
+_MAX_BYTES = 4 * 1024**2
+_PLACEHOLDER = re.compile(r"<(\w+)>|\{(\w+)\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,26 +36,26 @@ class BundledTool:
     folder: str
     """The bundle's name: its folder in the sandbox."""
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Run the program with the arguments in its signature's order."""
-        command = f"PATH={shlex.quote(f'{place(desk)}/{self.folder}/bin')}:$PATH {self._command(arguments)}"
-        return ran(command, desk)
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Run the program with the arguments in the order of its signature."""
+        command = f"PATH={shlex.quote(f'{tools_folder(workspace)}/{self.folder}/bin')}:$PATH {self._command(arguments)}"
+        return run_command(command, workspace)
 
     def _command(self, arguments: Mapping[str, Any]) -> str:
-        words = [self.name]
+        command = [self.name]
         for part in re.findall(r"\[[^\]]*\]|\S+", self.signature)[1:]:
-            optional, names = part.startswith("["), [a or b for a, b in _PLACE.findall(part)]
+            optional, names = part.startswith("["), [a or b for a, b in _PLACEHOLDER.findall(part)]
             if any(n not in arguments for n in names):
                 continue
             text = part.strip("[]") if optional else part
-            filled = _PLACE.sub(lambda m: shlex.quote(str(arguments[m[1] or m[2]])), text)
-            words.append(filled.strip("'\"") if not names else filled)
-        return " ".join(words)
+            filled = _PLACEHOLDER.sub(lambda m: shlex.quote(str(arguments[m[1] or m[2]])), text)
+            command.append(filled.strip("'\"") if not names else filled)
+        return " ".join(command)
 
 
-def place(desk: Desk) -> str:
-    """Return where bundles lie in a sandbox."""
-    return f"{desk.sandbox.scratch}/tools"
+def tools_folder(workspace: Workspace) -> str:
+    """Return the folder of the bundles in a sandbox."""
+    return f"{workspace.sandbox.scratch}/tools"
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,59 +67,59 @@ class Bundle:
 
     @classmethod
     def read(cls, folder: Path) -> Bundle:
-        """Read its configuration; raises SettingsError for a folder that holds none."""
+        """Return the bundle in a folder; raises SettingsError if its configuration is missing or invalid."""
         return cls(folder, read_bundle(folder))
 
-    def install(self, desk: Desk) -> None:
-        """Put it into a sandbox; raises SettingsError when its `install.sh` fails there."""
-        install_bundle(self.folder, desk)
+    def install(self, workspace: Workspace) -> None:
+        """Copy the bundle into a sandbox; raises SettingsError if its `install.sh` fails there."""
+        install_bundle(self.folder, workspace)
 
 
 def read_bundle(folder: Path) -> list[BundledTool]:
-    """Return the tools of a bundle; raises SettingsError for a folder that is none."""
-    config = folder / "config.yaml"
+    """Return the tools of a bundle; raises SettingsError if its configuration is missing or invalid."""
+    path = folder / "config.yaml"
     try:
-        data = yaml.safe_load(config.read_text(encoding="utf-8"))
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
         tools = data["tools"]
-        return [_tool(name, told or {}, folder) for name, told in tools.items()]
+        return [_tool(name, config or {}, folder) for name, config in tools.items()]
     except (OSError, yaml.YAMLError, KeyError, TypeError, AttributeError) as error:
-        raise SettingsError(f"{config} describes no tools: {error}") from None
+        raise SettingsError(f"{path} does not describe tools: {error}") from None
 
 
-def _tool(name: str, told: Mapping[str, Any], folder: Path) -> BundledTool:
-    given: Sequence[Mapping[str, Any]] = told.get("arguments") or ()
+def _tool(name: str, config: Mapping[str, Any], folder: Path) -> BundledTool:
+    arguments: Sequence[Mapping[str, Any]] = config.get("arguments") or ()
     properties = {}
-    for argument in given:
+    for argument in arguments:
         kind = {"type": argument.get("type", "string"), "description": argument.get("description", "")}
         if argument.get("enum"):
             kind["enum"] = list(argument["enum"])
         properties[argument["name"]] = kind
-    required = [a["name"] for a in given if a.get("required", True)]
-    signature = told.get("signature") or " ".join(
-        [name, *(f"<{a['name']}>" if a.get("required", True) else f"[<{a['name']}>]" for a in given)]
+    required = [a["name"] for a in arguments if a.get("required", True)]
+    signature = config.get("signature") or " ".join(
+        [name, *(f"<{a['name']}>" if a.get("required", True) else f"[<{a['name']}>]" for a in arguments)]
     )
     if not (folder / "bin" / name).is_file():
         raise SettingsError(f"{folder} has no bin/{name}, which its config.yaml names")
     parameters = {"type": "object", "properties": properties, "required": required}
-    return BundledTool(name, str(told.get("docstring") or name), parameters, signature, folder.name)
+    return BundledTool(name, str(config.get("docstring") or name), parameters, signature, folder.name)
 
 
-def install_bundle(folder: Path, desk: Desk) -> None:
-    """Put a bundle into a sandbox and run its `install.sh` there; raises SettingsError when that fails."""
-    top = f"{place(desk)}/{folder.name}"
+def install_bundle(folder: Path, workspace: Workspace) -> None:
+    """Copy a bundle into a sandbox and run its `install.sh` there; raises SettingsError if that fails."""
+    top = f"{tools_folder(workspace)}/{folder.name}"
     for path in sorted(folder.rglob("*")):
         if path.is_symlink() or not path.is_file():
             continue
-        if path.stat().st_size > _MOST_BYTES:
+        if path.stat().st_size > _MAX_BYTES:
             raise SettingsError(f"{path} is too large for a tool")
         relative = path.relative_to(folder)
         executable = relative.parts[0] == "bin" or bool(path.stat().st_mode & 0o100)
-        desk.sandbox.write(f"{top}/{relative}", path.read_bytes(), executable=executable)
+        workspace.sandbox.write(f"{top}/{relative}", path.read_bytes(), executable=executable)
     if (folder / "install.sh").is_file():
         try:
-            done = desk.sandbox.exec(["bash", "install.sh"], limits=desk.limits, env=desk.env, cwd=top)
+            done = workspace.sandbox.exec(["bash", "install.sh"], limits=workspace.limits, env=workspace.env, cwd=top)
         except SandboxError as error:
             raise SettingsError(f"{folder}/install.sh cannot be run: {error}") from None
         if done.exit_code != 0:
-            said = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[-300:]
-            raise SettingsError(f"{folder}/install.sh ended with {done.limit or done.exit_code}: {said}")
+            output = (done.stdout + done.stderr).decode("utf-8", "replace").strip()[-300:]
+            raise SettingsError(f"{folder}/install.sh ended with {done.limit or done.exit_code}: {output}")

@@ -1,4 +1,4 @@
-"""The tool `editor`: view, create, replace, insert and undo, on files of the project; nothing runs in the sandbox."""
+"""The tool `editor`: view, create, replace, insert and undo in the project's files, without running their code."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
-from harness.agents.desk import Desk
 from harness.agents.tools.protocol import Observation
+from harness.agents.workspace import Workspace
 from pytest_ssr.errors import SandboxError
 
-_MOST_BYTES = 8 * 1024**2
-_AROUND = 4
+_MAX_BYTES = 8 * 1024**2
+_CONTEXT_LINES = 4
 COMMANDS = ("view", "create", "str_replace", "insert", "undo_edit")
 
 
 class Editor:
-    """Edits text files; remembers what each was, for undo."""
+    """Edits text files, and keeps their previous contents for undo."""
 
     name = "editor"
     description = (
@@ -39,91 +39,91 @@ class Editor:
     }
 
     def __init__(self) -> None:
-        self._before: dict[str, list[bytes | None]] = {}
+        self._history: dict[str, list[bytes | None]] = {}
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Do it; what cannot be done is said."""
-        path = posixpath.normpath(posixpath.join(desk.sandbox.root, arguments["path"]))
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Run an editor command; a mistake of the model becomes an observation."""
+        path = posixpath.normpath(posixpath.join(workspace.sandbox.root, arguments["path"]))
         try:
-            text = getattr(self, f"_{arguments['command']}")(path, arguments, desk)
+            text = getattr(self, f"_{arguments['command']}")(path, arguments, workspace)
         except FileNotFoundError:
-            return Observation(f"{arguments['path']} is no file", 1)
+            return Observation(f"{arguments['path']} is not a file", 1)
         except UnicodeDecodeError:
-            return Observation(f"{arguments['path']} is no text in UTF-8", 1)
+            return Observation(f"{arguments['path']} is not a text file in UTF-8", 1)
         except KeyError as error:
             return Observation(f"`{arguments['command']}` needs the argument {error}", 1)
         except (ValueError, OSError) as error:
             return Observation(str(error), 1)
         except SandboxError as error:
-            # A path outside, a file that is too large: told from a sandbox that broke by a command.
-            desk.sandbox.exec(["true"], limits=desk.limits)
+            # A path outside the sandbox or a file that is too large. If the sandbox broke, this command raises.
+            workspace.sandbox.exec(["true"], limits=workspace.limits)
             return Observation(str(error), 1)
         return Observation(text, 0)
 
-    def _view(self, path: str, arguments: Mapping[str, Any], desk: Desk) -> str:
-        lines = _read(path, desk).decode().split("\n")
+    def _view(self, path: str, arguments: Mapping[str, Any], workspace: Workspace) -> str:
+        lines = _read(path, workspace).decode().split("\n")
         first, last = 1, len(lines)
-        if wanted := arguments.get("view_range"):
-            if len(wanted) != 2 or not all(isinstance(n, int) for n in wanted):
-                raise ValueError("`view_range` has a first and a last line")
-            first, last = max(1, wanted[0]), len(lines) if wanted[1] == -1 else min(len(lines), wanted[1])
+        if view_range := arguments.get("view_range"):
+            if len(view_range) != 2 or not all(isinstance(n, int) for n in view_range):
+                raise ValueError("`view_range` must be a first and a last line")
+            first, last = max(1, view_range[0]), len(lines) if view_range[1] == -1 else min(len(lines), view_range[1])
             if first > last:
-                raise ValueError(f"`view_range` {wanted} lies outside of the file's {len(lines)} lines")
+                raise ValueError(f"`view_range` {view_range} is outside of the file's {len(lines)} lines")
         return _numbered(lines, first, last)
 
-    def _create(self, path: str, arguments: Mapping[str, Any], desk: Desk) -> str:
-        return self._written(path, arguments["file_text"].encode(), desk)
+    def _create(self, path: str, arguments: Mapping[str, Any], workspace: Workspace) -> str:
+        return self._write_with_undo(path, arguments["file_text"].encode(), workspace)
 
-    def _str_replace(self, path: str, arguments: Mapping[str, Any], desk: Desk) -> str:
-        text, old, new = _read(path, desk).decode(), arguments["old_str"], arguments.get("new_str", "")
-        found = text.count(old) if old else 0
-        if found != 1:
-            raise ValueError(f"`old_str` is there {found} times; it must be there exactly once")
-        place = text.index(old)
-        changed = text[:place] + new + text[place + len(old) :]
-        said = self._written(path, changed.encode(), desk)
-        line = text.count("\n", 0, place) + 1
+    def _str_replace(self, path: str, arguments: Mapping[str, Any], workspace: Workspace) -> str:
+        text, old, new = _read(path, workspace).decode(), arguments["old_str"], arguments.get("new_str", "")
+        count = text.count(old) if old else 0
+        if count != 1:
+            raise ValueError(f"`old_str` occurs {count} times; it must occur exactly once")
+        index = text.index(old)
+        changed = text[:index] + new + text[index + len(old) :]
+        summary = self._write_with_undo(path, changed.encode(), workspace)
+        line = text.count("\n", 0, index) + 1
         lines = changed.split("\n")
-        last = min(len(lines), line + new.count("\n") + _AROUND)
-        return f"{said}\n{_numbered(lines, max(1, line - _AROUND), last)}"
+        last = min(len(lines), line + new.count("\n") + _CONTEXT_LINES)
+        return f"{summary}\n{_numbered(lines, max(1, line - _CONTEXT_LINES), last)}"
 
-    def _insert(self, path: str, arguments: Mapping[str, Any], desk: Desk) -> str:
-        lines, place = _read(path, desk).decode().split("\n"), arguments["insert_line"]
-        if not 0 <= place <= len(lines):
-            raise ValueError(f"`insert_line` is {place}; the file has {len(lines)} lines")
+    def _insert(self, path: str, arguments: Mapping[str, Any], workspace: Workspace) -> str:
+        lines, index = _read(path, workspace).decode().split("\n"), arguments["insert_line"]
+        if not 0 <= index <= len(lines):
+            raise ValueError(f"`insert_line` is {index}; the file has {len(lines)} lines")
         new = arguments["new_str"].removesuffix("\n").split("\n")
-        lines[place:place] = new
-        said = self._written(path, "\n".join(lines).encode(), desk)
-        last = min(len(lines), place + len(new) + _AROUND)
-        return f"{said}\n{_numbered(lines, max(1, place + 1 - _AROUND), last)}"
+        lines[index:index] = new
+        summary = self._write_with_undo(path, "\n".join(lines).encode(), workspace)
+        last = min(len(lines), index + len(new) + _CONTEXT_LINES)
+        return f"{summary}\n{_numbered(lines, max(1, index + 1 - _CONTEXT_LINES), last)}"
 
-    def _undo_edit(self, path: str, arguments: Mapping[str, Any], desk: Desk) -> str:
-        if not self._before.get(path):
-            raise ValueError(f"nothing to undo in {path}")
-        data = self._before[path].pop()
+    def _undo_edit(self, path: str, arguments: Mapping[str, Any], workspace: Workspace) -> str:
+        if not self._history.get(path):
+            raise ValueError(f"there is nothing to undo in {path}")
+        data = self._history[path].pop()
         if data is None:
-            desk.sandbox.remove(path)
-            return f"{path} is gone again"
-        _write(path, data, desk)
-        return f"{path} is as it was before the last change"
+            workspace.sandbox.remove(path)
+            return f"{path} is removed again"
+        _write(path, data, workspace)
+        return f"the last change of {path} is undone"
 
-    def _written(self, path: str, data: bytes, desk: Desk) -> str:
+    def _write_with_undo(self, path: str, data: bytes, workspace: Workspace) -> str:
         try:
-            before: bytes | None = _read(path, desk)
+            before: bytes | None = _read(path, workspace)
         except FileNotFoundError:
             before = None
-        _write(path, data, desk)
-        self._before.setdefault(path, []).append(before)
+        _write(path, data, workspace)
+        self._history.setdefault(path, []).append(before)
         return f"{path} is written"
 
 
-def _read(path: str, desk: Desk) -> bytes:
-    return desk.sandbox.read(path, max_bytes=_MOST_BYTES)
+def _read(path: str, workspace: Workspace) -> bytes:
+    return workspace.sandbox.read(path, max_bytes=_MAX_BYTES)
 
 
-def _write(path: str, data: bytes, desk: Desk) -> None:
-    executable = desk.sandbox.exec(["test", "-f", path, "-a", "-x", path], limits=desk.limits).exit_code == 0
-    desk.sandbox.write(path, data, executable=executable)
+def _write(path: str, data: bytes, workspace: Workspace) -> None:
+    executable = workspace.sandbox.exec(["test", "-f", path, "-a", "-x", path], limits=workspace.limits).exit_code == 0
+    workspace.sandbox.write(path, data, executable=executable)
 
 
 def _numbered(lines: list[str], first: int, last: int) -> str:

@@ -1,4 +1,4 @@
-"""The seam for tools: arguments in, an observation out."""
+"""The interface of tools, their observations, and the check of their arguments."""
 
 from __future__ import annotations
 
@@ -7,60 +7,60 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from harness.agents.desk import Desk
+from harness.agents.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a tool has to say."""
+    """The result of a tool call."""
 
     text: str
-    """What the model is shown, before it is elided."""
+    """The text for the model, before it is shortened."""
     exit_code: int | None = None
-    """Of a command."""
+    """The exit code of a command; None if it has none."""
     limit: str = ""
-    """The limit that ended it."""
+    """The limit that ended it; empty if none did."""
     seconds: float = 0.0
     elided_chars: int = 0
-    """Characters that are left out of the text already."""
+    """Number of characters already omitted from the text."""
     done: bool = False
-    """The rollout ends with this."""
+    """Whether the rollout ends with this observation."""
     result: Mapping[str, Any] = field(default_factory=dict)
-    """What came out of the rollout, where it ends."""
+    """The result of the rollout, if it ends."""
 
 
 class Tool(Protocol):
-    """Something that an agent can use."""
+    """A tool that an agent can call."""
 
     @property
     def name(self) -> str:
-        """What it is called by."""
+        """The name in tool calls."""
 
     @property
     def description(self) -> str:
-        """For the model."""
+        """The description for the model."""
 
     @property
     def parameters(self) -> Mapping[str, Any]:
-        """JSON schema of its arguments."""
+        """The JSON schema of the arguments."""
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Use it; a mistake of the model is an observation. Raises SandboxError when the sandbox breaks."""
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Run the tool; a mistake of the model becomes an observation. Raises SandboxError when the sandbox breaks."""
 
 
 class ToolBundle(Protocol):
-    """A folder of further tools."""
+    """A folder of additional tools."""
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The path of the folder."""
 
     @property
     def tools(self) -> Sequence[Tool]:
-        """What it offers."""
+        """The tools in the folder."""
 
-    def install(self, desk: Desk) -> None:
-        """Put it into a sandbox; raises SettingsError when that fails."""
+    def install(self, workspace: Workspace) -> None:
+        """Copy the bundle into a sandbox; raises SettingsError if that fails."""
 
 
 def further_tools(bundles: Sequence[ToolBundle]) -> list[Tool]:
@@ -69,15 +69,15 @@ def further_tools(bundles: Sequence[ToolBundle]) -> list[Tool]:
 
 
 def schema_of(tool: Tool) -> dict[str, Any]:
-    """Return a tool as the OpenAI protocol describes it."""
+    """Return a tool's schema in the form of the OpenAI protocol."""
     return {
         "type": "function",
         "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
     }
 
 
-def problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
-    """Return what is wrong with arguments by the tool's schema, or an empty text: missing, unknown, of another type."""
+def argument_problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
+    """Return how arguments violate the tool's schema (missing, unknown, of another type), or an empty string."""
     kinds: dict[str, tuple[type, ...]] = {
         "string": (str,),
         "integer": (int,),
@@ -92,11 +92,11 @@ def problem(tool: Tool, arguments: Mapping[str, Any]) -> str:
             return f"the argument {name!r} is missing"
     for name, value in arguments.items():
         if name not in properties:
-            return f"there is no argument {name!r}; there are {', '.join(properties) or 'none'}"
-        wanted = properties[name].get("type", "")
-        is_truth = isinstance(value, bool) and wanted in ("integer", "number")
-        if wanted in kinds and (is_truth or not isinstance(value, kinds[wanted])):
-            return f"the argument {name!r} must be of type {wanted}"
+            return f"{name!r} is not an argument; the arguments are {', '.join(properties) or 'none'}"
+        expected = properties[name].get("type", "")
+        is_bool_as_number = isinstance(value, bool) and expected in ("integer", "number")
+        if expected in kinds and (is_bool_as_number or not isinstance(value, kinds[expected])):
+            return f"the argument {name!r} must be of type {expected}"
         if "enum" in properties[name] and value not in properties[name]["enum"]:
             return f"the argument {name!r} must be one of {', '.join(map(str, properties[name]['enum']))}"
     return ""

@@ -1,24 +1,24 @@
-"""The tool `submit`: what is handed in is read out of the sandbox, and a rejected hand-in may be told why."""
+"""The tool `submit`: read the result from the sandbox; a rejected submission returns the reason to the model."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from harness.agents.desk import Desk
 from harness.agents.tools.protocol import Observation
+from harness.agents.workspace import Workspace
 
 
 class Submit:
-    """Hands in; what is made of it is decided by `take`."""
+    """Submits the agent's work, which `collect` reads and judges."""
 
     name = "submit"
     parameters: Mapping[str, Any] = {"type": "object", "properties": {}}
 
-    def __init__(self, description: str, take: Callable[[Desk], Observation]) -> None:
-        """take: reads what is there; an observation that is not `done` sends the agent on with its text."""
-        self.description, self._take = description, take
+    def __init__(self, description: str, collect: Callable[[Workspace], Observation]) -> None:
+        """collect: reads the work from the workspace; the rollout goes on if its observation is not `done`."""
+        self.description, self._collect = description, collect
 
-    def use(self, arguments: Mapping[str, Any], desk: Desk) -> Observation:
-        """Hand in."""
-        return self._take(desk)
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Submit the work."""
+        return self._collect(workspace)

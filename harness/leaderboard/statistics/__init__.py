@@ -1,1 +1,1 @@
-"""Counts in, estimates with intervals out: the only room that knows scipy."""
+"""Estimate rates, means and abilities with intervals. Only this package imports scipy."""

@@ -1,9 +1,9 @@
-"""Injectors against solvers: abilities on one scale, by a penalised Bradley-Terry fit.
+"""Fit abilities of solvers and difficulties of injectors on one scale, by a penalised Bradley-Terry model.
 
 logit P(resolved) = ability of the solver - difficulty of the injector (Bradley and Terry, Biometrika 39, 1952; as an
-item response model Rasch 1960), at the maximum of the likelihood with a normal prior on each: it is finite, and found,
-where one side wins everything. All contests count at once, so that their order decides nothing. Zero is the mean of the
-reference pool; with a frozen pool the abilities of its solvers are given, and the others are measured by them.
+item response model Rasch 1960), at the maximum of the likelihood with a normal prior on each: it is finite even if one
+side wins everything. All contests are fitted at once, so that their order is irrelevant. Zero is the mean of the
+reference pool; with a frozen pool, the abilities of its solvers are given and the others are relative to them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from scipy.sparse.csgraph import connected_components
 from harness.leaderboard.statistics.estimates import Array, Codes, Estimate, effective, student
 
 PRIOR_SD = 2.0
-"""Of abilities and difficulties, in logits."""
+"""Standard deviation of the prior of abilities and difficulties, in logits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contests:
-    """Who met at which bug, and what came of it; each array of shape (contests,)."""
+    """The solver, injector and bug of each contest, and its result; each array has the shape (contests,)."""
 
     solver: Codes
     injector: Codes
@@ -37,16 +37,16 @@ class Contests:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Abilities and difficulties, by number; None for one that no chain of contests links to the pool."""
+    """Abilities and difficulties, by number; None if no chain of contests links the entrant to the pool."""
 
     solvers: list[Estimate | None]
     injectors: list[Estimate | None]
     frozen: frozenset[int]
-    """Solvers whose ability was given."""
+    """The solvers whose ability was given."""
 
 
 def fit(contests: Contests, pool: Sequence[int], solvers: int, injectors: int, frozen: Mapping[int, float]) -> Fit:
-    """Fit abilities and difficulties in logits; the pool's mean is zero, or the frozen abilities are as given.
+    """Fit abilities and difficulties in logits; the pool's mean is zero, or the frozen abilities are used as given.
 
     pool: numbers of the reference solvers. Intervals: the larger of the clustered (sandwich) variance, by bug and by
     repository (Liang and Zeger, Biometrika 73, 1986), and the posterior's (Laplace), with Student's t over clusters.
@@ -58,40 +58,42 @@ def fit(contests: Contests, pool: Sequence[int], solvers: int, injectors: int, f
         return Fit([None] * solvers, [None] * injectors, frozenset())
     design = _design(contests, used, free, solvers)
     given = np.array([frozen.get(int(n), 0.0) for n in contests.solver[used]])
-    middle = float(np.mean(list(frozen.values()))) if frozen else 0.0
+    center = float(np.mean(list(frozen.values()))) if frozen else 0.0
     resolved, graded = contests.resolved[used], contests.graded[used]
-    best, bend = _maximum(design, given, resolved, graded, middle)
+    optimum, hessian = _maximum(design, given, resolved, graded, center)
     contrast = np.eye(len(free))
     if not frozen:
-        mine = [free.index(n) for n in pool if linked[n]]
-        contrast[:, mine] -= 1 / len(mine)
-    inverse = np.asarray(np.linalg.inv(bend), dtype=np.float64)
-    left = (resolved - graded * special.expit(given + design @ best))[:, None] * design
-    widths = [_widths(contrast, inverse, left, groups[used], graded) for groups in (contests.bug, contests.repo)]
-    values = contrast @ best
-    found: dict[int, Estimate | None] = dict.fromkeys(range(solvers + injectors))
-    for place, n in enumerate(free):
-        by_bug, by_repo = (None if w is None else float(w[place]) for w in widths)
-        found[n] = _estimate(float(values[place]), by_bug, by_repo, contests, n, solvers)
+        pool_indices = [free.index(n) for n in pool if linked[n]]
+        contrast[:, pool_indices] -= 1 / len(pool_indices)
+    covariance = np.asarray(np.linalg.inv(hessian), dtype=np.float64)
+    residuals = (resolved - graded * special.expit(given + design @ optimum))[:, None] * design
+    half_widths = [
+        _half_widths(contrast, covariance, residuals, groups[used], graded) for groups in (contests.bug, contests.repo)
+    ]
+    abilities = contrast @ optimum
+    estimates: dict[int, Estimate | None] = dict.fromkeys(range(solvers + injectors))
+    for index, n in enumerate(free):
+        by_bug, by_repo = (None if w is None else float(w[index]) for w in half_widths)
+        estimates[n] = _estimate(float(abilities[index]), by_bug, by_repo, contests, n, solvers)
     for n, ability in frozen.items():
-        found[n] = Estimate(ability, None, None, None, None, *_met(contests, n, solvers)) if linked[n] else None
-    both = [found[n] for n in range(solvers + injectors)]
+        estimates[n] = Estimate(ability, None, None, None, None, *_met(contests, n, solvers)) if linked[n] else None
+    both = [estimates[n] for n in range(solvers + injectors)]
     return Fit(both[:solvers], both[solvers:], frozenset(frozen))
 
 
 def _linked(
     contests: Contests, pool: Sequence[int], solvers: int, injectors: int, frozen: Mapping[int, float]
 ) -> npt.NDArray[np.bool_]:
-    """Tell of each solver and injector whether contests link it to the pool: without, its ability means nothing.
+    """Return, for each solver and injector, whether contests link it to the pool: otherwise its ability is undefined.
 
-    Of a pool that falls apart, and whose abilities are not given, the larger part counts.
+    If the pool consists of unlinked parts and is not frozen, the part with the most pool members counts.
     """
     met = contests.graded > 0
-    ends = (contests.solver[met], solvers + contests.injector[met])
-    graph = coo_array((np.ones(int(met.sum())), ends), shape=(solvers + injectors,) * 2)
+    endpoints = (contests.solver[met], solvers + contests.injector[met])
+    graph = coo_array((np.ones(int(met.sum())), endpoints), shape=(solvers + injectors,) * 2)
     _, parts = connected_components(graph, directed=False)
-    there = frozenset(contests.solver[met].tolist())
-    anchors = [n for n in sorted(frozen or pool) if n in there]
+    with_contests = frozenset(contests.solver[met].tolist())
+    anchors = [n for n in sorted(frozen or pool) if n in with_contests]
     if not anchors:
         return np.zeros(solvers + injectors, dtype=np.bool_)
     if frozen:
@@ -100,51 +102,53 @@ def _linked(
 
 
 def _design(contests: Contests, used: Codes, free: Sequence[int], solvers: int) -> Array:
-    places = {n: place for place, n in enumerate(free)}
+    columns = {n: column for column, n in enumerate(free)}
     design = np.zeros((used.size, len(free)))
     for row, contest in enumerate(used):
-        solver = places.get(int(contests.solver[contest]))
+        solver = columns.get(int(contests.solver[contest]))
         if solver is not None:
             design[row, solver] = 1.0
-        design[row, places[solvers + int(contests.injector[contest])]] = -1.0
+        design[row, columns[solvers + int(contests.injector[contest])]] = -1.0
     return design
 
 
-def _maximum(design: Array, given: Array, resolved: Array, graded: Array, middle: float) -> tuple[Array, Array]:
-    """Return where the penalised likelihood is highest, and its curvature there."""
+def _maximum(design: Array, given: Array, resolved: Array, graded: Array, center: float) -> tuple[Array, Array]:
+    """Return the maximum of the penalised likelihood, and the Hessian of its negative logarithm there."""
     prior = 1 / PRIOR_SD**2
 
-    def lost(at: Array) -> float:
-        logits = given + design @ at
-        gained = resolved * special.log_expit(logits) + (graded - resolved) * special.log_expit(-logits)
-        return float(-gained.sum() + prior / 2 * ((at - middle) ** 2).sum())
+    def negative_posterior(point: Array) -> float:
+        logits = given + design @ point
+        log_likelihood = resolved * special.log_expit(logits) + (graded - resolved) * special.log_expit(-logits)
+        return float(-log_likelihood.sum() + prior / 2 * ((point - center) ** 2).sum())
 
-    def slope(at: Array) -> Array:
-        missed = graded * special.expit(given + design @ at) - resolved
-        return np.asarray(design.T @ missed + prior * (at - middle))
+    def gradient(point: Array) -> Array:
+        excess = graded * special.expit(given + design @ point) - resolved
+        return np.asarray(design.T @ excess + prior * (point - center))
 
-    def bend(at: Array) -> Array:
-        chance = special.expit(given + design @ at)
-        weights = graded * chance * (1 - chance)
-        return np.asarray((design * weights[:, None]).T @ design + prior * np.eye(at.size))
+    def hessian(point: Array) -> Array:
+        probability = special.expit(given + design @ point)
+        weights = graded * probability * (1 - probability)
+        return np.asarray((design * weights[:, None]).T @ design + prior * np.eye(point.size))
 
-    start = np.full(design.shape[1], middle)
-    found = optimize.minimize(lost, start, jac=slope, hess=bend, method="trust-exact", options={"gtol": 1e-9})
-    return np.asarray(found.x), bend(found.x)
+    start = np.full(design.shape[1], center)
+    result = optimize.minimize(
+        negative_posterior, start, jac=gradient, hess=hessian, method="trust-exact", options={"gtol": 1e-9}
+    )
+    return np.asarray(result.x), hessian(result.x)
 
 
-def _widths(contrast: Array, inverse: Array, left: Array, groups: Codes, graded: Array) -> Array | None:
-    """Return half the width of each interval, shape (free,); None for one cluster."""
-    _, places = np.unique(groups, return_inverse=True)
-    clusters = int(places.max()) + 1
+def _half_widths(contrast: Array, covariance: Array, residuals: Array, groups: Codes, graded: Array) -> Array | None:
+    """Return half of the width of each interval, shape (free,); None for one cluster."""
+    _, cluster_of = np.unique(groups, return_inverse=True)
+    clusters = int(cluster_of.max()) + 1
     if clusters < 2:
         return None
-    scores = np.zeros((clusters, left.shape[1]))
-    np.add.at(scores, places, left)
-    clustered = inverse @ (clusters / (clusters - 1) * scores.T @ scores) @ inverse
-    variances = [np.einsum("ij,jk,ik->i", contrast, v, contrast) for v in (clustered, inverse)]
-    sizes = np.bincount(places, weights=graded).astype(np.float64)
-    return np.asarray(student(effective(sizes) - 1) * np.sqrt(np.maximum(*variances)))
+    scores = np.zeros((clusters, residuals.shape[1]))
+    np.add.at(scores, cluster_of, residuals)
+    clustered = covariance @ (clusters / (clusters - 1) * scores.T @ scores) @ covariance
+    variances = [np.einsum("ij,jk,ik->i", contrast, v, contrast) for v in (clustered, covariance)]
+    cluster_sizes = np.bincount(cluster_of, weights=graded).astype(np.float64)
+    return np.asarray(student(effective(cluster_sizes) - 1) * np.sqrt(np.maximum(*variances)))
 
 
 def _estimate(
@@ -158,7 +162,7 @@ def _estimate(
 
 
 def _met(contests: Contests, n: int, solvers: int) -> tuple[int, int]:
-    """Return at how many bugs, of how many repositories, a solver or an injector has met the other side."""
-    mine = (contests.solver == n) if n < solvers else (contests.injector == n - solvers)
-    mine = mine & (contests.graded > 0)
-    return int(np.unique(contests.bug[mine]).size), int(np.unique(contests.repo[mine]).size)
+    """Return the numbers of bugs and of their repositories at which a solver or an injector has contests."""
+    is_own = (contests.solver == n) if n < solvers else (contests.injector == n - solvers)
+    is_own = is_own & (contests.graded > 0)
+    return int(np.unique(contests.bug[is_own]).size), int(np.unique(contests.repo[is_own]).size)

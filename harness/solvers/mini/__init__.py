@@ -1,8 +1,8 @@
-"""mini-swe-agent as a solver: its own agent in its own interpreter, its commands in our sandbox; its files read."""
+"""Run mini-swe-agent as a solver, in its own interpreter with its commands in our sandbox, and read its files."""
 
 PREFIX = "mini-swe-agent:"
 
 
 def is_mini(name: str) -> bool:
-    """Tell whether a solver's name asks for mini-swe-agent."""
+    """Return whether a solver's name selects mini-swe-agent."""
     return name.startswith(PREFIX)

@@ -1,6 +1,7 @@
-"""The interpreter of mini-swe-agent's own environment: named, or built once with uv and kept in the store.
+"""Find the interpreter of mini-swe-agent's environment, or build it once with uv in the store.
 
-It is never ours: litellm and what it needs decide about versions there, and its agent runs apart from all that grades.
+The environment is always separate: litellm and its dependencies determine the versions there, and the agent runs apart
+from the code that grades.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.installing import uv_program
+from harness.datasets.uv import uv_program
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.store import Store, key_of
+from pytest_ssr.storage.store import Store, key_of
 
 VARIABLE = "SSR_MINI_PYTHON"
 PACKAGES = ("mini-swe-agent==2.4.6", "litellm==1.105.3")
-"""What is installed. Releases of litellm around this one cannot be imported with tools, or were malicious."""
-_FOLDER, _MADE = "environments", "made.json"
-_BUILD_S, _LOOK_S = 1800.0, 60.0
+"""The installed packages. Releases of litellm around this one cannot be imported with tools, or were malicious."""
+_FOLDER, _MARKER = "environments", "made.json"
+_BUILD_S, _QUERY_S = 1800.0, 60.0
 _VERSIONS = """
 import importlib.metadata as m, json
 print(json.dumps({n: m.version(n) for n in ("mini-swe-agent", "litellm", "tenacity")}))
@@ -28,32 +29,32 @@ print(json.dumps({n: m.version(n) for n in ("mini-swe-agent", "litellm", "tenaci
 
 
 def mini_python(named: Path | None, store: Store | None) -> tuple[Path, str]:
-    """Return the interpreter and what is installed there that results depend on.
+    """Return the interpreter, and the versions of its packages that results depend on.
 
-    named: by the user; else SSR_MINI_PYTHON, else one is built in the store. Raises SettingsError for one that has no
-    mini-swe-agent of the release series that is driven here, MissingExtraError where uv is needed and absent.
+    named: the user's interpreter; by default SSR_MINI_PYTHON, or one that is built in the store. Raises SettingsError
+    if it has no mini-swe-agent of the supported release series, MissingExtraError if uv is needed and missing.
     """
-    given = named or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
-    if given is not None:
-        return given, _versions(given, "--mini-python" if named else VARIABLE)
+    configured = named or (Path(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None)
+    if configured is not None:
+        return configured, _versions(configured, "--mini-python" if named else VARIABLE)
     if store is None:
-        raise SettingsError(f"mini-swe-agent needs an interpreter of its own: set {VARIABLE} to one that has it")
+        raise SettingsError(f"mini-swe-agent needs a separate interpreter: set {VARIABLE} to one that has it")
     key = key_of("mini-swe-agent", 1, PACKAGES)
     with store.alone(f"environment-{key}"):
-        python = _built(store.root / _FOLDER / key)
+        python = _build(store.root / _FOLDER / key)
     return python, _versions(python, str(python))
 
 
-def _built(folder: Path) -> Path:
+def _build(folder: Path) -> Path:
     python = folder / "bin" / "python"
-    if (folder / _MADE).exists():
+    if (folder / _MARKER).exists():
         return python
     shutil.rmtree(folder, ignore_errors=True)
     folder.parent.mkdir(parents=True, exist_ok=True)
     uv = uv_program()
     _run([uv, "venv", "--quiet", "--python", ">=3.11", str(folder)])
     _run([uv, "pip", "install", "--quiet", "--no-build", "--python", str(python), *PACKAGES])
-    (folder / _MADE).write_text("{}\n")
+    (folder / _MARKER).write_text("{}\n")
     return python
 
 
@@ -63,26 +64,29 @@ def _run(command: Sequence[str]) -> None:
     except subprocess.TimeoutExpired:
         raise SettingsError(f"mini-swe-agent's environment was not built within {_BUILD_S:g} s") from None
     if done.returncode:
-        why = " ".join(done.stderr.split())[-400:]
+        reason = " ".join(done.stderr.split())[-400:]
         raise SettingsError(
-            f"mini-swe-agent's environment cannot be built: {why}; name an interpreter that has it with --mini-python"
+            f"mini-swe-agent's environment cannot be built: {reason}; name an interpreter with it by --mini-python"
         )
 
 
-def _versions(python: Path, what: str) -> str:
-    """Return the versions that an interpreter finds; raises SettingsError where mini-swe-agent cannot run there."""
+def _versions(python: Path, source: str) -> str:
+    """Return the package versions of an interpreter; raises SettingsError if mini-swe-agent cannot run there.
+
+    source: the option or variable that named the interpreter, for messages.
+    """
     install = f"install {' '.join(PACKAGES)} there, or leave {VARIABLE} and --mini-python out"
     try:
         done = subprocess.run(
-            [str(python), "-I", "-c", _VERSIONS], capture_output=True, text=True, check=False, timeout=_LOOK_S
+            [str(python), "-I", "-c", _VERSIONS], capture_output=True, text=True, check=False, timeout=_QUERY_S
         )
-        found = json.loads(done.stdout) if done.returncode == 0 else None
+        versions = json.loads(done.stdout) if done.returncode == 0 else None
     except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise SettingsError(f"{what}: {python} is no interpreter that runs: {why}") from None
-    if not isinstance(found, dict):
-        last = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-        raise SettingsError(f"{what}: {python} has no mini-swe-agent with litellm and tenacity ({last}); {install}")
-    if not str(found["mini-swe-agent"]).startswith("2."):
-        raise SettingsError(f"{what}: {python} has mini-swe-agent {found['mini-swe-agent']}, not 2.x; {install}")
-    return json.dumps(found)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SettingsError(f"{source}: {python} is not a working interpreter: {reason}") from None
+    if not isinstance(versions, dict):
+        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
+        raise SettingsError(f"{source}: {python} has no mini-swe-agent with litellm and tenacity ({last}); {install}")
+    if not str(versions["mini-swe-agent"]).startswith("2."):
+        raise SettingsError(f"{source}: {python} has mini-swe-agent {versions['mini-swe-agent']}, not 2.x; {install}")
+    return json.dumps(versions)

@@ -1,7 +1,7 @@
-"""mini-swe-agent's process: started with what it may know of the environment, spoken to in JSON lines, ended for sure.
+"""Start mini-swe-agent's process with a restricted environment, exchange JSON lines with it, and always end it.
 
-What it says is waited for so long and no longer; one that dies, prints what is no line of ours or hangs is a
-ModelError with the end of what it printed, and keys are in none of it.
+Every wait has a timeout. A process that dies, hangs or violates the protocol raises a ModelError with the end of its
+output, from which keys are removed.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from typing import Any, Self
 from harness.models.loopback import is_loopback
 from harness.models.userinfo import hidden
 from pytest_ssr.errors import ModelError, SettingsError
-from pytest_ssr.stopping import require_going_on
+from pytest_ssr.interrupts import require_going_on
 
 DRIVER = Path(__file__).with_name("driver.py")
-_MOST_BYTES = 256 * 1024 * 1024
-_LOOK_S = 0.1
+_MAX_LINE_BYTES = 256 * 1024 * 1024
+_POLL_S = 0.1
 _END_S = 5.0
-_PASSED = (
+_PASSED_VARIABLES = (
     *("PATH", "LANG", "LC_ALL", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
     *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
 )
-_FURTHER = {
+_EXTRA_PREFIXES = {
     "gemini": ("GOOGLE_",),
     "vertex_ai": ("VERTEX", "GOOGLE_"),
     "bedrock": ("AWS_",),
@@ -45,9 +45,9 @@ _FURTHER = {
     "moonshot": ("MOONSHOT_",),
 }
 _SECRET = ("_KEY", "_TOKEN", "_SECRET", "_PASSWORD", "_CREDENTIALS")
-_OWN = {
+_FIXED_VARIABLES = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-    "LITELLM_MODE": "PRODUCTION",  # Else it looks for files of keys.
+    "LITELLM_MODE": "PRODUCTION",  # Otherwise it reads files with keys.
     "MSWEA_SILENT_STARTUP": "1",
     "MSWEA_MODEL_RETRY_STOP_AFTER_ATTEMPT": "6",
     "PYTHONDONTWRITEBYTECODE": "1",
@@ -55,34 +55,34 @@ _OWN = {
 
 
 class LateError(Exception):
-    """It has said nothing in the time it had."""
+    """The process did not respond in time."""
 
 
 def environment_for(model: str, url: str, folder: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the variables for a model named PROVIDER/MODEL, and the names of secrets among them by their values.
+    """Return the environment for a model named PROVIDER/MODEL, and the names of its secrets by their values.
 
-    Of keys there are those of the provider alone. folder: its home, where it finds no settings of the user's.
+    It has the keys of this provider only. folder: the home directory, which contains no settings of the user.
     """
     provider = model.partition("/")[0].lower()
-    prefixes = (f"{provider.upper().replace('-', '_')}_", *_FURTHER.get(provider, ()))
+    prefixes = (f"{provider.upper().replace('-', '_')}_", *_EXTRA_PREFIXES.get(provider, ()))
     of_provider = {k: v for k, v in os.environ.items() if k.startswith(prefixes)}
-    found = {k: os.environ[k] for k in _PASSED if k in os.environ} | of_provider | _OWN
-    found |= {"HOME": str(folder), "MSWEA_GLOBAL_CONFIG_DIR": str(folder)}
+    variables = {k: os.environ[k] for k in _PASSED_VARIABLES if k in os.environ} | of_provider | _FIXED_VARIABLES
+    variables |= {"HOME": str(folder), "MSWEA_GLOBAL_CONFIG_DIR": str(folder)}
     if is_loopback(url):
         names = [*os.environ.get("NO_PROXY", "").split(","), "localhost", "127.0.0.1", "::1"]
-        found["NO_PROXY"] = found["no_proxy"] = ",".join(dict.fromkeys(filter(None, names)))
-    return found, {v: k for k, v in of_provider.items() if len(v) >= 8 and k.endswith(_SECRET)}
+        variables["NO_PROXY"] = variables["no_proxy"] = ",".join(dict.fromkeys(filter(None, names)))
+    return variables, {v: k for k, v in of_provider.items() if len(v) >= 8 and k.endswith(_SECRET)}
 
 
 class Process:
     """One run of the driver."""
 
     def __init__(self, python: Path, model: str, url: str, *, driver: Path = DRIVER) -> None:
-        """Start it; raises SettingsError where the interpreter cannot be started."""
+        """Start the process; raises SettingsError if the interpreter cannot be started."""
         self._folder = Path(tempfile.mkdtemp(prefix="ssr-mini-"))
         environment, self._secrets = environment_for(model, url, self._folder)
         self._lines, out = os.pipe()
-        self._held = bytearray()
+        self._buffer = bytearray()
         self._ended = False
         try:
             with (self._folder / "log").open("wb") as log:
@@ -107,46 +107,46 @@ class Process:
         os.set_blocking(self._answers, False)
 
     def send(self, data: Mapping[str, Any], *, timeout_s: float) -> None:
-        """Answer it; raises ModelError where it is not there, LateError where it does not listen."""
-        left, deadline = memoryview(json.dumps(data).encode() + b"\n"), time.monotonic() + timeout_s
-        while left:
+        """Send an answer; raises ModelError if the process is gone, LateError if it does not read in time."""
+        remaining, deadline = memoryview(json.dumps(data).encode() + b"\n"), time.monotonic() + timeout_s
+        while remaining:
             try:
-                left = left[os.write(self._answers, left) :]
+                remaining = remaining[os.write(self._answers, remaining) :]
             except BlockingIOError:
                 self._wait(deadline, [], [self._answers])
             except OSError:
-                raise ModelError(self._why()) from None
+                raise ModelError(self._end_message()) from None
 
     def receive(self, *, timeout_s: float) -> dict[str, Any]:
-        """Return what it says next; raises ModelError where it died or is none of ours, LateError where it hangs."""
+        """Return the next event; raises ModelError if the process died or sent anything else, LateError if it hangs."""
         deadline, seen = time.monotonic() + timeout_s, 0
-        while (end := self._held.find(b"\n", seen)) < 0:
-            seen = len(self._held)
-            if seen > _MOST_BYTES:
-                raise ModelError(f"mini-swe-agent's process says a line of more than {_MOST_BYTES} bytes")
+        while (end := self._buffer.find(b"\n", seen)) < 0:
+            seen = len(self._buffer)
+            if seen > _MAX_LINE_BYTES:
+                raise ModelError(f"mini-swe-agent's process sent a line of more than {_MAX_LINE_BYTES} bytes")
             self._wait(deadline, [self._lines], [])
             part = os.read(self._lines, 1 << 20)
             if not part:
-                raise ModelError(self._why())
-            self._held += part
-        line = bytes(self._held[:end])
-        del self._held[: end + 1]
-        return self._parsed(line)
+                raise ModelError(self._end_message())
+            self._buffer += part
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return self._parse(line)
 
-    def _parsed(self, line: bytes) -> dict[str, Any]:
+    def _parse(self, line: bytes) -> dict[str, Any]:
         text = line.decode("utf-8", "replace")
         try:
-            found = json.loads(text)
-            if isinstance(found, dict) and isinstance(found.get("event"), str):
-                return found
+            data = json.loads(text)
+            if isinstance(data, dict) and isinstance(data.get("event"), str):
+                return data
         except (ValueError, RecursionError):
             pass
-        raise ModelError(f"mini-swe-agent's process says what is no line of ours: {self._hidden(text)[:200]!r}")
+        raise ModelError(f"mini-swe-agent's process sent an invalid line: {self._hidden(text)[:200]!r}")
 
     def hide(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return plain data without keys."""
-        found: dict[str, Any] = json.loads(self._hidden(json.dumps(data)))
-        return found
+        """Return plain data with keys replaced by their names."""
+        masked: dict[str, Any] = json.loads(self._hidden(json.dumps(data)))
+        return masked
 
     def _hidden(self, text: str) -> str:
         return hidden(text, self._secrets)
@@ -154,18 +154,18 @@ class Process:
     def _wait(self, deadline: float, reading: list[int], writing: list[int]) -> None:
         while True:
             require_going_on()
-            ready = select.select(reading, writing, [], max(0.0, min(_LOOK_S, deadline - time.monotonic())))
+            ready = select.select(reading, writing, [], max(0.0, min(_POLL_S, deadline - time.monotonic())))
             if any(ready):
                 return
             if time.monotonic() >= deadline:
                 raise LateError
 
-    def _why(self) -> str:
-        """Return how it ended, with the end of what it printed."""
+    def _end_message(self) -> str:
+        """Return how the process ended, with the end of its output."""
         try:
             status: object = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            return "mini-swe-agent's process has closed its pipe and does not end"
+            return "mini-swe-agent's process closed its pipe but does not end"
         return f"mini-swe-agent's process ended with status {status}: {self._printed() or 'it printed nothing'}"
 
     def _printed(self) -> str:
@@ -176,7 +176,7 @@ class Process:
         return ""
 
     def close(self) -> None:
-        """End it and all that it started."""
+        """End the process and its child processes."""
         if self._ended:
             return
         self._ended = True

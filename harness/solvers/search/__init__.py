@@ -1,1 +1,1 @@
-"""A solver without a model: spectrum-based fault localisation, candidate repairs, and the plugin's fast execution."""
+"""Solve tasks without a model: spectrum-based fault localisation, candidate repairs, and fast test execution."""

@@ -1,6 +1,6 @@
-"""What a file offers for its own repair: statements, conditions, values and arguments that stand elsewhere in it.
+"""Collect donor code for repairs from the file itself: its statements, conditions and names.
 
-Most of what a fix needs is in the file already (the plastic surgery hypothesis; Barr et al., FSE 2014).
+Most of what a fix needs is already in the file (the plastic surgery hypothesis; Barr et al., FSE 2014).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from tree_sitter import Node
 
-from pytest_ssr.injectors.python_source import Edit, ParsedSource, Scope, indentation, is_docstring, statements, walk
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, indentation, is_docstring, statements, walk
 
-Found = Iterator[tuple[str, float, tuple[Edit, ...]]]
-"""Repairs: their kind, how likely the kind is, the edits."""
+RepairEdits = Iterator[tuple[str, float, tuple[Edit, ...]]]
+"""Repairs as (pattern, weight of the pattern, edits)."""
 SIGNATURE = 200
-"""Bytes in which a function's `self` is looked for."""
-MOST_DONORS = 60
-_LONGEST_LINES = 6
+"""Number of bytes of a function in which `self` is searched for."""
+MAX_DONORS = 60
+_MAX_LINES = 6
 BUILT_IN = frozenset(name.encode() for name in dir(builtins))
 _SIMPLE = frozenset(
     ("expression_statement", "return_statement", "raise_statement", "break_statement", "continue_statement",
@@ -29,19 +29,19 @@ _SIMPLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Donor:
-    """A piece of the file."""
+    """A piece of code from the file."""
 
     text: bytes
-    """Its lines, the first without indentation, the others relative to it."""
+    """Its lines: the first without indentation, the others indented relative to it."""
     names: frozenset[bytes]
-    """The names it uses, attributes left out."""
+    """The names that it uses, without attributes."""
     home: int
-    """The first byte of the scope it is from."""
+    """The first byte of the scope that it comes from."""
 
 
 def names_in(source: ParsedSource, node: Node) -> frozenset[bytes]:
-    """Return the names that a piece of code uses: no attributes, no keywords of calls."""
-    found = set()
+    """Return the names that a piece of code uses, without attributes and keywords of calls."""
+    names = set()
     for part in walk(node):
         if part.type != "identifier" or part.parent is None:
             continue
@@ -50,55 +50,55 @@ def names_in(source: ParsedSource, node: Node) -> frozenset[bytes]:
             continue
         if parent.type == "keyword_argument" and parent.child_by_field_name("name") == part:
             continue
-        found.add(source.text(part))
-    return frozenset(found)
+        names.add(source.text(part))
+    return frozenset(names)
 
 
 @functools.lru_cache(maxsize=64)
-def known_everywhere(source: ParsedSource) -> frozenset[bytes]:
-    """Return the names that every function of a module can use: its own, what it imports, the built-in ones."""
-    found = set(BUILT_IN)
+def module_names(source: ParsedSource) -> frozenset[bytes]:
+    """Return the names that every function of a module can use: the module's, imported and built-in ones."""
+    names = set(BUILT_IN)
     for node in source.root.named_children:
         target = node.child_by_field_name("definition") if node.type == "decorated_definition" else node
         if target is None:
             continue
         name = target.child_by_field_name("name")
         if name is not None and target.type in ("function_definition", "class_definition"):
-            found.add(source.text(name))
+            names.add(source.text(name))
         elif target.type in ("import_statement", "import_from_statement", "expression_statement", "if_statement",
                              "try_statement"):  # fmt: skip
-            found |= {source.text(n) for n in _identifiers(target)}
-    return frozenset(found)
+            names |= {source.text(n) for n in _identifiers(target)}
+    return frozenset(names)
 
 
 def _identifiers(node: Node) -> Iterator[Node]:
-    waiting = [node]
-    while waiting:
-        current = waiting.pop()
+    stack = [node]
+    while stack:
+        current = stack.pop()
         if current.type == "identifier":
             yield current
-        waiting += current.children
+        stack += current.children
 
 
 def statement_donors(source: ParsedSource, scope: Scope) -> list[Donor]:
-    """Return the statements of a function that could stand elsewhere, none longer than six lines."""
-    found = []
+    """Return the statements of a function that can be inserted elsewhere, of at most six lines each."""
+    donors = []
     for node in walk(scope.node):
         if node.type not in _SIMPLE or is_docstring(node) or node.parent is None or node.parent.type != "block":
             continue
-        if node.end_point.row - node.start_point.row >= _LONGEST_LINES:
+        if node.end_point.row - node.start_point.row >= _MAX_LINES:
             continue
         inner = indentation(source, node)
         lines = source.text(node).split(b"\n")
         if any(line.strip() and not line.startswith(inner) for line in lines[1:]):
             continue
         text = b"\n".join([lines[0], *(line[len(inner) :] for line in lines[1:])])
-        found.append(Donor(text, names_in(source, node), scope.start))
-    return found
+        donors.append(Donor(text, names_in(source, node), scope.start))
+    return donors
 
 
 def condition_donors(source: ParsedSource, scope: Scope) -> Iterator[Donor]:
-    """Yield the conditions of a function: of `if` and `while`, and the sides of `and` and `or`."""
+    """Yield the conditions of a function: those of `if` and `while`, and the operands of `and` and `or`."""
     for node in walk(scope.node):
         parts: list[Node | None] = []
         if node.type in ("if_statement", "elif_clause", "while_statement"):
@@ -111,46 +111,46 @@ def condition_donors(source: ParsedSource, scope: Scope) -> Iterator[Donor]:
 
 
 def body_of(source: ParsedSource, scope: Scope) -> list[Node]:
-    """Return the statements of a function's body, the docstring left out."""
-    body = scope.node.child_by_field_name("body")
-    found = statements(body) if body is not None else []
-    return found[1:] if found and is_docstring(found[0]) else found
+    """Return the statements of a function's body without the docstring."""
+    block = scope.node.child_by_field_name("body")
+    body = statements(block) if block is not None else []
+    return body[1:] if body and is_docstring(body[0]) else body
 
 
-def put(node: Node, text: bytes) -> tuple[Edit, ...]:
-    """Return the edit that puts a text in a node's place."""
+def replace_node(node: Node, text: bytes) -> tuple[Edit, ...]:
+    """Return the edit that replaces a node by other code."""
     return (Edit(node.start_byte, node.end_byte, text),)
 
 
 def parameters(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
-    """Return the names of a function's parameters, but for `self` and `cls`."""
+    """Return the names of a function's parameters, except `self` and `cls`."""
     return frozenset(ordered_parameters(source, scope))
 
 
 def ordered_parameters(source: ParsedSource, scope: Scope) -> list[bytes]:
-    """Return the names of a function's parameters in their order, but for `self` and `cls`."""
-    parameters = scope.node.child_by_field_name("parameters")
-    found: dict[bytes, None] = {}
-    for child in parameters.named_children if parameters is not None else ():
+    """Return the names of a function's parameters in order, except `self` and `cls`."""
+    node = scope.node.child_by_field_name("parameters")
+    names: dict[bytes, None] = {}
+    for child in node.named_children if node is not None else ():
         name = child.child_by_field_name("name") or (child.named_children[0] if child.named_children else child)
-        found[source.text(name)] = None
-    return [name for name in found if name not in (b"self", b"cls")]
+        names[source.text(name)] = None
+    return [name for name in names if name not in (b"self", b"cls")]
 
 
-def idle_names(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
-    """Return the parameters and variables of a function that nothing in it uses: what was taken out may have."""
+def unused_names(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
+    """Return the parameters and variables of a function that it does not use; code that the bug removed may have."""
     if scope.kind != "function":
         return frozenset()
     uses: dict[bytes, list[Node]] = {}
     for node in _identifiers(scope.node):
         uses.setdefault(source.text(node), []).append(node)
-    given = parameters(source, scope)
-    found = (n for n, nodes in uses.items() if len(nodes) == 1 and (n in given or _is_target(nodes[0])))
-    return frozenset(n for n in found if not n.startswith(b"_"))
+    own_parameters = parameters(source, scope)
+    unused = (n for n, nodes in uses.items() if len(nodes) == 1 and (n in own_parameters or _is_target(nodes[0])))
+    return frozenset(n for n in unused if not n.startswith(b"_"))
 
 
 def _is_target(node: Node) -> bool:
-    """Tell whether a name is given a value there."""
+    """Return whether a name is assigned a value at a node."""
     while node.parent is not None and node.parent.type in ("pattern_list", "tuple_pattern"):
         node = node.parent
     parent = node.parent
@@ -158,12 +158,12 @@ def _is_target(node: Node) -> bool:
 
 
 def locals_of(source: ParsedSource, scope: Scope) -> frozenset[bytes]:
-    """Return the names that are a function's own."""
-    return (names_in(source, scope.node) - known_everywhere(source) | parameters(source, scope)) - {b"self", b"cls"}
+    """Return the local names of a function."""
+    return (names_in(source, scope.node) - module_names(source) | parameters(source, scope)) - {b"self", b"cls"}
 
 
-def near(scope: Scope, others: Sequence[Scope]) -> list[Scope]:
-    """Return the functions to take from: the function itself, those of its class, the others by their distance."""
+def nearby_functions(scope: Scope, others: Sequence[Scope]) -> list[Scope]:
+    """Return the functions to take donors from: the function itself, those of its class, then the nearest others."""
     own = scope.qualname.rpartition(".")[0]
     functions = [s for s in others if s.kind == "function"]
     return sorted(
@@ -172,11 +172,11 @@ def near(scope: Scope, others: Sequence[Scope]) -> list[Scope]:
     )[:12]
 
 
-def fitting(source: ParsedSource, scope: Scope, donors: Sequence[Donor]) -> list[Donor]:
-    """Return the donors whose names a function knows, each text once."""
-    usable = names_in(source, scope.node) | known_everywhere(source) | parameters(source, scope)
-    found: dict[bytes, Donor] = {}
+def usable_donors(source: ParsedSource, scope: Scope, donors: Sequence[Donor]) -> list[Donor]:
+    """Return the donors whose names a function can use, without duplicates."""
+    usable = names_in(source, scope.node) | module_names(source) | parameters(source, scope)
+    unique: dict[bytes, Donor] = {}
     for donor in donors:
         if donor.names <= usable:
-            found.setdefault(donor.text, donor)
-    return list(found.values())[:MOST_DONORS]
+            unique.setdefault(donor.text, donor)
+    return list(unique.values())[:MAX_DONORS]

@@ -1,8 +1,8 @@
-"""The solver `search`: candidate repairs drawn by their scores, tried in forks of warm processes, until all tests pass.
+"""The solver `search`: draw candidate repairs by their scores and run them in the fork server until all tests pass.
 
-A repair that lets some failing tests pass and not all is kept, and others are tried on top of it: a bug in two places
-is undone one place after the other. What an attempt may try is counted, in candidates and in the seconds of their
-tests, not by the clock: so an attempt with the same seed gives the same patch on a busy machine.
+A repair that fixes some of the failing tests is kept, and others are tried on top of it, so a bug in two places is
+repaired one place after the other. The budget of an attempt counts candidates and the seconds of their tests, not
+wall time, so an attempt with the same seed gives the same patch on a busy machine.
 """
 
 from __future__ import annotations
@@ -13,153 +13,153 @@ import threading
 from dataclasses import dataclass, field
 from random import Random
 
-from harness.solvers.handing_in import recorded
+from harness.records.trajectory import ExitReason, Journal, Step
+from harness.solvers.patch_codec import encode_patch
 from harness.solvers.protocol import Solution, SolverTask
-from harness.solvers.search.ground import Ground, UnableError, noise, survey
-from harness.trajectory import ExitReason, Journal, Step
-from pytest_ssr.codebase import CodebaseState
+from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
 from pytest_ssr.errors import ProjectError, SandboxError
 from pytest_ssr.patch import Patch
-from pytest_ssr.store import key_of
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.storage.store import key_of
 
-_DEEPEST = 3
-_BEAM = 3
+_MAX_DEPTH = 3
+_BEAM_WIDTH = 3
 _TEMPERATURE = 1.0
 
 
 @dataclass(slots=True)
-class _Spent:
+class _Progress:
     tries: int
-    """That may still be made."""
+    """Remaining number of tries."""
     seconds: float
-    """That the tests of candidates may still take."""
-    made: int = 0
-    nearest: CodebaseState | None = None
-    """The state that repairs most, of those that repair something."""
+    """Remaining seconds for the tests of candidates."""
+    candidates: int = 0
+    best_state: CodebaseState | None = None
+    """The state that repairs the most tests, if any state repairs one."""
     repairs: int = 0
-    """How many tests it repairs."""
+    """Number of tests that it repairs."""
 
     @property
-    def left(self) -> bool:
+    def has_budget(self) -> bool:
         return self.tries > 0 and self.seconds > 0
 
 
 @dataclass(slots=True)
 class SearchSolver:
-    """Repairs without a model."""
+    """Repairs by search, without a model."""
 
     tries: int = 800
-    """Candidates of one attempt."""
+    """Number of tries of one attempt; see `CandidateRun.cost`."""
     wall_s: float = 120.0
-    """Seconds that the tests of an attempt's candidates may take, each run counted as `Tried.seconds` says."""
+    """Seconds for the tests of an attempt's candidates, counted as in `CandidateRun.seconds`."""
     name: str = "search"
-    _grounds: dict[str, Ground | UnableError | ProjectError] = field(default_factory=dict)
+    _workspaces: dict[str, SearchWorkspace | UnableError | ProjectError] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def key(self) -> str:
-        """Everything that an attempt depends on."""
+        """A hash of everything that an attempt depends on."""
         return key_of(self.name, self.tries, self.wall_s)
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
-        """Search once; the seed decides which of the likely repairs are tried, and in which order.
+        """Run one search; the seed determines which of the likely repairs are tried, and in which order.
 
-        A task that a search has nothing to go by in is a failed attempt; one whose tests do not run here has no grade.
+        A task to which the search does not apply is a failed attempt; one whose tests do not run here has no grade.
         """
-        spent = _Spent(self.tries, self.wall_s)
+        progress = _Progress(self.tries, self.wall_s)
         try:
-            ground = self._ground(task)
-            found = _searched(ground, Random(f"{task.id}:{seed}"), spent, journal)
+            workspace = self._workspace(task)
+            repaired_state = _search(workspace, Random(f"{task.id}:{seed}"), progress, journal)
         except UnableError as error:
             return Solution(None, journal.end(ExitReason.UNABLE, str(error)))
         except (SandboxError, ProjectError) as error:
             return Solution(None, journal.end(ExitReason.INFRA, str(error)))
-        detail = f"{spent.made} candidates tried, {len(ground.failing)} tests to be repaired"
-        if found is None and spent.nearest is not None:
-            # What a developer would leave behind: it gets its grade, and may become a bug of second order.
-            found, detail = spent.nearest, f"{detail}; handed in repairs {spent.repairs} of them"
-        if found is None:
-            if spent.seconds <= 0 < spent.tries:
-                why = f"the tests of its candidates have taken {self.wall_s:g} s; {detail}"
-                return Solution(None, journal.end(ExitReason.TIME_LIMIT, why))
+        detail = f"{progress.candidates} candidates tried, {len(workspace.failing)} tests to repair"
+        if repaired_state is None and progress.best_state is not None:
+            # A partial repair, as a developer may leave one: it is graded, and may become a second-order bug.
+            repaired_state, detail = progress.best_state, f"{detail}; the patch repairs {progress.repairs} of them"
+        if repaired_state is None:
+            if progress.seconds <= 0 < progress.tries:
+                detail = f"the tests of its candidates took {self.wall_s:g} s; {detail}"
+                return Solution(None, journal.end(ExitReason.TIME_LIMIT, detail))
             return Solution(None, journal.end(ExitReason.STEP_LIMIT, detail))
-        patch = _patch(ground, found)
-        return Solution(patch, journal.end(ExitReason.SUBMITTED, detail, recorded(patch)))
+        patch = _patch(workspace, repaired_state)
+        return Solution(patch, journal.end(ExitReason.SUBMITTED, detail, encode_patch(patch)))
 
     def release(self, task: SolverTask) -> None:
-        """Let go of what attempts at a task share."""
+        """Release the resources that attempts at a task share."""
         with self._lock:
-            ground = self._grounds.pop(task.id, None)
+            workspace = self._workspaces.pop(task.id, None)
             self._locks.pop(task.id, None)
-        if isinstance(ground, Ground):
-            ground.close()
+        if isinstance(workspace, SearchWorkspace):
+            workspace.close()
         shutil.rmtree(task.scratch, ignore_errors=True)
 
-    def _ground(self, task: SolverTask) -> Ground:
+    def _workspace(self, task: SolverTask) -> SearchWorkspace:
         with self._lock:
             lock = self._locks.setdefault(task.id, threading.Lock())
         with lock:
-            if task.id not in self._grounds:
+            if task.id not in self._workspaces:
                 try:
-                    self._grounds[task.id] = survey(task)
+                    self._workspaces[task.id] = prepare(task)
                 except (UnableError, ProjectError) as error:
-                    self._grounds[task.id] = error
-            found = self._grounds[task.id]
-        if isinstance(found, Exception):
-            raise found
-        return found
+                    self._workspaces[task.id] = error
+            result = self._workspaces[task.id]
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-def _searched(ground: Ground, chance: Random, spent: _Spent, journal: Journal) -> CodebaseState | None:
-    """Try repairs of the buggy state, then of what has come nearest so far."""
-    bases: list[tuple[int, CodebaseState]] = [(0, ground.original)]
-    for depth in range(_DEEPEST):
-        nearer: dict[str, tuple[int, CodebaseState]] = {}
-        for place, (passing, base) in enumerate(bases):
-            # Deeper levels share what is left; the first one leaves them a part where something came nearer.
-            share = spent.tries // (len(bases) - place)
-            found = _level(ground, base, passing, share, chance, spent, nearer, journal)
-            if found is not None:
-                return found
-        if not nearer or not spent.left or depth == _DEEPEST - 1:
+def _search(workspace: SearchWorkspace, rng: Random, progress: _Progress, journal: Journal) -> CodebaseState | None:
+    """Try repairs of the buggy state, then of the best states so far; return a state that passes all tests."""
+    bases: list[tuple[int, CodebaseState]] = [(0, workspace.original)]
+    for depth in range(_MAX_DEPTH):
+        improved: dict[str, tuple[int, CodebaseState]] = {}
+        for index, (passing, base) in enumerate(bases):
+            # The states of a level share the remaining tries; a level reserves a part once a state improved.
+            share = progress.tries // (len(bases) - index)
+            repaired_state = _search_level(workspace, base, passing, share, rng, progress, improved, journal)
+            if repaired_state is not None:
+                return repaired_state
+        if not improved or not progress.has_budget or depth == _MAX_DEPTH - 1:
             return None
-        bases = sorted(nearer.values(), key=lambda pair: -pair[0])[:_BEAM]
+        bases = sorted(improved.values(), key=lambda pair: -pair[0])[:_BEAM_WIDTH]
     return None
 
 
-def _level(
-    ground: Ground,
+def _search_level(
+    workspace: SearchWorkspace,
     base: CodebaseState,
     passing: int,
     share: int,
-    chance: Random,
-    spent: _Spent,
-    nearer: dict[str, tuple[int, CodebaseState]],
+    rng: Random,
+    progress: _Progress,
+    improved: dict[str, tuple[int, CodebaseState]],
     journal: Journal,
 ) -> CodebaseState | None:
-    scored = ground.repairs(base)
-    order = sorted(scored, key=lambda pair: -(math.log(pair[0]) / _TEMPERATURE + noise(chance)))
-    until = spent.tries - share
+    scored = workspace.repairs(base)
+    order = sorted(scored, key=lambda pair: -(math.log(pair[0]) / _TEMPERATURE + noise(rng)))
+    until = progress.tries - share
     for _, repair in order:
-        # Once something has come nearer, half of what is left is for what builds on it.
-        if not spent.left or spent.tries <= (until + share // 2 if nearer else until):
+        # Once a state improved, half of the remaining share is reserved for repairs on top of it.
+        if not progress.has_budget or progress.tries <= (until + share // 2 if improved else until):
             return None
-        state = ground.state(base, repair)
+        state = workspace.state(base, repair)
         if state is None:
             continue
-        tried = ground.tried(state)
-        spent.tries -= tried.cost
-        spent.seconds -= tried.seconds
-        spent.made += 1
-        if tried.whole and ground.confirmed(state):
-            _record(journal, repair.pattern, repair.path, repair.first, len(tried.repaired))
+        run = workspace.run_candidate(state)
+        progress.tries -= run.cost
+        progress.seconds -= run.seconds
+        progress.candidates += 1
+        if run.complete and workspace.confirm(state):
+            _record(journal, repair.pattern, repair.path, repair.first, len(run.repaired))
             return state
-        if len(tried.repaired) > passing:
-            _record(journal, repair.pattern, repair.path, repair.first, len(tried.repaired))
-            nearer[state.tree_hash] = (len(tried.repaired), state)
-            if len(tried.repaired) > spent.repairs:
-                spent.nearest, spent.repairs = state, len(tried.repaired)
+        if len(run.repaired) > passing:
+            _record(journal, repair.pattern, repair.path, repair.first, len(run.repaired))
+            improved[state.tree_hash] = (len(run.repaired), state)
+            if len(run.repaired) > progress.repairs:
+                progress.best_state, progress.repairs = state, len(run.repaired)
     return None
 
 
@@ -168,6 +168,6 @@ def _record(journal: Journal, pattern: str, path: str, line: int, repaired: int)
     journal.step(Step(len(journal.trajectory.steps), -1, "tool", "repair", arguments))
 
 
-def _patch(ground: Ground, found: CodebaseState) -> Patch:
-    """Return the repair as a diff on the tree that was given."""
-    return ground.weakened.replace(found.changes).patch_from(ground.weakened)
+def _patch(workspace: SearchWorkspace, repaired_state: CodebaseState) -> Patch:
+    """Return the repair as a diff on the task's tree."""
+    return workspace.weakened.replace(repaired_state.changes).patch_from(workspace.weakened)

@@ -1,7 +1,7 @@
-"""A pytest plugin and a module for blind tests: writes what they compute as plain data, one JSON list a line.
+"""A pytest plugin and module for blind tests: write what they compute as plain data, one JSON list per line.
 
-In: `SSR_VALUES` (a file to append to). Out: [id of the test, number of the assertion, truth or null, [values]].
-What it needs is bound here, before the project is imported. Nothing in this process knows what is expected.
+Input: `SSR_VALUES` (a file to append to). Output: [id of the test, number of the assertion, truth or null, [values]].
+What it needs is bound here, before the project is imported. Nothing in this process holds the expected values.
 """
 
 import base64
@@ -16,7 +16,7 @@ import os
 import pathlib
 import signal
 import types
-from builtins import (  # a project may exchange them later
+from builtins import (  # a project may replace them later
     AssertionError,
     BaseException,
     Exception,
@@ -50,7 +50,7 @@ from builtins import (  # a project may exchange them later
 from collections.abc import Iterator, Mapping
 
 _FD = os.open(os.environ.pop("SSR_VALUES"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-_PLACES = [p for p in {os.getcwd(), os.path.realpath(os.getcwd())} if len(p) > 1]
+_ROOTS = [p for p in {os.getcwd(), os.path.realpath(os.getcwd())} if len(p) > 1]
 _nowhere = open(os.devnull, "w")
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64 = base64.b64encode
@@ -66,21 +66,21 @@ _copies = os.environ.pop("SSR_COPIES", "")
 
 
 class _TooSlowError(BaseException):
-    """A test with other inputs takes too much processor time."""
+    """A test with other inputs uses too much processor time."""
 
 
 def pytest_collection_finish(session):
-    """Share the room for values among the tests."""
+    """Divide the space for values among the tests."""
     share_among(len(session.items))
 
 
 def share_among(tests):
-    """Share the room for values among so many tests."""
+    """Divide the space for values among a number of tests."""
     _share[0] = max(600, _MOST_BYTES // max(1, tests))
 
 
 def pytest_runtest_logstart(nodeid, location):
-    """Remember which test runs."""
+    """Store which test runs."""
     _case[0] = nodeid
     if _copies and _copies in nodeid:
         signal.signal(signal.SIGPROF, _too_slow)
@@ -90,7 +90,7 @@ def pytest_runtest_logstart(nodeid, location):
 
 
 def pytest_runtest_logfinish(nodeid, location):
-    """Write the digest of what there was no room for."""
+    """Write the digest of the values that did not fit."""
     if _copies and _copies in nodeid:
         signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
@@ -109,44 +109,44 @@ def record(site, *values):
 
 def truth(site, value):
     """Write whether a value is true."""
-    found = _plain(value)
-    _line(site, bool(value), [found])
+    plain = _plain(value)
+    _line(site, bool(value), [plain])
 
 
 def choice(site, *operands):
-    """Write the values of one of several comparisons; one that cannot be computed stands as such."""
-    found = []
+    """Write the values of one of several comparisons; mark those that cannot be computed."""
+    plain = []
     for operand in operands:
         try:
-            found.append(_plain(operand()))
+            plain.append(_plain(operand()))
         except Exception:
-            found.append(_RAISED)
-    _line(site, None, found)
+            plain.append(_RAISED)
+    _line(site, None, plain)
 
 
 def both(site, compare, *values):
-    """Write the values of an assertion that holds them against each other, and whether it holds."""
-    found = [_plain(v) for v in values]
+    """Write the values of an assertion that compares them, and whether it holds."""
+    plain = [_plain(v) for v in values]
     try:
-        held = bool(compare(*values))
+        holds = bool(compare(*values))
     except Exception:
-        held = None
-    _line(site, held, found)
+        holds = None
+    _line(site, holds, plain)
 
 
 def held(site, call, *values):
-    """Call what asserts by itself, and write whether it accepts."""
-    found = [_plain(v) for v in values]
+    """Call a function that asserts by itself, and write whether it passes."""
+    plain = [_plain(v) for v in values]
     try:
         call(*values)
     except AssertionError:
-        _line(site, False, found)
+        _line(site, False, plain)
     else:
-        _line(site, True, found)
+        _line(site, True, plain)
 
 
 class Raising:
-    """Stands around what is expected to raise; writes what it raises."""
+    """A context manager around code that is expected to raise; writes what it raises."""
 
     def __init__(self, site, manager, *pattern):
         self.site, self.manager, self.pattern = site, manager, pattern
@@ -155,14 +155,16 @@ class Raising:
         return self.manager.__enter__()
 
     def __exit__(self, kind, value, trace):
-        taken = False
+        is_accepted = False
         try:
-            taken = bool(self.manager.__exit__(kind, value, trace))
-            return taken
+            is_accepted = bool(self.manager.__exit__(kind, value, trace))
+            return is_accepted
         finally:
             names = [["c", c.__name__] for c in type.mro(kind)[:1]] if kind is not None else [None]
-            text = _plain(_text(value)) if value is not None else None
-            _line(self.site, taken or kind is None, [*names, text, *(_plain(_pattern(p)) for p in self.pattern)])
+            message = _plain(_text(value)) if value is not None else None
+            _line(
+                self.site, is_accepted or kind is None, [*names, message, *(_plain(_pattern(p)) for p in self.pattern)]
+            )
 
 
 def _pattern(pattern):
@@ -178,21 +180,21 @@ def _text(value):
 
 def _line(site, held, values):
     case = _case[0]
-    found = [case, site, held, values]
+    record = [case, site, held, values]
     try:
-        text = _encode(found)
+        line = _encode(record)
     except Exception:
-        text = _encode([case, site, held, [_OPAQUE for _ in values]])
-    left = _room.get(case, _share[0])
-    if len(text) > left:
-        _rest.setdefault(case, _sha256()).update(_encode(_rounded(found[1:])).encode())
+        line = _encode([case, site, held, [_OPAQUE for _ in values]])
+    remaining = _room.get(case, _share[0])
+    if len(line) > remaining:
+        _rest.setdefault(case, _sha256()).update(_encode(_rounded(record[1:])).encode())
         return
-    _room[case] = left - len(text)
-    _put(found)
+    _room[case] = remaining - len(line)
+    _put(record)
 
 
-def _put(found):
-    _write(_FD, (_encode(found) + "\n").encode())
+def _put(record):
+    _write(_FD, (_encode(record) + "\n").encode())
 
 
 def _rounded(value):
@@ -202,7 +204,7 @@ def _rounded(value):
 
 
 class _Encoder:
-    """Writes one value; counts what it writes."""
+    """Encodes one value as plain data, and counts its parts."""
 
     def __init__(self):
         self.nodes, self.above = 0, set()
@@ -218,7 +220,7 @@ class _Encoder:
         if issubclass(kind, float):
             return float.__add__(value, 0.0)
         if issubclass(kind, str):
-            return _placed(str.__str__(value))
+            return _without_root(str.__str__(value))
         if issubclass(kind, (bytes, bytearray)):
             return ["b", _b64(bytes(value)).decode()]
         if depth > _MOST_DEPTH or self.nodes > _MOST_NODES or id(value) in self.above:
@@ -230,12 +232,12 @@ class _Encoder:
             self.above.discard(id(value))
 
     def all(self, values, depth):
-        found = []
+        encoded = []
         for value in values:
             if self.nodes > _MOST_NODES:
-                return [*found, _OPAQUE]
-            found.append(self.encode(value, depth))
-        return found
+                return [*encoded, _OPAQUE]
+            encoded.append(self.encode(value, depth))
+        return encoded
 
     def pairs(self, items, depth):
         return sorted((self.all(pair, depth) for pair in items), key=_encode)
@@ -249,9 +251,9 @@ class _Encoder:
             return ["m", *self.pairs(dict.items(value), depth)]
         if issubclass(kind, (set, frozenset)):
             return ["s", *sorted(self.all(kind.__iter__(value), depth), key=_encode)]
-        return self.known(value, kind, depth)
+        return self.special(value, kind, depth)
 
-    def known(self, value, kind, depth):
+    def special(self, value, kind, depth):
         if issubclass(kind, enum.Enum):
             return ["e", kind.__name__, str(getattr(value, "_name_", ""))]
         if kind is complex:
@@ -265,7 +267,7 @@ class _Encoder:
         if kind is datetime.timedelta:
             return ["d", "timedelta", value.total_seconds()]
         if issubclass(kind, pathlib.PurePath) and kind.__module__.startswith("pathlib"):
-            return ["p", _placed(str(value))]
+            return ["p", _without_root(str(value))]
         if kind in (range, slice):
             return ["r", kind.__name__, _bounds(value)]
         if issubclass(kind, BaseException):
@@ -277,13 +279,13 @@ class _Encoder:
         if kind in (types.FunctionType, types.BuiltinFunctionType, types.MethodType):
             return ["f", getattr(value, "__qualname__", "")]
         if kind.__module__ == "numpy" and hasattr(value, "tolist"):
-            found = value.tolist()
-            return ["l", *self.all(found, depth)] if isinstance(found, list) else self.encode(found, depth)
+            plain = value.tolist()
+            return ["l", *self.all(plain, depth)] if isinstance(plain, list) else self.encode(plain, depth)
         if isinstance(value, Iterator):
             return ["it", kind.__name__]
         if isinstance(value, Mapping):
             return ["m", *self.pairs([(k, value[k]) for k in iter(value)], depth)]
-        return self.thing(value, kind, depth)
+        return self.state_of(value, kind, depth)
 
     def number(self, value):
         try:
@@ -292,8 +294,8 @@ class _Encoder:
         except (ValueError, OverflowError):
             return float(value)
 
-    def thing(self, value, kind, depth):
-        """Write an object by its type and its attributes; which of them are steady, the original shows."""
+    def state_of(self, value, kind, depth):
+        """Encode an object by its type and attributes; runs on the original show which of them are stable."""
         state = {}
         for base in kind.__mro__:
             for name in _names(vars(base).get("__slots__", ())):
@@ -317,18 +319,18 @@ def _names(slots):
     return [slots] if isinstance(slots, str) else [n for n in slots if isinstance(n, str)]
 
 
-def _placed(text):
-    """Return a text with the folder of the tree under one name: sandboxes may have it in different places."""
-    for place in _PLACES:
-        if place in text:
-            text = str.replace(text, place, "<tree>")
+def _without_root(text):
+    """Replace the path of the tree by one name in a string: sandboxes may have it at different paths."""
+    for root in _ROOTS:
+        if root in text:
+            text = str.replace(text, root, "<tree>")
     return text
 
 
 def _plain(value):
     try:
-        found = _Encoder().encode(value)
-        text = _encode(found)
+        encoded = _Encoder().encode(value)
+        text = _encode(encoded)
     except Exception:
         return _OPAQUE
-    return found if len(text) <= _MOST_VALUE else ["z", _sha256(_encode(_rounded(found)).encode()).hexdigest()]
+    return encoded if len(text) <= _MOST_VALUE else ["z", _sha256(_encode(_rounded(encoded)).encode()).hexdigest()]

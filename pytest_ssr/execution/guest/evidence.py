@@ -21,7 +21,7 @@ _exercised = set()
 
 
 def watch(paths):
-    """Start to record which of these files of the tree, given relative to its root, are loaded."""
+    """Start recording which of these files, given relative to the root of the tree, are loaded."""
     for path in paths:
         _watched[os.path.realpath(os.path.join(_ROOT, path))] = path
     _loaded_before.update(id(module) for module, _ in _rewritten_modules())
@@ -49,7 +49,7 @@ def _recording(loader, fullname):
 
 
 def _is_cached(path):
-    """Tell whether a compiled file, which may be of an older source, could be loaded in place of the source."""
+    """Return whether a compiled file, possibly of an older source, could be loaded instead of the source."""
     try:
         return ssr_system_calls.exists(importlib.util.cache_from_source(path))
     except NotImplementedError:

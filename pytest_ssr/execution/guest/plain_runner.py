@@ -1,10 +1,10 @@
-"""Runs blind tests without pytest in charge: no capture, no plugins, no filters of warnings.
+"""Run blind tests without pytest in charge: no capture, no plugins, no warning filters.
 
-In: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, {parameter: row}], ids of pytest),
-`pytest` (import it first), `ahead_s` (seconds that the clocks are ahead) and `seed` (of how many objects are made
-between the tests, so that others are at other addresses).
-Out: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Tests that need fixtures
-other than `tmp_path` are left out.
+Input: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, {parameter: row}], ids of
+pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are ahead) and `seed` (for how many objects
+are created between the tests, so that others get other addresses).
+Output: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Tests that need
+fixtures other than `tmp_path` are skipped.
 """
 
 import importlib
@@ -20,7 +20,7 @@ import unittest
 
 import ssr_blind_recorder as recorder
 
-# As `python -m` has it; the first one was the folder of this file.
+# As with `python -m`; the first entry was the folder of this file.
 sys.path[0] = os.getcwd()
 _AGAIN = "again"
 _MOST_SPARE = 1000
@@ -32,7 +32,7 @@ class _UnfitError(Exception):
 
 
 def _set_ahead(seconds):
-    """Put the clocks of `time` ahead, for the standard library as well."""
+    """Set the clocks of `time` ahead, for the standard library as well."""
     clocks = {n: getattr(time, n) for n in ("time", "monotonic", "perf_counter")}
     fine = {n: getattr(time, n) for n in ("time_ns", "monotonic_ns", "perf_counter_ns") if hasattr(time, n)}
     for name, clock in clocks.items():
@@ -40,22 +40,22 @@ def _set_ahead(seconds):
     for name, clock in fine.items():
         setattr(time, name, lambda clock=clock: clock() + seconds * 10**9)
     for name in ("gmtime", "localtime", "ctime"):
-        made = getattr(time, name)
-        setattr(time, name, lambda secs=None, made=made: made(time.time() if secs is None else secs))
+        original = getattr(time, name)
+        setattr(time, name, lambda secs=None, original=original: original(time.time() if secs is None else secs))
     asctime, strftime = time.asctime, time.strftime
     time.asctime = lambda t=None: asctime(time.localtime() if t is None else t)
     time.strftime = lambda form, t=None: strftime(form, time.localtime() if t is None else t)
 
 
 class _Modules:
-    """Imports test modules as pytest does by default: the first folder that is no package is on the path."""
+    """Imports test modules as pytest does by default, with the first folder that is not a package on the path."""
 
     def __init__(self):
-        self.known = {}
+        self.modules = {}
 
     def of(self, path):
-        if path not in self.known:
-            self.known[path] = None
+        if path not in self.modules:
+            self.modules[path] = None
             folders = []
             folder = os.path.dirname(os.path.abspath(path))
             while folder.startswith(os.getcwd()):
@@ -64,12 +64,12 @@ class _Modules:
             for folder in folders:
                 if os.path.exists(os.path.join(folder, "conftest.py")):
                     self.imported(os.path.join(folder, "conftest.py"))
-            self.known[path] = self.imported(os.path.abspath(path))
+            self.modules[path] = self.imported(os.path.abspath(path))
             for name in _MODULE_SETUPS:
-                _call(getattr(self.known[path], name, None), self.known[path])
-        if self.known[path] is None:
+                _call(getattr(self.modules[path], name, None), self.modules[path])
+        if self.modules[path] is None:
             raise _UnfitError
-        return self.known[path]
+        return self.modules[path]
 
     def imported(self, path):
         folder, name = os.path.dirname(path), os.path.basename(path)[: -len(".py")]
@@ -80,13 +80,13 @@ class _Modules:
             sys.path.insert(0, folder)
         module = sys.modules.get(name)
         if module is not None and getattr(module, "__file__", None) != path:
-            # Another file of this name, in a folder that is no package either.
+            # Another file of this name, in a folder that is not a package either.
             del sys.modules[name]
         return importlib.import_module(name)
 
 
 def _call(function, argument):
-    """Call a function of a set-up, which may take an argument."""
+    """Call a setup or teardown function, which may take an argument."""
     if function is not None:
         function(*([argument] if inspect.signature(function).parameters else []))
 
@@ -97,7 +97,7 @@ class _Runner:
     def __init__(self):
         self.modules, self.rows = _Modules(), {}
 
-    def run(self, node_id, places):
+    def run(self, node_id, indices):
         path, *names = node_id.partition("[")[0].split("::")
         module = self.modules.of(path)
         holders = [module]
@@ -106,7 +106,7 @@ class _Runner:
         if isinstance(holders[-1], type) and issubclass(holders[-1], unittest.TestCase):
             self.run_unit(holders[-1], names[-1])
         else:
-            self.run_function(holders, names[-1], places)
+            self.run_function(holders, names[-1], indices)
 
     def run_unit(self, kind, name):
         kind.setUpClass()
@@ -115,12 +115,12 @@ class _Runner:
         finally:
             kind.tearDownClass()
 
-    def run_function(self, holders, name, places):
+    def run_function(self, holders, name, indices):
         module, holder = holders[0], holders[-1]
         instance = holder if holder is module else holder()
         function = getattr(instance, name)
         marks = _marks(function) + [m for h in reversed(holders) for m in _marks(h)]
-        values = self.values(function, marks, places)
+        values = self.values(function, marks, indices)
         setups, teardowns = [("setup_function", function)], [("teardown_function", function)]
         if holder is not module:
             setups = [("setup_class", holder), ("setup_method", function)]
@@ -133,20 +133,20 @@ class _Runner:
             for teardown, argument in teardowns:
                 _call(getattr(instance, teardown, None), argument)
 
-    def values(self, function, marks, places):
+    def values(self, function, marks, indices):
         """Return the arguments of a test."""
         if inspect.iscoroutinefunction(function) or any(m.name == "usefixtures" and m.args for m in marks):
             raise _UnfitError
         values = {}
         for mark in marks:
             if mark.name == "parametrize":
-                values.update(self.row(mark, places))
+                values.update(self.row(mark, indices))
         if "tmp_path" in inspect.signature(function).parameters:
             values.setdefault("tmp_path", pathlib.Path(tempfile.mkdtemp()))
-        # The call fails for want of other fixtures.
+        # If other fixtures are missing, the call fails.
         return values
 
-    def row(self, mark, places):
+    def row(self, mark, indices):
         """Return the values of one row of a `parametrize` mark."""
         names, rows, indirect = (list(mark.args) + [None] * 3)[:3]
         names = mark.kwargs.get("argnames", names)
@@ -154,9 +154,9 @@ class _Runner:
             raise _UnfitError
         alone = isinstance(names, str) and "," not in names
         names = [n.strip() for n in names.split(",") if n.strip()] if isinstance(names, str) else list(names)
-        # What it goes through may be given but once.
+        # The values may be an iterator, which can be read only once.
         rows = self.rows.setdefault(id(mark), list(mark.kwargs.get("argvalues", rows)))
-        row = rows[places[names[0]]]
+        row = rows[indices[names[0]]]
         if hasattr(row, "marks") and hasattr(row, "values"):
             row = row.values
         elif alone:
@@ -167,8 +167,8 @@ class _Runner:
 def _marks(holder):
     """Return the marks of a module, a class with its bases, or a function."""
     kinds = reversed(holder.__mro__) if isinstance(holder, type) else [holder]
-    found = [vars(k).get("pytestmark", []) if isinstance(holder, type) else _own(k) for k in kinds]
-    lists = [f if isinstance(f, (list, tuple)) else [f] for f in found]
+    values = [vars(k).get("pytestmark", []) if isinstance(holder, type) else _own(k) for k in kinds]
+    lists = [v if isinstance(v, (list, tuple)) else [v] for v in values]
     return [getattr(m, "mark", m) for marks in lists for m in marks]
 
 
@@ -179,7 +179,8 @@ def _own(holder):
 def main():
     """Run the cases twice."""
     job = json.loads(sys.stdin.read())
-    chance, kept = random.Random(job["seed"]), []
+    rng = random.Random(job["seed"])
+    spare_objects = []
     if job["ahead_s"]:
         _set_ahead(job["ahead_s"])
     if job["pytest"]:
@@ -187,16 +188,16 @@ def main():
     recorder.share_among(2 * len(job["cases"]))
     runner = _Runner()
     for ending in ("", _AGAIN):
-        for node_id, places in job["cases"]:
-            kept.append([object() for _ in range(chance.randrange(_MOST_SPARE))])
+        for node_id, indices in job["cases"]:
+            spare_objects.append([object() for _ in range(rng.randrange(_MOST_SPARE))])
             recorder.pytest_runtest_logstart(node_id + ending, None)
             try:
-                runner.run(node_id, places)
+                runner.run(node_id, indices)
             except BaseException:
-                # It has not reached its end; nothing of it is written from here on.
+                # The test ended early; it writes nothing from here on.
                 pass
             recorder.pytest_runtest_logfinish(node_id + ending, None)
-    # Threads of the tests may run on.
+    # Threads of the tests may still run.
     os._exit(0)
 
 

@@ -1,15 +1,15 @@
 """A pytest plugin that records which statements of the project each test reaches.
 
 Modules of the project are compiled with one extra store before each statement inside a function or
-class, `__ssr_hits__[k] = 1`; that costs a small share of what a trace function does and sees threads as well.
+class, `__ssr_hits__[k] = 1`; that costs a small fraction of a trace function and covers threads as well.
 
-What no statement tells is recorded too: which statements run while modules are imported (they concern every test),
-tests that start processes or find some running, or leave threads running, and tests that open files of the tree.
+It also records what statements do not show: which of them run while modules are imported (they concern every test),
+tests that start processes, find some running, or leave threads running, and tests that open files of the tree.
 
-In: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths of modules, separated by NUL).
-Out: JSON, one object a line, written as the tests go, so that a run that is cut off leaves what it has measured:
+Input: `SSR_REACH` (the file to write), `SSR_REACH_FILES` (a file of relative paths of modules, separated by NUL).
+Output: JSON, one object per line, written while the tests run, so that an interrupted run keeps what it has measured:
 
-- `{"spots": [[path, line, column], ...]}`: more statements, numbered from 0 through the file
+- `{"spots": [[path, line, column], ...]}`: more statements, numbered consecutively from 0
 - `{"set": [number, ...]}`: a set of statements; sets are numbered from 0 as well
 - `{"holder": name, "reaches": set}`
 - `{"holder": name, "starts_processes": true}`
@@ -53,7 +53,7 @@ _BLOCKS = ("body", "orelse", "finalbody")
 
 
 def _mark(tree, path):
-    """Put a store before each statement of each block but those of the module itself."""
+    """Insert a store before each statement of each block except the module's own."""
     for node in list(ast.walk(tree)):
         if isinstance(node, ast.Module):
             continue
@@ -77,10 +77,10 @@ def _has_docstring(node, name, block):
 def _marked(block, path, docstring):
     result = [block[0]] if docstring else []
     for statement in block[1:] if docstring else block:
-        place = ast.copy_location(ast.Constant(len(_spots)), statement)
+        index = ast.copy_location(ast.Constant(len(_spots)), statement)
         _spots.append((path, statement.lineno, statement.col_offset))
         name = ast.copy_location(ast.Name("__ssr_hits__", ast.Load()), statement)
-        target = ast.copy_location(ast.Subscript(name, _index(place), ast.Store()), statement)
+        target = ast.copy_location(ast.Subscript(name, _index(index), ast.Store()), statement)
         one = ast.copy_location(ast.Constant(1), statement)
         result.append(ast.copy_location(ast.Assign([target], one, lineno=statement.lineno), statement))
         result.append(statement)
@@ -91,18 +91,18 @@ def _index(constant):
     return constant if sys.version_info >= (3, 9) else ast.copy_location(ast.Index(constant), constant)
 
 
-def _take():
-    """Give what was reached since the last time to whoever holds it now."""
-    place = _hits.find(1)
-    if place < 0:
+def _assign_hits():
+    """Assign the statements reached since the last call to the current holder."""
+    index = _hits.find(1)
+    if index < 0:
         return
     holders = [_reached.setdefault(_holder[-1], set())]
     if _holder[-1] != _IMPORT and _is_any_thread_busy():
         holders.append(_reached.setdefault(_ALL, set()))
-    while place >= 0:
+    while index >= 0:
         for reached in holders:
-            reached.add(place)
-        place = _hits.find(1, place + 1)
+            reached.add(index)
+        index = _hits.find(1, index + 1)
     _hits[:] = bytes(len(_hits))
 
 
@@ -120,12 +120,12 @@ def _note(**fact):
 
 
 def _flush():
-    """Write what was reached since the last time."""
+    """Write the statements reached since the last call."""
     if len(_spots) > _written_spots[0]:
         _write(spots=_spots[_written_spots[0] :])
         _written_spots[0] = len(_spots)
-    for holder, places in _reached.items():
-        key = frozenset(places)
+    for holder, indices in _reached.items():
+        key = frozenset(indices)
         if key not in _sets:
             _sets[key] = len(_sets)
             _write(set=sorted(key))
@@ -136,11 +136,11 @@ def _flush():
 _caches = [None]
 
 
-def _forget():
-    """Empty the caches of the project's functions, so that each test reaches what it would reach alone."""
+def _clear_caches():
+    """Clear the caches of the project's functions, so that each test reaches what it would reach alone."""
     if _caches == [None]:
         kind = getattr(functools, "_lru_cache_wrapper", None)
-        # What the project has frozen is not listed otherwise.
+        # Otherwise objects that the project has frozen would not be listed.
         gc.unfreeze()
         _caches[:] = [x for x in gc.get_objects() if type(x) is kind and _is_projects(x)]
     for cache in _caches:
@@ -153,7 +153,7 @@ def _is_projects(function):
     return code is not None and ssr_system_calls.realpath(code.co_filename) in _TARGETS
 
 
-# None until the first test: threads that are there before have nothing to do with tests.
+# None until the first test: threads that started earlier do not belong to tests.
 _first_threads = [None]
 # Functions in which the workers of thread pools wait for work.
 _POOLS = (
@@ -164,7 +164,7 @@ _POOLS = (
 
 
 def _is_any_thread_busy():
-    """Tell whether a thread that a test has left may run code that no later test asks for."""
+    """Return whether a thread left by a test may run code that no later test requests."""
     if _first_threads[0] is None or threading.active_count() <= len(_first_threads[0]):
         return False
     frames = sys._current_frames()
@@ -173,7 +173,7 @@ def _is_any_thread_busy():
 
 
 def _waits_in_a_pool(frame):
-    """Tell whether a thread waits for what somebody will give it: whoever does that reaches what it runs then."""
+    """Return whether a thread waits for work: the test that submits the work reaches what the thread then runs."""
     while frame is not None and os.path.basename(frame.f_code.co_filename) == "threading.py":
         frame = frame.f_back
     if frame is None or not _is_in_a_pool(frame.f_code):
@@ -208,16 +208,16 @@ _loader.get_code = _instrumented
 
 
 def _while_importing(kind):
-    """Count what a module runs when it is executed as reached at import, whoever imports it."""
+    """Count what a module runs during its execution as reached at import, whoever imports it."""
     execute = kind.exec_module
 
     def exec_module(self, module):
-        _take()
+        _assign_hits()
         _holder.append(_IMPORT)
         try:
             return execute(self, module)
         finally:
-            _take()
+            _assign_hits()
             _holder.pop()
             _caches[:] = [None]
 
@@ -230,7 +230,7 @@ for _module in list(sys.modules.values()):
     if isinstance(_path, str) and os.path.realpath(_path) in _TARGETS:
         _write(early=os.path.realpath(_path)[len(_ROOT) :])
 
-# Not before: what pytest imports may be what is tested.
+# Not earlier: pytest may import modules under test.
 import pytest  # noqa: E402
 from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
 
@@ -241,30 +241,32 @@ _PROCESSES = frozenset(
 )
 
 
-# Programs that run no code of the project, and read none unless they are given its path.
-_OTHERS = (
+# Programs that run no code of the project, and read its files only if they are passed a path in it.
+_UNRELATED_PROGRAMS = (
     "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
     "tty uname which whoami"
 )
 
 
-def _is_other(event, arguments):
-    """Tell whether a program that is started is known to have nothing to do with the project."""
+def _is_unrelated(event, arguments):
+    """Return whether a started program is known to be unrelated to the project."""
     if event not in ("subprocess.Popen", "os.posix_spawn", "os.exec"):
         return False
     try:
-        words = [os.fsdecode(word) for word in arguments[1]]
-        program = words[0] if arguments[0] is None else os.fsdecode(arguments[0])
+        argv = [os.fsdecode(argument) for argument in arguments[1]]
+        program = argv[0] if arguments[0] is None else os.fsdecode(arguments[0])
     except (TypeError, IndexError):
         return False
     if event == "subprocess.Popen" and arguments[2]:
         return False
-    given = (ssr_system_calls.realpath(word) + "/" for word in words[1:] if ssr_system_calls.exists(word))
-    return os.path.basename(program) in _OTHERS.split() and not any(path.startswith(_ROOT) for path in given)
+    paths = (ssr_system_calls.realpath(path) + "/" for path in argv[1:] if ssr_system_calls.exists(path))
+    return os.path.basename(program) in _UNRELATED_PROGRAMS.split() and not any(
+        path.startswith(_ROOT) for path in paths
+    )
 
 
 def _is_import_system():
-    """Tell whether a file is being opened by what imports modules, and not by who asks a loader for its text."""
+    """Return whether the import system opens a file, and not code that requests its source from a loader."""
     frame = sys._getframe(2)
     while frame is not None and "pathlib" in frame.f_code.co_filename:
         frame = frame.f_back
@@ -274,7 +276,7 @@ def _is_import_system():
     return name.startswith("<frozen importlib") or name.endswith("_pytest/assertion/rewrite.py")
 
 
-# The file that is being collected, and the holder that stands for its tests: they are what its text decides.
+# The file that is being collected, and the holder for its tests: its source decides which tests it has.
 _collected = ["", _IMPORT]
 
 
@@ -285,17 +287,17 @@ def _audit(event, arguments):
             path = os.fsdecode(path)
         if isinstance(path, str):
             path = ssr_system_calls.realpath(path)
-            # The import system reads code; whoever else reads a file of the tree sees what changes in it.
+            # The import system reads code; any other reader of a file in the tree sees what changes in it.
             if path.startswith(_ROOT) and not (path.endswith((".py", ".pyc")) and _is_import_system()):
                 holder = _collected[1] if path == _collected[0] else _holder[-1]
                 _note(holder=holder, opens=path[len(_ROOT) :])
-    elif event in _PROCESSES and not _is_other(event, arguments):
+    elif event in _PROCESSES and not _is_unrelated(event, arguments):
         _note(holder=_holder[-1], starts_processes=True)
 
 
 sys.addaudithook(_audit)
 try:
-    # multiprocessing starts its helpers by this, past every audit event.
+    # multiprocessing starts its helpers with this function, which raises no audit event.
     import _posixsubprocess
 
     _fork_exec = _posixsubprocess.fork_exec
@@ -310,7 +312,7 @@ except ImportError:
 
 
 def _has_children():
-    """Tell whether a process that was started before is still there: it may run code for whoever gives it work."""
+    """Return whether a process started earlier still exists: it may run code for any test that gives it work."""
     tracker = getattr(sys.modules.get("multiprocessing.resource_tracker"), "_resource_tracker", None)
     children = set()
     for thread in os.listdir("/proc/self/task"):
@@ -323,11 +325,11 @@ def _has_children():
 
 
 class Probe:
-    """Tells whose the statements are that were reached."""
+    """Assigns the reached statements to tests."""
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
-        """Know which file is being collected."""
+        """Store which file is being collected."""
         file = ssr_system_calls.realpath(str(getattr(collector, "path", collector.session.fspath)))
         _collected[:] = [file, "file " + collector.nodeid.partition("::")[0]]
         try:
@@ -337,50 +339,50 @@ class Probe:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self):
-        """End the time in which everything counts as import."""
-        _take()
+        """End the phase in which everything counts as import."""
+        _assign_hits()
         _flush()
         _holder[-1] = _ALL
         _first_threads[0] = frozenset(threading.enumerate())
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
-        """Give one test what it reaches."""
-        _take()
-        _forget()
+        """Assign to one test what it reaches."""
+        _assign_hits()
+        _clear_caches()
         _holder.append(item.nodeid)
         if _has_children():
             _note(holder=item.nodeid, starts_processes=True)
         try:
             return (yield)
         finally:
-            _take()
+            _assign_hits()
             _holder.pop()
             _flush()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef, request):
-        """Give what a fixture of a wider scope reaches to every test of that scope."""
+        """Assign what a fixture of a wider scope reaches to every test of that scope."""
         if fixturedef.scope == "function":
             return (yield)
-        _take()
+        _assign_hits()
         file = request.node.nodeid.partition("::")[0]
         _holder.append("file " + file if fixturedef.scope in ("class", "module") and file else _ALL)
         try:
             return (yield)
         finally:
-            _take()
+            _assign_hits()
             _holder.pop()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):
-        """Write the rest; what is reached after this concerns every test."""
+        """Write the rest; what is reached later concerns every test."""
         _finish()
         _holder[-1] = _ALL
 
 
 def _finish():
-    _take()
+    _assign_hits()
     _flush()
     _write(end=True)
 
@@ -389,5 +391,5 @@ atexit.register(_finish)
 
 
 def pytest_configure(config):
-    """Register the probe proper."""
+    """Register the probe."""
     config.pluginmanager.register(Probe(), "ssr-reach")

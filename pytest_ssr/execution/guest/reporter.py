@@ -1,7 +1,7 @@
-"""A pytest plugin that reports exact node ids, outcomes and durations over a channel of its own.
+"""A pytest plugin that reports exact node ids, outcomes and durations over a separate channel.
 
-In: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, then classes and functions in each).
-Out: one JSON object a line: begin, collected, collect-error, start, done, end.
+Input: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, then classes and functions in each).
+Output: one JSON object per line: begin, collected, collect-error, start, done, end.
 """
 
 import gc
@@ -89,8 +89,8 @@ _DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order",
 
 
 def kept_options(options):
-    """Drop from the project's own options those that change which tests run, where, or in what order."""
-    kept = []
+    """Drop those of the project's own options that change which tests run, in which process, or in what order."""
+    result = []
     i = 0
     while i < len(options):
         option = options[i]
@@ -99,7 +99,7 @@ def kept_options(options):
         if option in _WITH_VALUE and following is not None:
             i += 1
             if not (option == "-p" and following in _DROPPED_PLUGINS):
-                kept += [option, following]
+                result += [option, following]
         elif option in _DROPPED_WITH_VALUE or option == "--cov":
             if following is not None and not following.startswith("-"):
                 i += 1
@@ -108,10 +108,10 @@ def kept_options(options):
         elif option[:1] == "-" and option[1:2] != "-" and option[1:] and not option[1:].strip("qvslxdf"):
             rest = "".join(c for c in option[1:] if c not in "xdf")
             if rest:
-                kept.append("-" + rest)
+                result.append("-" + rest)
         else:
-            kept.append(option)
-    return kept
+            result.append(option)
+    return result
 
 
 def _send(kind, **fields):
@@ -125,22 +125,22 @@ def pytest_load_initial_conftests(early_config, parser, args):
     """Neutralise the project's own options before other plugins act on them."""
     own = len(early_config.invocation_params.args)
     head = list(args[: len(args) - own])
-    kept = kept_options(head)
-    args[: len(args) - own] = kept
-    known = early_config.known_args_namespace
-    if hasattr(known, "cov_source"):
-        known.cov_source = None
-        known.no_cov = True
-    _send("begin", addopts=kept, pytest=pytest.__version__)
+    options = kept_options(head)
+    args[: len(args) - own] = options
+    namespace = early_config.known_args_namespace
+    if hasattr(namespace, "cov_source"):
+        namespace.cov_source = None
+        namespace.no_cov = True
+    _send("begin", addopts=options, pytest=pytest.__version__)
 
 
 def _shuffled(items, seed):
-    """Reorder files, and in each file its classes and functions, keeping what shares a fixture scope together.
+    """Reorder files, and in each file its classes and functions; tests that share a fixture scope stay together.
 
-    Seed 1 turns them round, so that of any two the other comes first: no dependence of one on the other goes unseen.
+    Seed 1 reverses the order, so that of any two tests the other one comes first and no dependence is missed.
     """
-    chance = random.Random(seed)
-    shuffle = list.reverse if seed == "1" else chance.shuffle
+    rng = random.Random(seed)
+    shuffle = list.reverse if seed == "1" else rng.shuffle
     files = {}
     for item in items:
         parts = item.nodeid.split("::")
@@ -160,7 +160,7 @@ def _shuffled(items, seed):
 
 
 def begin_child(channel, order_seed):
-    """In a fork of a warm process: report to another channel, and without what the first process has told."""
+    """In a fork of a warm process: report to another channel, without what the first process has reported."""
     global _FD, _PID, _ORDER_SEED, _BRIEF
     _FD, _PID, _BRIEF = channel, os.getpid(), True
     _ORDER_SEED = "" if order_seed is None else str(order_seed)
@@ -172,12 +172,12 @@ def announce(items):
 
 
 def ordered(items):
-    """Return the items in the order that was asked for."""
+    """Return the items in the requested order."""
     return _shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
 
 
 class Reporter:
-    """Gathers the phases of each test and sends one record for each."""
+    """Collects the phases of each test and sends one record per test."""
 
     def __init__(self):
         """Start with no test running."""
@@ -186,7 +186,7 @@ class Reporter:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc):
-        """Keep each parameter's place in its mark: newer pytest numbers the parameters anew after this."""
+        """Store each parameter's index in its mark: newer pytest renumbers the parameters after this."""
         result = yield
         for callspec in getattr(metafunc, "_calls", ()):
             self.positions[id(callspec)] = callspec, sorted(callspec.indices.items())
@@ -194,16 +194,16 @@ class Reporter:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
-        """Shuffle when asked to."""
+        """Reorder the tests if an order seed is set."""
         items[:] = ordered(items)
 
     def pytest_collection_finish(self, session):
-        """Send every id that will run, with the places of its parameters in their marks."""
+        """Send every id that will run, with the indices of its parameters in their marks."""
         parameters = {}
         for item in session.items:
-            _, places = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
-            if places:
-                parameters[item.nodeid] = places
+            _, indices = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
+            if indices:
+                parameters[item.nodeid] = indices
         modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
@@ -226,12 +226,12 @@ class Reporter:
             _send("collect-error", id=report.nodeid, reason=" ".join(errors)[:500])
 
     def pytest_runtest_logstart(self, nodeid):
-        """Name the test that runs, so that a crash has a culprit."""
+        """Send the id of the test that starts, so that a crash can be attributed."""
         self.phases[nodeid] = ["", 0.0, 0.0]
         _send("start", id=nodeid)
 
     def pytest_runtest_logreport(self, report):
-        """Fold one phase into the test's outcome; the worst of all phases counts."""
+        """Merge one phase into the test's outcome; the worst of all phases counts."""
         state = self.phases.setdefault(report.nodeid, ["", 0.0, 0.0])
         state[1] += getattr(report, "duration", 0.0)
         if report.when == "setup":
@@ -264,7 +264,7 @@ class Reporter:
 
 
 def _without_summary(hook):
-    """Spare the summaries, which nobody reads: one plugin imports its whole library for its own, at each run's end."""
+    """Skip the summaries, which nobody reads: one plugin imports its whole library for it at the end of each run."""
     try:
         for implementation in list(hook.get_hookimpls()):
             hook._remove_plugin(implementation.plugin)
@@ -273,7 +273,7 @@ def _without_summary(hook):
 
 
 def _imported(root):
-    """List the tree's files that were imported, and the modules the tree holds but that came from elsewhere."""
+    """Return the imported files of the tree, and the modules that the tree has but that came from elsewhere."""
     prefix = root.rstrip("/") + "/"
     sources, foreign = set(), set()
     for name, module in list(sys.modules.items()):
@@ -293,23 +293,23 @@ def _imported(root):
 
 
 def _modules(root):
-    """List what is imported from outside of the tree and by no hook of pytest's, in the order of import."""
+    """Return what is imported from outside of the tree and not by a hook of pytest, in the order of import."""
     prefix = root.rstrip("/") + "/"
-    found = []
+    names = []
     for name, module in list(sys.modules.items()):
         facts = getattr(module, "__dict__", {})
         path, loader = facts.get("__file__"), facts.get("__loader__")
         inside = isinstance(path, str) and path.startswith(prefix) and "/site-packages/" not in path
         if isinstance(name, str) and path and not inside and type(loader).__name__ != "AssertionRewritingHook":
-            found.append(name)
-    return [name for name in found if name != "__main__" and not name.startswith("ssr_")]
+            names.append(name)
+    return [name for name in names if name != "__main__" and not name.startswith("ssr_")]
 
 
 def pytest_configure(config):
-    """Register the reporter proper, once the options are known."""
+    """Register the reporter when the options are known."""
     config.pluginmanager.register(Reporter(), "ssr-reporter")
 
 
 def pytest_unconfigure():
-    """Spare the process two collections of garbage at its end, a sixth of a short run; all is reported by now."""
+    """Avoid two garbage collections at exit, a sixth of a short run; everything is reported by now."""
     gc.freeze()

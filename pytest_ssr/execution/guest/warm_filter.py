@@ -1,7 +1,7 @@
-"""A filter of system calls that keeps a fork of a warm process from reaching that process by its number (seccomp(2)).
+"""A filter of system calls that keeps a fork of a warm process from reaching that process by its id (seccomp(2)).
 
-The fork is in a user namespace of its own, so that the kernel refuses to trace the server or to read its memory. A
-signal needs no more than the same user, and that is the same.
+The fork is in a separate user namespace, so that the kernel refuses to trace the server or to read its memory. A signal
+needs only the same user, which the fork has.
 """
 
 import ctypes
@@ -15,7 +15,7 @@ _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16
 _X32 = 0x40000000
 _AUDIT = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-# Calls whose first argument is the number of a process, by their number in the kernel's tables.
+# Calls whose first argument is a process id, with their numbers in the kernel's tables.
 _CALLS = {
     "x86_64": {
         "kill": 62,
@@ -41,18 +41,18 @@ _CALLS = {
 
 
 def _program(machine, numbers):
-    """Return the steps that refuse the calls for the numbers of processes."""
+    """Return the steps of a filter that refuses the calls for these process ids."""
     calls = sorted(_CALLS[machine].values())
     steps = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, _AUDIT[machine]),
         (_RETURN, 0, 0, _KILL),
         (_LOAD, 0, 0, _NUMBER),
-        # The same calls have other numbers in the x32 interface; on other machines there are none so high.
+        # The x32 interface has other numbers for the same calls; other machines have none this high.
         (_AT_LEAST, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    # A call of the list goes on behind the list and the step that allows all others.
+    # A listed call jumps past the list and the step that allows all other calls.
     steps += [(_EQUAL, len(calls) - index, 0, call) for index, call in enumerate(calls)]
     steps += [(_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST_ARGUMENT)]
     steps += [(_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)]
@@ -60,14 +60,14 @@ def _program(machine, numbers):
 
 
 def shield(server):
-    """Refuse this process, and all that come from it, to signal a process or its group, or everything at once.
+    """Forbid this process and its descendants to signal the server, its group, or all processes at once.
 
-    The caller must be allowed to (capability CAP_SYS_ADMIN in its user namespace). Raises OSError.
+    The caller needs the capability CAP_SYS_ADMIN in its user namespace. Raises OSError.
     """
     machine = platform.machine()
     if machine not in _CALLS:
         return
-    # A group that was made outside of this pid namespace has no number here, and 0 means the caller.
+    # A group created outside of this pid namespace has no id here, and 0 means the caller.
     numbers = {server, -os.getpgid(server), -1} - {0}
     steps = _program(machine, [number & 0xFFFFFFFF for number in sorted(numbers)])
     raw = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))

@@ -8,14 +8,14 @@ _ROOT = os.getcwd()
 
 
 class Blocked(BaseException):
-    """The tree was to be imported before a child has its view of it."""
+    """A module of the tree would be imported before a child has its view of it."""
 
 
 class Blocker:
-    """Keeps the tree's modules out of what every child shares."""
+    """An import hook that keeps the tree's modules out of what all children share."""
 
     def __init__(self):
-        """List the names the tree could be imported by."""
+        """Collect the names by which the tree could be imported."""
         self.names = set()
         for folder in (_ROOT, os.path.join(_ROOT, "src")):
             if os.path.isdir(folder):
@@ -23,13 +23,13 @@ class Blocker:
         self.names -= set(sys.modules)
 
     def find_spec(self, name, path=None, target=None):
-        """Refuse them."""
+        """Raise Blocked for a module of the tree."""
         if path is None and name in self.names:
             raise Blocked(name)
 
 
 def preload(names, skipped, server):
-    """Import modules; a server that cannot do without one that imports the tree refuses, and says which it is."""
+    """Import modules; if one of them imports the tree, make the server refuse with that module as the culprit."""
     blocker = Blocker()
     sys.meta_path.insert(0, blocker)
     for name in names:
@@ -39,7 +39,7 @@ def preload(names, skipped, server):
         try:
             importlib.import_module(name)
         except Blocked as error:
-            server.refuse(f"{name} imports {error}, which is tested here", culprit=top)
+            server.refuse(f"{name} imports {error}, which is under test", culprit=top)
         except BaseException:
             continue
     sys.meta_path.remove(blocker)

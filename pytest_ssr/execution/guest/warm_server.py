@@ -1,12 +1,12 @@
-"""A server that forks a child for each test run, so that a run pays for no start, import or collection twice.
+"""A server that forks a child for each test run, so that runs share the cost of start, imports and collection.
 
-It speaks over its standard input: a length, a JSON object, a length, bytes; both ways if that is a socket. If it is a
-pipe, as in a container, answers go to descriptor 3.
+It communicates over its standard input: two lengths, a JSON object and bytes; in both directions if that is a socket.
+If it is a pipe, as in a container, answers go to descriptor 3.
 
 In mode `import` it holds what the tests import from outside of the tree, pytest included unless that imports the tree;
-the child imports the project. In mode `swap` it holds a collected session; the child gets the code objects of the
-changed functions exchanged. A child has mounts of its own, over the tree and over the scratch directory, so that
-nothing it writes is seen by another.
+the child imports the project. In mode `swap` it holds a collected session; the child exchanges the code objects of the
+changed functions. Each child has its own mounts over the tree and over the scratch directory, so that no other child
+sees what it writes.
 """
 
 import atexit
@@ -39,10 +39,10 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Connection:
-    """Frames over a socket."""
+    """Exchanges framed messages over a socket or a pair of pipes."""
 
     def __init__(self):
-        """Take the socket away from standard input and output, so that no test can read or write it by accident."""
+        """Move the socket away from standard input and output, so that no test can use it by accident."""
         self.fd = self.answers = os.dup(0)
         if not stat.S_ISSOCK(os.fstat(0).st_mode):
             self.answers = os.dup(3)
@@ -53,7 +53,7 @@ class Connection:
         os.close(null)
 
     def receive(self):
-        """Return the next request, or None at the end."""
+        """Return the next request, or None at the end of the input."""
         head = self._exactly(8)
         if head is None:
             return None
@@ -69,7 +69,7 @@ class Connection:
             data = data[os.write(self.answers, data) :]
 
     def close(self):
-        """Leave it to the process that serves."""
+        """Close the descriptors, in a child; the server keeps its own."""
         for number in {self.fd, self.answers}:
             os.close(number)
 
@@ -96,24 +96,24 @@ class Server:
         self.deadline = None
 
     def refuse(self, reason, **more):
-        """Say that this server is of no use, and end."""
+        """Report that this server cannot serve, and exit."""
         self.connection.send(dict(more, ready=False, reason=reason))
         os._exit(0)
 
     def start(self, **facts):
-        """Say that it is ready."""
+        """Report that the server is ready."""
         if len(os.listdir("/proc/self/task")) > 1:
-            self.refuse("threads are running once everything is imported")
+            self.refuse("threads are running after all imports")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
         if shares_memory():
-            self.refuse("memory that forks would share is mapped once everything is imported")
+            self.refuse("memory that forks would share is mapped after all imports")
         mounts = mounts_below(self.settings["private"])
-        for place in self.settings["private"]:
-            for name in os.listdir(place):
-                path = os.path.join(place, name)
+        for directory in self.settings["private"]:
+            for name in os.listdir(directory):
+                path = os.path.join(directory, name)
                 if not any((mount + "/").startswith(path + "/") for mount in mounts):
-                    self.refuse(f"there is {path} once everything is imported")
+                    self.refuse(f"{path} exists after all imports")
         self._try_view()
         self.deadline = Deadline()
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
@@ -123,7 +123,7 @@ class Server:
         self.connection.send(dict(facts, ready=True))
 
     def _try_view(self):
-        """Refuse to serve where a child cannot have a view of its own."""
+        """Refuse to serve if a child cannot have its own view."""
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
@@ -142,7 +142,7 @@ class Server:
             self.refuse("a run cannot have its own view of the tree here: " + (fault or "it is seen outside"))
 
     def next_child(self):
-        """Serve until a child is to be run; returns its request, in the child."""
+        """Serve requests; return only in a child, with its request."""
         while True:
             request = self.connection.receive()
             if request is None:
@@ -151,13 +151,13 @@ class Server:
             self.deadline.set(request["start_s"])
             pid = os.fork()
             if pid == 0:
-                self._become(channel, request)
+                self._become_fresh(channel, request)
                 return request
             self._watch(pid, channel, request)
             os.close(channel)
 
-    def _become(self, channel, request):
-        """Turn this fork into a process like a fresh one."""
+    def _become_fresh(self, channel, request):
+        """Make this fork equivalent to a fresh process."""
         request["channel"] = channel
         try:
             os.setsid()
@@ -168,14 +168,14 @@ class Server:
             write_changes(request["changes"])
             ssr_evidence.watch(request["changes"])
             if self.random != _RANDOM:
-                # A fork starts from new random numbers of its own, also where the project has set a seed.
+                # Forking reseeds the generator, even if the project has set a seed.
                 random.setstate(self.random)
         except BaseException as error:
             unfit(channel, error)
         try:
             reporter().begin_child(channel, request.get("order_seed"))
         except BaseException:
-            # It imports pytest, which may import what the change has broken: the end of a fresh process as well.
+            # It imports pytest, which may import what the change has broken; a fresh process would end so, too.
             os._exit(1)
 
     def _watch(self, pid, channel, request):
@@ -186,9 +186,9 @@ class Server:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done:
                 break
-            left = min(begin + request["wall_s"], self.deadline.get()) + extra - time.monotonic()
-            if left <= 0:
-                # Time in which it waits for a core is not counted: other work on the machine decides no verdict.
+            remaining = min(begin + request["wall_s"], self.deadline.get()) + extra - time.monotonic()
+            if remaining <= 0:
+                # Time spent waiting for a core does not count: other work on the machine must not decide a verdict.
                 queued = min(_queued_s(), request["most_s"] - request["wall_s"])
                 if queued > extra + _TICK_S:
                     extra = queued
@@ -197,17 +197,17 @@ class Server:
                 os.kill(pid, signal.SIGKILL)
                 _, status = os.waitpid(pid, 0)
                 break
-            signal.sigtimedwait([signal.SIGCHLD], min(left, _LOOK_S))
+            signal.sigtimedwait([signal.SIGCHLD], min(remaining, _LOOK_S))
         seconds = time.monotonic() - begin
-        self._kill_the_rest()
+        self._kill_descendants()
         code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
         size = os.lseek(channel, 0, os.SEEK_END)
         raw = os.pread(channel, min(size, 256 << 20), 0)
         self.connection.send({"exit": code, "timed_out": timed_out, "seconds": seconds}, raw)
 
     @staticmethod
-    def _kill_the_rest():
-        """Kill what the child left; orphans are this process's children."""
+    def _kill_descendants():
+        """Kill processes that the child left behind; orphans are children of this process."""
         while True:
             try:
                 done, _ = os.waitpid(-1, os.WNOHANG)
@@ -234,12 +234,12 @@ def _parent(pid):
 
 
 def _queued_s():
-    """Return how long the processes below this one stood in line for a core: the most that one of their threads did.
+    """Return how long the descendants of this process waited for a core, in seconds: the longest wait of one thread.
 
-    Zero where the kernel does not say.
+    Zero if the kernel does not report it.
     """
     parents = {int(name): _parent(name) for name in os.listdir("/proc") if name.isdigit()}
-    found = 0
+    longest_ns = 0
     for name in parents:
         above = parents[name]
         while above not in (0, os.getpid()):
@@ -249,10 +249,10 @@ def _queued_s():
         try:
             for thread in os.listdir(f"/proc/{name}/task"):
                 with open(f"/proc/{name}/task/{thread}/schedstat", "rb") as file:
-                    found = max(found, int(file.read().split()[1]))
+                    longest_ns = max(longest_ns, int(file.read().split()[1]))
         except (OSError, ValueError, IndexError):
             continue
-    return found / 1e9
+    return longest_ns / 1e9
 
 
 def reporter():
@@ -266,21 +266,21 @@ def reporter():
 
 
 def unfit(channel, error):
-    """End a child that cannot make its run."""
+    """Exit from a child that cannot make its run, and report the reason."""
     record = {"kind": "unfit", "reason": f"{type(error).__name__}: {error}"}
     os.write(channel, (json.dumps(record) + "\n").encode())
     os._exit(0)
 
 
 class Deadline:
-    """The moment, on the monotonic clock, at which a child is killed; it moves on with each test."""
+    """The monotonic time at which a child is killed; each test moves it forward."""
 
     def __init__(self):
         """Map memory that the server and its children share."""
         self._memory = mmap.mmap(-1, 8)
 
     def set(self, seconds):
-        """Move it to so many seconds from now."""
+        """Set it to a number of seconds from now."""
         self._memory[:] = struct.pack("d", time.monotonic() + seconds)
 
     def get(self):
@@ -292,21 +292,21 @@ class Pace:
     """A plugin that gives each test of a child its own time limit."""
 
     def __init__(self, deadline, request):
-        """Take the limits of single tests, and that of all others."""
+        """Read the limits of single tests, and the limit of all others."""
         self.deadline, self.limits = deadline, request["limits"]
         self.usual_s, self.end_s = request["test_s"], request["start_s"]
 
     def pytest_runtest_logstart(self, nodeid):
-        """Begin a test."""
+        """Start the time limit of a test."""
         self.deadline.set(self.limits.get(nodeid, self.usual_s))
 
     def pytest_sessionfinish(self):
-        """Leave time for the end of the process."""
+        """Allow time for the end of the process."""
         self.deadline.set(self.end_s)
 
 
 def leave(code):
-    """End a child as the interpreter ends a process, but for taking every module apart."""
+    """Exit from a child as the interpreter exits, without tearing down every module."""
     try:
         threading._shutdown()
     finally:
@@ -322,7 +322,7 @@ def leave(code):
 
 
 def serve_imports(settings, arguments):
-    """Mode `import`."""
+    """Serve in mode `import`."""
     server = Server(settings)
     preload(["pytest", *settings["modules"]], settings["skipped"], server)
     if "pytest" in sys.modules:
@@ -350,10 +350,10 @@ class Holder:
         self.files = open_files()
 
     def pytest_runtestloop(self, session):
-        """Serve; in a child, go on with the wanted tests."""
+        """Serve; in a child, continue with the selected tests."""
         shared = [n for n in open_files() - self.files if not is_capture(n, session.config)]
         if shared:
-            self.server.refuse("a file, pipe or socket is open once the tests are collected")
+            self.server.refuse("a file, pipe or socket is open after collection")
         live = live_functions()
         self.server.start(collected=[item.nodeid for item in session.items])
         request = self.server.next_child()
@@ -374,7 +374,7 @@ class Holder:
 
 
 def serve_swaps(settings, arguments):
-    """Mode `swap`."""
+    """Serve in mode `swap`."""
     holder = Holder(settings)
     import pytest
 
@@ -392,7 +392,7 @@ def serve_swaps(settings, arguments):
 
 
 def serve(path, arguments):
-    """Serve as the settings in a file say."""
+    """Serve with the settings in a file."""
     with open(path, encoding="utf-8") as file:
         settings = json.load(file)
     {"import": serve_imports, "swap": serve_swaps}[settings["mode"]](settings, arguments)

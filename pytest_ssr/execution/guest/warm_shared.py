@@ -1,26 +1,26 @@
-"""What forks of one process share: open files, the files that capture output, mapped memory."""
+"""Find what forks of one process share: open files, the files that capture output, mapped memory."""
 
 import os
 import stat
 
 
 def shares_memory():
-    """Tell whether memory is mapped that a write of one fork would change for all."""
+    """Return whether memory is mapped that a write by one fork would change for all."""
     with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as file:
         return any(line.split(" ", 2)[1][1::2] == "ws" for line in file)
 
 
 def open_files():
-    """Return the open descriptors whose position or content forks would share, or that lead past their view."""
-    found = set()
+    """Return the open descriptors whose position or content forks would share, or that bypass their view."""
+    descriptors = set()
     for name in os.listdir("/proc/self/fd"):
         try:
             mode = os.fstat(int(name)).st_mode
         except OSError:
             continue
         if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stat.S_ISDIR(mode):
-            found.add(int(name))
-    return found
+            descriptors.add(int(name))
+    return descriptors
 
 
 def _captures(config):
@@ -30,7 +30,7 @@ def _captures(config):
 
 
 def is_capture(number, config):
-    """Tell whether a descriptor is one by which pytest captures output."""
+    """Return whether pytest captures output with a descriptor."""
     for capture in _captures(config):
         for name in ("tmpfile", "syscapture"):
             file = getattr(capture, name, None)
@@ -46,7 +46,7 @@ def is_capture(number, config):
 
 
 def empty_captures(config):
-    """Take out what an earlier child left in the files that capture output."""
+    """Empty the files that capture output of what an earlier child left."""
     for capture in _captures(config):
         file = getattr(capture, "tmpfile", None)
         try:

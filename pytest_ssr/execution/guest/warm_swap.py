@@ -1,4 +1,4 @@
-"""Exchange the code objects of functions that are alive, where that is the whole effect of a change of their text."""
+"""Exchange the code objects of live functions, if that is the whole effect of a change of their source."""
 
 import gc
 import os
@@ -9,19 +9,17 @@ from ssr_warm_view import UnfitError
 
 _ROOT = os.getcwd()
 _FUTURE = 0x1FF0000
-
-
 _RUNNING = {types.GeneratorType: "gi_code", types.CoroutineType: "cr_code", types.AsyncGeneratorType: "ag_code"}
 
 
 def live_functions():
-    """Return by file the code objects of all functions there are, each with its functions.
+    """Return the code objects of all live functions by file, each with its functions.
 
-    In the place of a function stands None for a generator or coroutine that is under way: its code cannot be exchanged.
+    A generator or coroutine in progress is listed as None instead of a function: its code cannot be exchanged.
     """
-    found, real = {}, {}
+    codes, real = {}, {}
     prefix = os.path.realpath(_ROOT).rstrip("/") + "/"
-    # What the project has frozen is not listed otherwise.
+    # Otherwise objects that the project has frozen would not be listed.
     gc.unfreeze()
     for thing in gc.get_objects():
         kind = type(thing)
@@ -35,12 +33,12 @@ def live_functions():
         if path is None:
             path = real[code.co_filename] = os.path.realpath(code.co_filename)
         if path.startswith(prefix):
-            found.setdefault(path, {}).setdefault(code, []).append(function)
-    return found
+            codes.setdefault(path, {}).setdefault(code, []).append(function)
+    return codes
 
 
 def _compiled(source, path, line, classes, name, imports, flags):
-    """Compile one function in place: inside of classes of the same names, its first line the one it has in the file."""
+    """Compile one function as in its file: inside classes of the same names, and with the same first line."""
     indent = len(source) - len(source.lstrip(" \t"))
     head = ["import " + ", ".join(imports)] if imports else []
     for depth, outer in enumerate(classes):
@@ -49,8 +47,8 @@ def _compiled(source, path, line, classes, name, imports, flags):
         raise UnfitError(f"{path}:{line} has no room for its classes")
     if not classes and indent:
         head.append("if 1:")
-    words = "\n".join(head) + "\n" * (line - max(1, len(head)))
-    code = compile(words + source, path, "exec", flags=flags, dont_inherit=True)
+    padding = "\n" * (line - max(1, len(head)))
+    code = compile("\n".join(head) + padding + source, path, "exec", flags=flags, dont_inherit=True)
     for outer in (*classes, name):
         inner = [c for c in code.co_consts if type(c) is types.CodeType and c.co_name == outer]
         if len(inner) != 1:
@@ -60,7 +58,7 @@ def _compiled(source, path, line, classes, name, imports, flags):
 
 
 def _pairs(old, new):
-    """Yield the code objects that take each other's place, the outer ones first."""
+    """Yield the pairs of old and new code objects, outer ones first; the new one is None if it is missing."""
     yield old, new
     olds = [c for c in old.co_consts if type(c) is types.CodeType]
     news = [c for c in new.co_consts if type(c) is types.CodeType]
@@ -73,26 +71,26 @@ def _pairs(old, new):
 
 
 def swap(path, functions, live):
-    """Exchange the code of the functions that differ; raises UnfitError if that would not be the whole change.
+    """Exchange the code of the functions that differ; raise UnfitError if that would not be the whole change.
 
-    Returns whether the code of live functions was exchanged; not if the file has not been loaded.
+    Return whether the code of live functions was exchanged; False if the file has not been loaded.
     """
     full = os.path.realpath(os.path.join(_ROOT, path))
     codes = live.get(full, {})
     if not codes:
         if any(getattr(m, "__dict__", {}).get("__file__") == full for m in list(sys.modules.values())):
-            raise UnfitError(f"{path} is loaded, but no function of it is found")
+            raise UnfitError(f"{path} is loaded, but has no live function")
         return False
     flags = next(iter(codes)).co_flags & _FUTURE
     for each in functions:
-        where = (each["classes"], each["name"], each["imports"], flags)
-        old = _compiled(each["old_source"], full, each["old_line"], *where)
-        new = _compiled(each["new_source"], full, each["new_line"], *where)
+        context = (each["classes"], each["name"], each["imports"], flags)
+        old = _compiled(each["old_source"], full, each["old_line"], *context)
+        new = _compiled(each["new_source"], full, each["new_line"], *context)
         if old not in codes:
-            raise UnfitError(f"{path}:{each['old_line']} {each['name']} is not alive as it is written")
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} has no live function with this source")
         lookalikes = [c for c in codes if c.co_firstlineno == old.co_firstlineno and c != old]
         if any(c.co_name == old.co_name or c.co_code == old.co_code for c in lookalikes):
-            raise UnfitError(f"{path}:{each['old_line']} {each['name']} lives in two forms")
+            raise UnfitError(f"{path}:{each['old_line']} {each['name']} is live in two versions")
         pairs = list(_pairs(old, new))
         for before, after in pairs:
             for function in codes.get(before, ()):
@@ -100,6 +98,6 @@ def swap(path, functions, live):
                     continue
                 twins = [b for a, b in pairs if a == before and b != after]
                 if function is None or after is None or twins or before.co_freevars != after.co_freevars:
-                    raise UnfitError(f"{path}:{each['old_line']} {each['name']} has other parts")
+                    raise UnfitError(f"{path}:{each['old_line']} {each['name']} is in progress, or its parts differ")
                 function.__code__ = after
     return True

@@ -1,4 +1,4 @@
-"""Mounts that give a fork of a warm process a copy-on-write view of the tree (mount_namespaces(7), overlayfs)."""
+"""Mount a copy-on-write view of the tree for a fork of a warm process (mount_namespaces(7), overlayfs)."""
 
 import base64
 import ctypes
@@ -15,44 +15,44 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class UnfitError(Exception):
-    """Says why a run cannot be made this way."""
+    """A run cannot be made this way; the message is the reason."""
 
 
-def _called(result, what):
+def _check(result, call):
     if result != 0:
         number = ctypes.get_errno()
-        raise UnfitError(f"{what}: {os.strerror(number)}")
+        raise UnfitError(f"{call}: {os.strerror(number)}")
 
 
 def _mount(source, target, kind, flags, options):
     encoded = [None if x is None else os.fsencode(x) for x in (source, target, kind)]
     result = _libc.mount(encoded[0], encoded[1], encoded[2], ctypes.c_ulong(flags), os.fsencode(options))
-    _called(result, f"mount of {target}")
+    _check(result, f"mount of {target}")
 
 
-def mounts_below(places):
-    """List the mounts inside of some directories, outer ones first."""
-    found = set()
+def mounts_below(directories):
+    """Return the mounts inside some directories, outer ones first."""
+    mounts = set()
     with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as file:
         for line in file:
             path = line.split(" ")[4].encode("utf-8", "surrogateescape").decode("unicode_escape")
             path = path.encode("latin-1", "surrogateescape").decode("utf-8", "surrogateescape")
-            if any(path.startswith(place.rstrip("/") + "/") for place in places):
-                found.add(path)
-    return sorted(found - set(places), key=len)
+            if any(path.startswith(directory.rstrip("/") + "/") for directory in directories):
+                mounts.add(path)
+    return sorted(mounts - set(directories), key=len)
 
 
 def own_view(settings):
-    """Give this process, which must have one thread, its own copy-on-write view of the tree and of the scratch place.
+    """Give this process, which must have one thread, a copy-on-write view of the tree and of the scratch directory.
 
-    Other places that are private to a sandbox become empty, as they are in a fresh one. What is mounted inside of the
-    tree can be read only. The process it was forked from is out of its reach.
+    Other directories that are private to a sandbox become empty, as in a fresh one. What is mounted inside the tree
+    becomes read-only. The process cannot reach the one that it was forked from.
     """
     uid, gid = os.getuid(), os.getgid()
-    _called(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
-    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+    _check(_libc.unshare(_NEWUSER | _NEWNS), "unshare")
+    for name, content in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open("/proc/self/" + name, "w") as file:
-            file.write(text)
+            file.write(content)
     _mount("none", "/", None, _REC | _PRIVATE, "")
     below = [
         (p, os.open(p, os.O_PATH | os.O_CLOEXEC)) for p in mounts_below([_ROOT, *settings["private"]]) if p != _ROOT
@@ -61,8 +61,8 @@ def own_view(settings):
     view = settings["scratch"] + "/ssr-view"
     _mount("tmpfs", view, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=700")
     os.chdir(view)
-    # Links, because their targets need no escapes in the options of a mount.
-    for number, (lower, place) in enumerate([(settings["lower"], _ROOT), (settings["scratch"],) * 2]):
+    # Links, because their names need no escapes in mount options.
+    for number, (lower, target) in enumerate([(settings["lower"], _ROOT), (settings["scratch"],) * 2]):
         fd = os.open(lower, os.O_PATH)
         os.symlink(f"/proc/self/fd/{fd}", f"lower{number}")
         os.mkdir(f"upper{number}")
@@ -71,32 +71,32 @@ def own_view(settings):
         if number == 0:
             for private in settings["private"]:
                 _mount("tmpfs", private, "tmpfs", _NOSUID | _NODEV, f"size={room},mode=1777")
-            os.makedirs(place, exist_ok=True)
+            os.makedirs(target, exist_ok=True)
         options = f"lowerdir=lower{number},upperdir=upper{number},workdir=work{number},userxattr"
-        _mount("overlay", place, "overlay", _NOSUID | _NODEV, options)
+        _mount("overlay", target, "overlay", _NOSUID | _NODEV, options)
         os.close(fd)
     for path, fd in below:
         os.makedirs(path, exist_ok=True)
         _mount(f"/proc/self/fd/{fd}", path, None, _BIND | _REC, "")
         os.close(fd)
         if not os.statvfs(path).f_flag & os.ST_RDONLY:
-            # All forks share what lies there.
+            # All forks share its content.
             _mount(None, path, None, _REMOUNT | _BIND | _RDONLY | _NOSUID | _NODEV, "")
     os.chdir(_ROOT)
     shield(os.getppid())
-    # What it could do as the owner of its mounts, it must not be able to do as a test.
+    # Tests must not have the capabilities that setting up the mounts needs.
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)
-    _called(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
+    _check(_libc.capset(header, (ctypes.c_uint32 * 6)()), "capset")
 
 
 def _compiled_pattern(path):
-    """Return the pattern of the files that a source was compiled to, by Python or by pytest."""
+    """Return a pattern for the compiled files of a source, by Python or by pytest."""
     folder, name = os.path.split(path)
     return os.path.join(glob.escape(os.path.join(folder, "__pycache__")), glob.escape(name[:-3]) + ".*.pyc")
 
 
 def write_changes(changes):
-    """Write the files of a state into the view; None: no such file."""
+    """Write the files of a state into the view; None deletes a file."""
     for path, entry in changes.items():
         for compiled in glob.glob(_compiled_pattern(path)):
             os.unlink(compiled)

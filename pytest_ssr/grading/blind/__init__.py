@@ -1,1 +1,1 @@
-"""Tests run without what they expect: their computed values are written out and compared on the host."""
+"""Run tests without the values they expect: their computed values are written out and compared on the host."""

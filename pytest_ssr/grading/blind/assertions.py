@@ -1,4 +1,4 @@
-"""What an assertion asks for: operands, and the operators between them."""
+"""Parse an assertion into its operands and the operators between them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NEGATED = {"==": "!=", "!=": "==", "in": "not in", "not in": "in", "is": "is no
 _TEXT = ("startswith", "endswith")
 _PATTERN = ("search", "match", "fullmatch")
 TRUE, FALSE, SAME, NEAR, RAISES, END = "true", "false", "same", "near", "raises", "end"
-"""Operators of one operand, and of what is no comparison: a context that expects an exception, the end of a test."""
+"""Operators of one operand, and of no comparison: a context that expects an exception, the end of a test."""
 _UNITTEST = {
     **dict.fromkeys(("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual"), "=="),
     **dict.fromkeys(("assertDictEqual", "assertMultiLineEqual", "assertSequenceEqual"), "=="),
@@ -55,35 +55,35 @@ class Site(NamedTuple):
     """One assertion of a blind test."""
 
     ops: tuple[str, ...]
-    """The operators between its operands, or one that stands for the whole."""
+    """The operators between its operands, or one operator for the whole assertion."""
     recorded: tuple[bool, ...]
-    """Which operands the blind test writes; the others are expected, and are not in it."""
+    """Which operands the blind test writes; the others are expected values, which it does not contain."""
     choice: int = -1
-    """The first of the assertions of which one must hold; -1: it must hold itself."""
+    """The number of the first assertion in a group of which one must hold; -1: this one must hold."""
 
     @property
     def is_open(self) -> bool:
-        """Whether it leaves the value itself open."""
+        """Whether the assertion does not fix the value itself."""
         return not set(self.ops) <= {"==", "is", SAME, "count"}
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One assertion as it is written."""
+    """One assertion as written."""
 
     ops: tuple[str, ...]
     operands: list[ast.expr]
     expected: int = 0
-    """How many operands at the end only say what is expected, whatever they depend on."""
+    """How many operands at the end are always expected values, whatever they depend on."""
 
     @property
     def is_compare(self) -> bool:
-        """Whether it consists of Python's own comparisons."""
+        """Whether it consists only of Python's comparison operators."""
         return set(self.ops) <= set(SYMBOLS.values())
 
 
 def checks_of(test: ast.expr) -> list[Check]:
-    """Return what an expression that must be true asks for; all of it must hold."""
+    """Return the checks of an expression that must be true; all of them must hold."""
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         return [check for value in test.values for check in checks_of(value)]
     if isinstance(test, ast.Compare):
@@ -103,23 +103,23 @@ def checks_of(test: ast.expr) -> list[Check]:
 
 
 def choices_of(test: ast.expr) -> list[Check]:
-    """Return the comparisons of which one must hold in `a or b`; none if it is anything else."""
+    """Return the comparisons of which one must hold in `a or b`; empty for any other expression."""
     if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or)):
         return []
     if any(isinstance(n, ast.NamedExpr | ast.Await | ast.Yield) for n in ast.walk(test)):
         return []
-    found = [checks_of(value) for value in test.values]
-    plain = all(len(checks) == 1 and checks[0].ops not in ((TRUE,), (FALSE,)) for checks in found)
-    return [checks[0] for checks in found] if plain else []
+    alternatives = [checks_of(value) for value in test.values]
+    plain = all(len(checks) == 1 and checks[0].ops not in ((TRUE,), (FALSE,)) for checks in alternatives)
+    return [checks[0] for checks in alternatives] if plain else []
 
 
 def unittest_check(call: ast.Call) -> list[Check]:
-    """Return what a method of a TestCase asks for; none where it is no such method."""
+    """Return the checks of an assert method of TestCase; empty for any other call."""
     name, args = called(call), call.args
     is_method = isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Name)
     if not is_method or any(isinstance(a, ast.Starred) for a in args):
         return []
-    given = {k.arg: k.value for k in call.keywords}
+    keywords = {k.arg: k.value for k in call.keywords}
     if name in _ALONE and args:
         op = _ALONE[name]
         return [Check((op,), [args[0], ast.Constant(None)])] if op.startswith("is") else _true(op, args[0])
@@ -128,8 +128,8 @@ def unittest_check(call: ast.Call) -> list[Check]:
     if name not in _UNITTEST or len(args) < 2:
         return []
     if name == "assertAlmostEqual":
-        places = args[2] if len(args) > 2 else given.get("places", ast.Constant(None))
-        return [Check(("almost",), [*args[:2], places, given.get("delta", ast.Constant(None))], 2)]
+        places = args[2] if len(args) > 2 else keywords.get("places", ast.Constant(None))
+        return [Check(("almost",), [*args[:2], places, keywords.get("delta", ast.Constant(None))], 2)]
     return [Check((_UNITTEST[name],), args[:2])]
 
 
@@ -138,7 +138,7 @@ def _true(op: str, value: ast.expr) -> list[Check]:
 
 
 def mock_check(call: ast.Call) -> list[Check]:
-    """Return what a method of a mock asks for: its calls are compared with those on the original."""
+    """Return the check of an assert method of a mock: its calls are compared with those on the original."""
     if not isinstance(call.func, ast.Attribute) or call.func.attr not in _MOCK:
         return []
     name = "await_args_list" if "awaited" in call.func.attr else "call_args_list"
@@ -146,7 +146,7 @@ def mock_check(call: ast.Call) -> list[Check]:
 
 
 def without_pattern(call: ast.Call) -> tuple[ast.Call, list[ast.expr]]:
-    """Return a call that expects an exception without what the text must match, and that; any arguments are left."""
+    """Split a call that expects an exception into one without its pattern and further arguments, and the pattern."""
     name, args = called(call), list(call.args)
     pattern = [k.value for k in call.keywords if k.arg in ("match", "expected_regex")]
     func = call.func
@@ -159,7 +159,7 @@ def without_pattern(call: ast.Call) -> tuple[ast.Call, list[ast.expr]]:
 
 
 def called_in(call: ast.Call) -> tuple[ast.expr, list[ast.expr]] | None:
-    """Return what `raises(E, f, x)` calls, and with what; None where it is used as a context."""
+    """Return the function and arguments that `raises(E, f, x)` calls; None if it is used as a context."""
     first = 2 if called(call).endswith("Regex") else 1
     if len(call.args) <= first:
         return None
@@ -167,7 +167,7 @@ def called_in(call: ast.Call) -> tuple[ast.expr, list[ast.expr]] | None:
 
 
 def compared(check: Check) -> ast.Lambda:
-    """Return a function that makes the comparison of its arguments."""
+    """Return a lambda that compares its arguments with the operators of a check."""
     names = [f"x{n}" for n in range(len(check.operands))]
     kinds = {symbol: kind for kind, symbol in SYMBOLS.items()}
     values: Sequence[ast.expr] = [ast.Name(n, ast.Load()) for n in names]

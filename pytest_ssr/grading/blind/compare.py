@@ -1,4 +1,4 @@
-"""What blind tests wrote, read back, and compared on the host as the tests ask."""
+"""Read the values that blind tests wrote, and compare them on the host as the assertions require."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from typing import NamedTuple
 from pytest_ssr.grading.blind.assertions import END, FALSE, NEAR, RAISES, SAME, TRUE, Site
 
 Value = object
-_MOST_LINE = 200_000
-_EXACTLY, _NEARLY = (1e-9, 1e-12), (1e-3, 1e-6)
+_MAX_LINE_CHARS = 200_000
+_EXACT, _LOOSE = (1e-9, 1e-12), (1e-3, 1e-6)
 """Relative and absolute tolerance."""
 OPAQUE, OBJECT = "?", "o"
 _UNSTEADY = object()
 
 
 class Key(NamedTuple):
-    """One comparison of a test: a loop makes it several times."""
+    """One comparison of a test; in a loop it has several rounds."""
 
     site: int
     round: int
 
 
 class Line(NamedTuple):
-    """What a comparison was of."""
+    """The written values of one comparison."""
 
     held: bool | None
     values: list[Value]
@@ -35,140 +35,143 @@ class Line(NamedTuple):
 
 Test = Mapping[Key, Line]
 Records = Mapping[str, Test]
-"""What each test wrote, by its node id."""
+"""The lines that each test wrote, by its node id."""
 
 
 def read_records(lines: Iterable[str]) -> Records:
-    """Return what blind tests have written; what cannot be read is left out."""
-    found: dict[str, dict[Key, Line]] = {}
+    """Parse the lines that blind tests wrote; lines that cannot be parsed are skipped."""
+    records: dict[str, dict[Key, Line]] = {}
     rounds: Counter[tuple[str, int]] = Counter()
     for line in lines:
         try:
-            case, site, held, values = json.loads(line[:_MOST_LINE])
+            case, site, held, values = json.loads(line[:_MAX_LINE_CHARS])
         except (ValueError, TypeError, RecursionError):
             continue
         shaped = isinstance(case, str) and type(site) is int and isinstance(values, list)
         if shaped and (held is None or isinstance(held, bool)):
-            found.setdefault(case, {})[Key(site, rounds[case, site])] = Line(held, values)
+            records.setdefault(case, {})[Key(site, rounds[case, site])] = Line(held, values)
             rounds[case, site] += 1
-    return found
+    return records
 
 
 def is_opaque(line: Line) -> bool:
-    """Tell whether a value could not be written, at its top, and no truth tells of it."""
+    """Return whether a value as a whole could not be written, and no truth value stands in for it."""
     return line.held is None and any(isinstance(v, list) and v[:1] == [OPAQUE] for v in line.values)
 
 
-def is_nothing(line: Line) -> bool:
-    """Tell whether a value is None or no number: code that knows no answer gives such."""
+def is_missing(line: Line) -> bool:
+    """Return whether a value is None or NaN, as code without an answer returns."""
     return any(v is None or (isinstance(v, float) and math.isnan(v)) for v in line.values)
 
 
 def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
-    """Return what a test wrote on the original, and wrote once more where what it expects was there (`full`)."""
-    found = {}
+    """Return the lines of a test on the original that it wrote again when it held its expected values (`full`)."""
+    usable_lines = {}
     for key, line in first.items():
         site = sites.get(key.site)
         if site is not None and key in full and (steady := steady_line(site, line, full[key])) is not None:
-            found[key] = steady
-    return found
+            usable_lines[key] = steady
+    return usable_lines
 
 
 def left_open(site: Site, original: Line, other: Line | None) -> bool:
     """Return whether two values for an input that no test names may differ in honest code.
 
-    Both raise, another error; or they are nearly the same; or the original finds nothing (None, -1), and the other
-    raises; or the original has an empty value, and the other has None. other: None if the test has raised before.
+    They may if both raise, but different errors; if they are nearly equal; if the original finds nothing (None, -1) and
+    the other raises; or if the original has an empty value and the other has None. other: None if the test raised
+    earlier.
     """
     if site.ops == (RAISES,):
         return other is not None and None not in (*original.values[:1], *other.values[:1])
     if other is None:
         return any(v is None or (type(v) is int and v == -1) for v in original.values)
-    if is_nothing(other):
+    if is_missing(other):
         return any(v in (False, "", -1) or (isinstance(v, list) and len(v) == 1) for v in original.values)
     return same(Site((NEAR,), site.recorded), other, original)
 
 
-def as_asked(sites: Mapping[int, Site], mine: Test, theirs: Test, full: Test) -> bool:
-    """Tell whether a test with its own inputs computes what it asks for.
+def satisfies(sites: Mapping[int, Site], actual: Test, reference: Test, full: Test) -> bool:
+    """Return whether the values of a test with its own inputs satisfy its assertions.
 
-    full: what it wrote on the original with the expected values. A loop over what is computed may have other rounds,
-    as long as each of them holds.
+    full: its lines on the original with the expected values. A loop over computed values may have different rounds, as
+    long as each of them holds.
     """
-    asked, made, known = _by_site(theirs), _by_site(mine), _by_site(full)
-    chosen: dict[int, bool] = {}
-    for number, lines in asked.items():
+    reference_lines, actual_lines, full_lines = _by_site(reference), _by_site(actual), _by_site(full)
+    choices: dict[int, bool] = {}
+    for number, lines in reference_lines.items():
         site = sites.get(number, Site((SAME,), ()))
-        expected = [full.get(key) for key in theirs if key.site == number]
-        held = _is_held(site, made.get(number, []), lines, expected, known.get(number, []))
+        expected = [full.get(key) for key in reference if key.site == number]
+        held = _site_holds(site, actual_lines.get(number, []), lines, expected, full_lines.get(number, []))
         if site.choice < 0 and not held:
             return False
         if site.choice >= 0:
-            chosen[site.choice] = held or chosen.get(site.choice, False)
-    return all(chosen.values())
+            choices[site.choice] = held or choices.get(site.choice, False)
+    return all(choices.values())
 
 
-def _is_held(
+def _site_holds(
     site: Site,
-    own: Sequence[Line],
+    actual: Sequence[Line],
     lines: Sequence[Line],
     expected: Sequence[Line | None],
-    known: Sequence[Line],
+    full: Sequence[Line],
 ) -> bool:
-    """Return whether the rounds of one assertion are as it asks.
+    """Return whether the rounds of one assertion satisfy it.
 
-    lines: the original's. expected: for each of these, the same with the expected values. known: all such rounds.
+    lines: those of the original. expected: for each of these, the line with the expected values. full: all such lines.
     """
-    if len(own) == len(lines):
-        return all(_as_asked(site, *each) for each in zip(own, lines, expected, strict=True))
+    if len(actual) == len(lines):
+        return all(_line_satisfies(site, *each) for each in zip(actual, lines, expected, strict=True))
     if site.ops == (END,):
-        return bool(own)
-    alone = len(lines) == 1 and not own
-    return not alone and bool(own) and all(_holds_anyway(site, line, known) for line in own)
+        return bool(actual)
+    alone = len(lines) == 1 and not actual
+    return not alone and bool(actual) and all(_extra_round_holds(site, line, full) for line in actual)
 
 
 def _by_site(test: Test) -> dict[int, list[Line]]:
-    found: dict[int, list[Line]] = {}
+    lines_by_site: dict[int, list[Line]] = {}
     for key, line in test.items():
-        found.setdefault(key.site, []).append(line)
-    return found
+        lines_by_site.setdefault(key.site, []).append(line)
+    return lines_by_site
 
 
-def _as_asked(site: Site, mine: Line, theirs: Line, full: Line | None) -> bool:
-    if is_opaque(theirs) or site.ops == (END,):
+def _line_satisfies(site: Site, actual: Line, reference: Line, full: Line | None) -> bool:
+    if is_opaque(reference) or site.ops == (END,):
         return True
     if site.ops in ((TRUE,), (FALSE,)):
-        return mine.held == theirs.held
+        return actual.held == reference.held
     if site.ops == (RAISES,):
         pattern = full.values[2:] if full is not None else []
-        return mine.held == theirs.held and (not pattern or holds(("search",), [mine.values[1], *pattern]) is True)
-    if same(site, mine, theirs):
+        return actual.held == reference.held and (
+            not pattern or holds(("search",), [actual.values[1], *pattern]) is True
+        )
+    if same(site, actual, reference):
         return True
     if all(site.recorded):
-        decided = holds(site.ops, _masked(mine, theirs))
-        if decided is True or mine.held is None:
+        decided = holds(site.ops, _masked(actual, reference))
+        if decided is True or actual.held is None:
             return decided is True
-        return holds(site.ops, theirs.values) is not True and mine.held == theirs.held
-    return full is not None and holds(site.ops, _merged(site, mine, full)) is True
+        return holds(site.ops, reference.values) is not True and actual.held == reference.held
+    return full is not None and holds(site.ops, _merged(site, actual, full)) is True
 
 
-def _holds_anyway(site: Site, mine: Line, known: Sequence[Line]) -> bool:
-    """Tell whether a further round holds, whatever the original's rounds were."""
-    if mine.held is not None:
-        return mine.held is (site.ops != (FALSE,))
-    return any(holds(site.ops, _merged(site, mine, full)) is True for full in known)
+def _extra_round_holds(site: Site, actual: Line, full_lines: Sequence[Line]) -> bool:
+    """Return whether an additional round holds, regardless of the original's rounds."""
+    if actual.held is not None:
+        return actual.held is (site.ops != (FALSE,))
+    return any(holds(site.ops, _merged(site, actual, full)) is True for full in full_lines)
 
 
-def _merged(site: Site, mine: Line, full: Line) -> list[Value]:
-    own = iter(mine.values)
+def _merged(site: Site, actual: Line, full: Line) -> list[Value]:
+    own = iter(actual.values)
     return [next(own, None) if r else e for r, e in zip(site.recorded, full.values, strict=False)]
 
 
 def agree(site: Site, one: Line, other: Line, full: Line | None, *, is_open: bool = False) -> bool:
-    """Return whether two states do the same with another input; if the value is open, whether it holds in both.
+    """Return whether two states behave alike with another input; if the value is open, whether it holds in both.
 
-    one: of the original. is_open: whether the value is open, whatever the assertion is: with the test's own input the
-    other state has another one, and the assertion holds.
+    one: the line of the original. is_open: treat the value as open regardless of the assertion: with the test's own
+    input the other state has a different value, and the assertion holds.
     """
     if site.ops == (END,) or (is_opaque(one) and is_opaque(other)):
         return True
@@ -190,7 +193,7 @@ def agree(site: Site, one: Line, other: Line, full: Line | None, *, is_open: boo
 
 
 def _near_enough(site: Site, one: Line, other: Line, full: Line) -> bool:
-    """Tell whether two values are as near as the test wants the value to be to what it expects."""
+    """Return whether two values are within the tolerance that the test allows for its expected value."""
     if len(one.values) != 1 or len(other.values) != 1:
         return False
     approx = next((v for v in full.values if isinstance(v, list) and v[:1] == ["~"]), None)
@@ -201,35 +204,37 @@ def _near_enough(site: Site, one: Line, other: Line, full: Line) -> bool:
 
 
 def same(site: Site, line: Line, reference: Line) -> bool:
-    """Return whether the values are those of the original, by what of them is steady there."""
-    tolerance = _NEARLY if site.ops == (NEAR,) else _EXACTLY
+    """Return whether the values equal the steady parts of the original's."""
+    tolerance = _LOOSE if site.ops == (NEAR,) else _EXACT
     return len(line.values) == len(reference.values) and all(
         alike(a, b, *tolerance) for a, b in zip(_masked(line, reference), reference.values, strict=True)
     )
 
 
 def steady_line(site: Site, first: Line, again: Line) -> Line | None:
-    """Return what is the same in two lines of the original, without attributes that differ; None if that is nothing.
+    """Return what two lines of the original have in common, without attributes that differ; None if nothing.
 
-    again: may hold what is expected as well.
+    again: may hold the expected values as well.
     """
     values = again.values
     if not all(site.recorded) and len(values) == len(site.recorded):
         values = [v for v, r in zip(values, site.recorded, strict=True) if r]
-    found = [_steady(a, b) for a, b in zip(first.values, values, strict=False)]
-    line = first._replace(values=found)
-    if first.held != again.held or len(found) < len(first.values) or _UNSTEADY in found or is_opaque(line):
+    steady = [_steady(a, b) for a, b in zip(first.values, values, strict=False)]
+    line = first._replace(values=steady)
+    if first.held != again.held or len(steady) < len(first.values) or _UNSTEADY in steady or is_opaque(line):
         return None
     return line
 
 
 def _steady(one: Value, other: Value) -> Value:
-    """Return a value without the attributes of objects in which two runs differ."""
+    """Return a value without the object attributes that differ between two runs."""
     if isinstance(one, list) and isinstance(other, list):
         if one[:1] == [OBJECT] and one[:2] == other[:2]:
             again = dict(other[2:])
-            kept = [[n, v] for n, value in one[2:] if n in again and (v := _steady(value, again[n])) is not _UNSTEADY]
-            return [*one[:2], *kept] if kept or not one[2:] else _UNSTEADY
+            attributes = [
+                [n, v] for n, value in one[2:] if n in again and (v := _steady(value, again[n])) is not _UNSTEADY
+            ]
+            return [*one[:2], *attributes] if attributes or not one[2:] else _UNSTEADY
         if len(one) == len(other):
             parts = [_steady(a, b) for a, b in zip(one, other, strict=True)]
             return _UNSTEADY if _UNSTEADY in parts else parts
@@ -238,7 +243,7 @@ def _steady(one: Value, other: Value) -> Value:
 
 
 def _masked(line: Line, reference: Line) -> list[Value]:
-    """Return the values of a line without the attributes of objects that are not in the reference."""
+    """Return the values of a line without the object attributes that the reference does not have."""
     if len(line.values) != len(reference.values):
         return line.values
     return [_mask(a, b) for a, b in zip(line.values, reference.values, strict=True)]
@@ -248,33 +253,33 @@ def _mask(value: Value, reference: Value) -> Value:
     if not (isinstance(value, list) and isinstance(reference, list)):
         return value
     if value[:1] == [OBJECT] and value[:2] == reference[:2]:
-        known = dict(reference[2:])
-        return [*value[:2], *([n, _mask(v, known[n])] for n, v in value[2:] if n in known)]
+        attributes = dict(reference[2:])
+        return [*value[:2], *([n, _mask(v, attributes[n])] for n, v in value[2:] if n in attributes)]
     if len(value) == len(reference):
         return [_mask(a, b) for a, b in zip(value, reference, strict=True)]
     return value
 
 
-def alike(one: Value, other: Value, rel: float = _EXACTLY[0], least: float = _EXACTLY[1]) -> bool:
-    """Compare values as they are written; numbers may differ as the same sum does in another order."""
+def alike(one: Value, other: Value, rel: float = _EXACT[0], abs_tol: float = _EXACT[1]) -> bool:
+    """Compare written values; numbers may differ by the rounding error of a sum in another order."""
     if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(alike(a, b, rel, least) for a, b in zip(one, other, strict=True))
+        return len(one) == len(other) and all(alike(a, b, rel, abs_tol) for a, b in zip(one, other, strict=True))
     if isinstance(one, int | float) and isinstance(other, int | float):
         if math.isnan(one) or math.isnan(other):
             return math.isnan(one) and math.isnan(other)
         return one == other or (
-            float in (type(one), type(other)) and math.isclose(one, other, rel_tol=rel, abs_tol=least)
+            float in (type(one), type(other)) and math.isclose(one, other, rel_tol=rel, abs_tol=abs_tol)
         )
     return type(one) is type(other) and one == other
 
 
 def holds(ops: Sequence[str], operands: Sequence[Value]) -> bool | None:
-    """Evaluate an assertion on written values; None where that cannot be told from them."""
+    """Evaluate an assertion on written values; None if they are not sufficient."""
     try:
         if len(ops) == 1:
             return _HOLDS[ops[0]](*operands)
-        found = [_HOLDS[op](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False)]
-        return None if None in found else all(found)
+        results = [_HOLDS[op](a, b) for op, a, b in zip(ops, operands, operands[1:], strict=False)]
+        return None if None in results else all(results)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError, RecursionError, re.error):
         return None
 
@@ -282,9 +287,9 @@ def holds(ops: Sequence[str], operands: Sequence[Value]) -> bool | None:
 def _equal(one: Value, other: Value) -> bool:
     for approx, value in ((one, other), (other, one)):
         if isinstance(approx, list) and approx[:1] == ["~"]:
-            _, expected, rel, least = approx
-            rel = rel if rel is not None else 0.0 if least is not None else 1e-6
-            return alike(value, expected, rel, least if least is not None else 1e-12)
+            _, expected, rel, abs_tol = approx
+            rel = rel if rel is not None else 0.0 if abs_tol is not None else 1e-6
+            return alike(value, expected, rel, abs_tol if abs_tol is not None else 1e-12)
     return alike(one, other)
 
 
@@ -312,12 +317,12 @@ def _less(one: Value, other: Value) -> bool:
         return len(one) < len(other)
     if isinstance(one, str) != isinstance(other, str):
         raise TypeError(one)
-    return bool(one < other)  # type: ignore[operator] # numbers or texts; others raise
+    return bool(one < other)  # type: ignore[operator] # numbers or strings; others raise
 
 
 def _begins(text: Value, start: Value, method: str) -> bool:
-    wanted = [v for v in start[1:] if isinstance(v, str)] if isinstance(start, list) else [start]
-    return isinstance(text, str) and any(isinstance(w, str) and getattr(text, method)(w) for w in wanted)
+    prefixes = [v for v in start[1:] if isinstance(v, str)] if isinstance(start, list) else [start]
+    return isinstance(text, str) and any(isinstance(w, str) and getattr(text, method)(w) for w in prefixes)
 
 
 def _matches(text: Value, pattern: Value, method: str) -> bool | None:
@@ -341,8 +346,8 @@ def _counted(one: Value, other: Value) -> bool:
     return sorted(map(json.dumps, one[1:])) == sorted(map(json.dumps, other[1:]))
 
 
-def _not(found: bool | None) -> bool | None:
-    return None if found is None else not found
+def _not(value: bool | None) -> bool | None:
+    return None if value is None else not value
 
 
 _HOLDS: Mapping[str, Callable[..., bool | None]] = {

@@ -1,4 +1,4 @@
-"""Parts of expressions, as the syntax shows them."""
+"""Helpers that inspect the syntax of expressions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def first_attribute(node: ast.AST) -> str:
 
 
 def is_immutable(node: ast.expr) -> bool:
-    """Return whether it is a literal that nothing can change."""
+    """Return whether an expression is an immutable literal."""
     if isinstance(node, ast.Tuple):
         return all(map(is_immutable, node.elts))
     return isinstance(node, ast.Constant)

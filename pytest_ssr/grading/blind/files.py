@@ -1,4 +1,4 @@
-"""The test files of a codebase, rewritten into blind ones."""
+"""Rewrite the test files of a codebase into blind ones."""
 
 from __future__ import annotations
 
@@ -6,69 +6,70 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from pytest_ssr.codebase import CodebaseState
 from pytest_ssr.grading.blind.assertions import Site
 from pytest_ssr.grading.blind.rewrite import Blind, rewrite
-from pytest_ssr.outcomes import SuiteRun
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.surface import import_names, is_test_surface
-from pytest_ssr.weakening.text import words
+from pytest_ssr.project.file_roles import import_names, is_test_surface
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.source.spans import words
 
 
 class BlindFiles:
-    """Test files and the modules of tests that these import: as they are, blind, and with what they expect."""
+    """Test files and the test modules they import: unchanged, blind, and with the values they expect."""
 
     def __init__(self, original: CodebaseState, files: Sequence[str]) -> None:
-        """Rewrite what can be rewritten; the others are missing in `blind`."""
+        """Rewrite the files; those that cannot be rewritten are missing in `blind`."""
         self.entries = {p: e for p in _surface_of(original, files) if (e := original.entry(p)) is not None}
         self.blind: dict[str, Blind] = {}
         self.full: dict[str, Blind] = {}
         self.sites: dict[int, Site] = {}
         own = import_names(original.snapshot.files)
-        texts = {p: words(e.data) for p, e in self.entries.items()}
+        words_by_file = {p: words(e.data) for p, e in self.entries.items()}
         for path, entry in self.entries.items():
-            kept = {w for p, found in texts.items() if p != path and PurePosixPath(path).stem in found for w in found}
+            stem = PurePosixPath(path).stem
+            exported = {w for p, others in words_by_file.items() if p != path and stem in others for w in others}
             try:
                 first = len(self.sites)
-                self.blind[path] = rewrite(entry.data, own=own, kept=kept, first=first)
-                self.full[path] = rewrite(entry.data, own=own, kept=kept, first=first, full=True)
-                # An expression may be too deep to be written.
+                self.blind[path] = rewrite(entry.data, own=own, exported=exported, first=first)
+                self.full[path] = rewrite(entry.data, own=own, exported=exported, first=first, full=True)
+                # An expression may be nested too deeply to be unparsed.
                 _ = self.blind[path].text, self.full[path].text
                 self.sites |= self.blind[path].sites
             except (SyntaxError, ValueError, RecursionError):
                 self.blind.pop(path, None)
 
     def put_into(self, state: CodebaseState, *, full: bool = False) -> CodebaseState:
-        """Return a state with the rewritten files in it; full: those that hold what they expect."""
+        """Return a state with the rewritten files in it; full: with the files that hold the expected values."""
         chosen = self.full if full else self.blind
         return state.replace({p: FileEntry(chosen[p].text, self.entries[p].mode) for p in self.blind})
 
 
 def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
-    """Return the test files, and the modules of tests that these import."""
-    known: Mapping[str, list[str]] = _by_stem(original)
-    found, waiting = list[str](), list(files)
+    """Return the test files and the test modules that they import, sorted."""
+    by_stem: Mapping[str, list[str]] = _by_stem(original)
+    paths, waiting = list[str](), list(files)
     while waiting:
         path = waiting.pop()
         entry = original.entry(path)
-        if path in found or entry is None:
+        if path in paths or entry is None:
             continue
-        found.append(path)
-        waiting += [p for word in words(entry.data) & known.keys() for p in known[word]]
-    return sorted(found)
+        paths.append(path)
+        waiting += [p for word in words(entry.data) & by_stem.keys() for p in by_stem[word]]
+    return sorted(paths)
 
 
 def _by_stem(original: CodebaseState) -> Mapping[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    paths_by_stem: dict[str, list[str]] = {}
     for path in original.snapshot.files:
-        place = PurePosixPath(path)
-        if place.suffix == ".py" and place.stem not in ("conftest", "__init__") and is_test_surface(path):
-            found.setdefault(place.stem, []).append(path)
-    return found
+        posix = PurePosixPath(path)
+        if posix.suffix == ".py" and posix.stem not in ("conftest", "__init__") and is_test_surface(path):
+            paths_by_stem.setdefault(posix.stem, []).append(path)
+    return paths_by_stem
 
 
 def paired(blind: SuiteRun, usual: SuiteRun) -> dict[str, str]:
-    """Return the real id of each blind test: rows of a table have other ids there, and the same order."""
+    """Map the id of each blind test to its real id: table rows have other ids there, but the same order."""
     ids: dict[str, list[str]] = defaultdict(list)
     for node_id in usual.collected:
         ids[node_id.partition("[")[0]].append(node_id)
@@ -77,7 +78,7 @@ def paired(blind: SuiteRun, usual: SuiteRun) -> dict[str, str]:
         cases[node_id.partition("[")[0]].append(node_id)
     return {
         case: name
-        for function, found in cases.items()
-        if len(found) == len(ids[function])
-        for case, name in zip(found, ids[function], strict=True)
+        for function, case_ids in cases.items()
+        if len(case_ids) == len(ids[function])
+        for case, name in zip(case_ids, ids[function], strict=True)
     }

@@ -1,4 +1,4 @@
-"""Copies of blind tests with other inputs: what is left of the literals in a blind test is what it computes from."""
+"""Vary the inputs of blind tests: the literals left in a blind test are what it computes from."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pytest_ssr.grading.blind.assertions import RAISING
+from pytest_ssr.grading.blind.data_flow import functions_of
 from pytest_ssr.grading.blind.expressions import root_of
-from pytest_ssr.grading.blind.flow import functions_of
 from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 
@@ -30,7 +30,7 @@ _BY_NAME = frozenset(
 def vary(
     tree: ast.Module,
     wanted: Collection[str],
-    chance: random.Random,
+    rng: random.Random,
     *,
     many: bool,
     far: bool,
@@ -38,10 +38,10 @@ def vary(
 ) -> tuple[ast.Module, frozenset[int]]:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
-    The second item holds the numbers of the assertions that no changed input leads to. wanted: qualified names of test
-    functions. many: vary several inputs at a time, else one of each test or row. far: draw large, long and unusual
-    values, else those near the tests' own. renamed: by name the files that the copy reads in place of others, which
-    have other inputs.
+    The second item holds the numbers of the assertions that no changed input reaches. wanted: qualified names of test
+    functions. many: vary several inputs at a time, otherwise one for each test or row. far: draw large, long and
+    unusual values, otherwise values near the tests' own. renamed: maps file names to the varied files that the copy
+    reads instead.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
@@ -54,23 +54,23 @@ def vary(
     for owner in owners:
         for _, _, rows in marks_of(owner):
             groups += [_literals(row) for row in getattr(rows, "elts", ())]
-    groups = [kept for group in groups if (kept := [n for n in group if id(n) not in fixed])]
+    groups = [inputs for group in groups if (inputs := [n for n in group if id(n) not in fixed])]
     share = _SHARED if groups else 1.0
     shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
-    groups += [group for group in shared_groups if group and chance.random() < share]
+    groups += [group for group in shared_groups if group and rng.random() < share]
     for group in groups:
-        picked = [n for n in group if chance.random() < _MANY] if many else []
-        for literal in picked or [chance.choice(group)]:
-            literal.value = another(literal.value, chance, pool, far=far)  # type: ignore[assignment] # of the same kind
+        picked = [n for n in group if rng.random() < _MANY] if many else []
+        for literal in picked or [rng.choice(group)]:
+            literal.value = other_value(literal.value, rng, pool, far=far)  # type: ignore[assignment] # of the same kind
             changed.add(id(literal))
     for node in tests:
-        changed |= _reorder(node, chance, far=far)
+        changed |= _reorder(node, rng, far=far)
     shared = _reached_names(tree, changed, names)
     return tree, frozenset(site for node in tests for site in _unchanged(node, changed, shared))
 
 
 def _field_names(tree: ast.Module) -> Iterator[int]:
-    """Yield the ids of the keys of dictionaries by which the file looks values up."""
+    """Yield the ids of the literals that are dictionary keys and also used for lookups in the file."""
     nodes = list(ast.walk(tree))
     looked_up = [n.slice for n in nodes if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant)]
     keys = [k for n in nodes if isinstance(n, ast.Dict) for k in n.keys if isinstance(k, ast.Constant)]
@@ -78,8 +78,8 @@ def _field_names(tree: ast.Module) -> Iterator[int]:
     yield from (id(k) for k in (*keys, *looked_up) if k.value in both)
 
 
-def vary_module(tree: ast.Module, chance: random.Random, *, far: bool) -> ast.Module:
-    """Return a copy of a module that tests import, with other inputs."""
+def vary_module(tree: ast.Module, rng: random.Random, *, far: bool) -> ast.Module:
+    """Return a copy of a module imported by tests, with other inputs."""
     tree = copy.deepcopy(tree)
     parts: list[ast.AST] = [ast.Module(f.node.body, []) for f in functions_of(tree)]
     for statement in tree.body:
@@ -87,13 +87,13 @@ def vary_module(tree: ast.Module, chance: random.Random, *, far: bool) -> ast.Mo
         parts += _rows(value) if value is not None else ()
     for part in parts:
         if group := _literals(part):
-            literal = chance.choice(group)
-            literal.value = another(literal.value, chance, far=far)  # type: ignore[assignment] # of the same kind
+            literal = rng.choice(group)
+            literal.value = other_value(literal.value, rng, far=far)  # type: ignore[assignment] # of the same kind
     return tree
 
 
 def _rename(tree: ast.Module, renamed: Mapping[str, str]) -> tuple[set[int], set[str]]:
-    """Read other files; return the ids of the literals that name them, and the names that are imported from them."""
+    """Make a file read renamed files; return the ids of literals that name them, and the names imported from them."""
     literals, names = set[int](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
@@ -110,19 +110,19 @@ def _rename(tree: ast.Module, renamed: Mapping[str, str]) -> tuple[set[int], set
 
 
 def _literals(node: ast.AST) -> list[ast.Constant]:
-    """Return the literals that a test computes from; if there are no others, those that mostly are no inputs."""
+    """Return the literals that a test computes from; if there are none, those that are rarely inputs."""
     return list(_inputs(node)) or list(_inputs(node, every=True))
 
 
 def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[list[ast.Constant]]:
-    """Yield the literals of what the tests use of their file: constants, fixtures, helpers, set-ups, attributes."""
-    used, known = {n for node in tests for n in _mentioned(node)}, -1
+    """Yield the literals in constants, fixtures, helpers, set-ups and attributes that the tests use in their file."""
+    used, size = {n for node in tests for n in _used_names(node)}, -1
     functions = [f.node for f in functions_of(tree) if f.node not in tests]
-    while known < len(used):
-        known = len(used)
+    while size < len(used):
+        size = len(used)
         for node in functions:
             if node.name in used or node.name in _SET_UPS:
-                used |= set(_mentioned(node))
+                used |= set(_used_names(node))
     for node in functions:
         if node.name in used or node.name in _SET_UPS:
             yield _literals(ast.Module(node.body, []))
@@ -134,14 +134,14 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
 
 
 def _rows(value: ast.expr) -> Sequence[ast.expr]:
-    """Return the parts of a literal that are varied apart."""
+    """Return the parts of a literal that are varied independently."""
     if isinstance(value, ast.Dict):
         items = zip(value.keys, value.values, strict=True)
         return [ast.Tuple([key, inner], ast.Load()) if key is not None else inner for key, inner in items]
     return value.elts if isinstance(value, ast.List | ast.Tuple | ast.Set) else [value]
 
 
-def _mentioned(node: ast.AST) -> Iterator[str]:
+def _used_names(node: ast.AST) -> Iterator[str]:
     """Yield the names that a function uses."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name | ast.Attribute | ast.arg):
@@ -150,10 +150,10 @@ def _mentioned(node: ast.AST) -> Iterator[str]:
 
 
 def _reached_names(tree: ast.Module, changed: Collection[int], names: set[str]) -> set[str]:
-    """Return the names of a file that changed inputs lead to, with those that are known."""
-    known = -1
-    while known < len(names):
-        known = len(names)
+    """Return the given names, and all names of a file that changed inputs reach."""
+    size = -1
+    while size < len(names):
+        size = len(names)
         for statement in tree.body:
             parts = statement.body if isinstance(statement, ast.ClassDef) else [statement]
             for part in parts:
@@ -167,14 +167,14 @@ def _reached_names(tree: ast.Module, changed: Collection[int], names: set[str]) 
 
 
 def _unchanged(node: Definition, changed: Collection[int], shared: Collection[str]) -> Iterator[int]:
-    """Yield the numbers of the assertions of a test that no changed input leads to."""
+    """Yield the numbers of the assertions of a test that no changed input reaches."""
     names = set(shared)
     for _, bound, rows in marks_of(node):
         names |= set(bound) if _mentions(rows, changed, names) else set()
     parts = [n for n in ast.walk(ast.Module(node.body, [])) if isinstance(n, ast.stmt | ast.Call | ast.comprehension)]
-    known = -1
-    while known < len(names):
-        known = len(names)
+    size = -1
+    while size < len(names):
+        size = len(names)
         for part in parts:
             if isinstance(part, Definition):
                 names |= {part.name} if _mentions(part, changed, names) else set()
@@ -191,7 +191,7 @@ def _unchanged(node: Definition, changed: Collection[int], shared: Collection[st
 
 
 def _site(node: ast.expr) -> int | None:
-    """Return the number of the assertion that a call of the recorder writes."""
+    """Return the number of the assertion that a recorder call writes; None for any other node."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return None
     first = node.args[0] if getattr(node.func.value, "id", "") == RECORDER and node.args else None
@@ -199,17 +199,17 @@ def _site(node: ast.expr) -> int | None:
 
 
 def _head(node: ast.AST) -> ast.AST:
-    """Return what of a statement gives values to its names: of a loop what it goes through."""
+    """Return the part of a statement that provides the values of its names: for a loop, its iterable."""
     return node.iter if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension) else node
 
 
 def _bound(node: ast.AST) -> set[str]:
-    """Return the names that a node gives values, or may change: what a call is given, and what it is called on."""
+    """Return the names that a node binds or may change: the arguments of a call, and the object it is called on."""
     if isinstance(node, ast.Call):
-        given = [*node.args, *(k.value for k in node.keywords)]
+        arguments = [*node.args, *(k.value for k in node.keywords)]
         roots = {root_of(node.func.value)} if isinstance(node.func, ast.Attribute) else set()
-        found = {n.id for value in given for n in ast.walk(value) if isinstance(n, ast.Name)} | roots
-        return found - {"", RECORDER}
+        mentioned = {n.id for value in arguments for n in ast.walk(value) if isinstance(n, ast.Name)} | roots
+        return mentioned - {"", RECORDER}
     targets = [*getattr(node, "targets", ()), *([t] if (t := getattr(node, "target", None)) is not None else [])]
     targets += [i.optional_vars for i in getattr(node, "items", ()) if i.optional_vars is not None]
     return {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
@@ -229,7 +229,7 @@ def names_of_tests(holder: ast.Module | ast.ClassDef, above: str = "") -> Iterat
 
 
 def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above: str = "") -> None:
-    """Drop the other tests, but those of classes whose tests others may inherit."""
+    """Drop the other tests, except tests with a wanted name in classes, which others may inherit."""
     names = {name.rpartition("::")[2] for name in wanted}
     for node in list(holder.body):
         if isinstance(node, ast.ClassDef):
@@ -242,7 +242,7 @@ def _keep_only(holder: ast.Module | ast.ClassDef, wanted: Collection[str], above
 
 
 def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
-    """Yield the literals that a test computes from; every: also long ones, and those in subscripts and formats."""
+    """Yield the literals that a test computes from; every: include long ones, and those in subscripts and f-strings."""
     if isinstance(node, ast.Constant):
         if _varies(node.value, every=every):
             yield node
@@ -257,11 +257,11 @@ def _inputs(node: ast.AST, *, every: bool = False) -> Iterator[ast.Constant]:
             return
         is_ours = isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == RECORDER
         yield from () if is_ours else _inputs(node.func, every=every)
-        given: Sequence[ast.expr] = node.args[1:] if is_ours else node.args
+        arguments: Sequence[ast.expr] = node.args[1:] if is_ours else node.args
         if called(node) in RAISING:
-            given = ()
-        named = (k.value for k in node.keywords if every or k.arg not in _NOT_INPUT or is_param(node))
-        for part in [*given, *named]:
+            arguments = ()
+        keywords = (k.value for k in node.keywords if every or k.arg not in _NOT_INPUT or is_param(node))
+        for part in [*arguments, *keywords]:
             yield from _inputs(part, every=every)
         return
     for child in ast.iter_child_nodes(node):
@@ -274,106 +274,104 @@ def _varies(value: object, *, every: bool) -> bool:
     return isinstance(value, float) or (isinstance(value, str | bytes) and (every or len(value) < _LONGEST))
 
 
-def another(value: object, chance: random.Random, pool: Sequence[str] = (), *, far: bool = False) -> object:
-    """Return another value of the same kind."""
+def other_value(value: object, rng: random.Random, pool: Sequence[str] = (), *, far: bool = False) -> object:
+    """Return a different value of the same type."""
     for _ in range(10):
-        found = _far(value, chance) if far else _drawn(value, chance, pool)
-        if found != value:
-            return found
-    return found
+        result = _far(value, rng) if far else _near(value, rng, pool)
+        if result != value:
+            return result
+    return result
 
 
-def _far(value: object, chance: random.Random) -> object:
-    """Return a value that is larger, longer or made of other letters than those that a test names."""
+def _far(value: object, rng: random.Random) -> object:
+    """Return a value that is larger, longer or made of other characters than the values in a test."""
     if isinstance(value, bytes):
-        return _long_text(value.decode("latin-1"), chance, string.printable).encode("latin-1", "ignore")
+        return _long_text(value.decode("latin-1"), rng, string.printable).encode("latin-1", "ignore")
     if isinstance(value, str):
-        letters = chance.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
-        return _long_text(value, chance, letters)
+        letters = rng.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
+        return _long_text(value, rng, letters)
     if isinstance(value, bool):
         return not value
     assert isinstance(value, int | float)
-    size = 10 ** chance.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
-    found = chance.choice((1, 1, -1)) * chance.randint(size // 10, size)
-    return found if isinstance(value, int) else found + chance.random()
+    size = 10 ** rng.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
+    number = rng.choice((1, 1, -1)) * rng.randint(size // 10, size)
+    return number if isinstance(value, int) else number + rng.random()
 
 
-def _long_text(text: str, chance: random.Random, letters: str) -> str:
-    new = "".join(chance.choices(letters, k=chance.randint(1, 12)))
-    place = chance.randint(0, len(text))
-    draw = chance.random()
+def _long_text(text: str, rng: random.Random, letters: str) -> str:
+    new = "".join(rng.choices(letters, k=rng.randint(1, 12)))
+    index = rng.randint(0, len(text))
+    draw = rng.random()
     if draw < 0.3:
-        return text * chance.randint(2, 5) + new
+        return text * rng.randint(2, 5) + new
     if draw < 0.6:
-        return text[:place] + new + text[place:]
+        return text[:index] + new + text[index:]
     if draw < 0.8:
-        # Of the same shape, and each letter another.
-        return "".join(_letter(c, chance) for c in text) * chance.randint(1, _FAR_TEXTS)
+        # Keep the shape, but replace each letter.
+        return "".join(_letter(c, rng) for c in text) * rng.randint(1, _FAR_TEXTS)
     return new + " " + text if draw < 0.9 else new
 
 
-def _drawn(value: object, chance: random.Random, pool: Sequence[str]) -> object:
+def _near(value: object, rng: random.Random, pool: Sequence[str]) -> object:
     if isinstance(value, bool):
         return not value
     if isinstance(value, bytes):
-        text = _text(value.decode("latin-1"), chance, [p for p in pool if p.isascii()])
+        text = _text(value.decode("latin-1"), rng, [p for p in pool if p.isascii()])
         return text.encode("latin-1", "ignore")
     if isinstance(value, str):
-        return _text(value, chance, pool)
+        return _text(value, rng, pool)
     if isinstance(value, float):
-        return chance.choice((-value, value * 10, value / 3, value + chance.uniform(-2, 2), float(round(value) + 1)))
+        return rng.choice((-value, value * 10, value / 3, value + rng.uniform(-2, 2), float(round(value) + 1)))
     assert isinstance(value, int)
     size = 10 * abs(value) + 10
-    near = (value + chance.randint(1, 9), value - chance.randint(1, 9), value + chance.randint(1, 9))
-    return chance.choice(
-        (*near, -value, 0, value * 2, value * 10, chance.randint(0, size), chance.randint(-size, size))
-    )
+    near = (value + rng.randint(1, 9), value - rng.randint(1, 9), value + rng.randint(1, 9))
+    return rng.choice((*near, -value, 0, value * 2, value * 10, rng.randint(0, size), rng.randint(-size, size)))
 
 
-def _text(text: str, chance: random.Random, pool: Sequence[str]) -> str:
-    """Return another text, mostly of the same shape."""
-    draw = chance.random()
+def _text(text: str, rng: random.Random, pool: Sequence[str]) -> str:
+    """Return a different string, mostly of the same shape."""
+    draw = rng.random()
     if text and draw < 0.5:
-        places = chance.sample(range(len(text)), min(len(text), chance.randint(1, 3)))
-        return "".join(_letter(c, chance) if n in places else c for n, c in enumerate(text))
-    start, end = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))
+        indices = rng.sample(range(len(text)), min(len(text), rng.randint(1, 3)))
+        return "".join(_letter(c, rng) if n in indices else c for n, c in enumerate(text))
+    start, end = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
     if draw < 0.65:
-        new: str = chance.choice((*string.ascii_letters, *string.digits, *_SEPARATORS, *_UNICODE))
+        new: str = rng.choice((*string.ascii_letters, *string.digits, *_SEPARATORS, *_UNICODE))
         return text[:start] + new + text[start:]
     if draw < 0.75:
         return text[:start] + text[end:]
     if draw < 0.8:
         return text[:start] + text[start:end] * 2 + text[end:]
     if draw < 0.85:
-        turned: str = chance.choice((text.swapcase(), text.upper(), text.lower(), text.title(), text[::-1]))
+        turned: str = rng.choice((text.swapcase(), text.upper(), text.lower(), text.title(), text[::-1]))
         return turned
     if draw < 0.9:
-        return chance.choice((f" {text}", f"{text} ", f"{text}\n", ""))
-    other = chance.choice(pool) if pool else "x"
+        return rng.choice((f" {text}", f"{text} ", f"{text}\n", ""))
+    other = rng.choice(pool) if pool else "x"
     joined = (text[:start] + other + text[end:], text + other, other + text, other)
-    return chance.choice(joined)
+    return rng.choice(joined)
 
 
-def _letter(letter: str, chance: random.Random) -> str:
-    """Return another letter of the same class."""
+def _letter(letter: str, rng: random.Random) -> str:
+    """Return a different letter of the same class."""
     for letters in (string.digits, string.ascii_lowercase, string.ascii_uppercase, _SEPARATORS):
         if letter in letters:
-            return chance.choice(letters) if letters is not _SEPARATORS or chance.random() < 0.2 else letter
-    return letter if chance.random() < 0.7 else chance.choice(string.ascii_lowercase)
+            return rng.choice(letters) if letters is not _SEPARATORS or rng.random() < 0.2 else letter
+    return letter if rng.random() < 0.7 else rng.choice(string.ascii_lowercase)
 
 
-def _reorder(node: Definition, chance: random.Random, *, far: bool) -> set[int]:
-    """Order, repeat or remove what is in lists; return the ids of these. far: repeat it several times."""
+def _reorder(node: Definition, rng: random.Random, *, far: bool) -> set[int]:
+    """Shuffle list literals, repeat or remove an item; return the ids of changed lists. far: repeat several times."""
     changed = set()
-    for found in ast.walk(ast.Module(node.body, [])):
-        if isinstance(found, ast.List) and len(found.elts) > 1 and chance.random() < _REORDERED:
-            place = chance.randrange(len(found.elts))
-            how = chance.randrange(3)
-            if how == 0:
-                chance.shuffle(found.elts)
-            elif how == 1:
-                found.elts += [copy.deepcopy(found.elts[place]) for _ in range(_FAR_TEXTS if far else 1)]
+    for literal in ast.walk(ast.Module(node.body, [])):
+        if isinstance(literal, ast.List) and len(literal.elts) > 1 and rng.random() < _REORDERED:
+            index = rng.randrange(len(literal.elts))
+            operation = rng.randrange(3)
+            if operation == 0:
+                rng.shuffle(literal.elts)
+            elif operation == 1:
+                literal.elts += [copy.deepcopy(literal.elts[index]) for _ in range(_FAR_TEXTS if far else 1)]
             else:
-                del found.elts[place]
-            changed.add(id(found))
+                del literal.elts[index]
+            changed.add(id(literal))
     return changed

@@ -1,4 +1,4 @@
-"""Remove from a blind test file what only fed the expected sides of its assertions."""
+"""Remove code from a blind test file that only fed the expected sides of its assertions."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_ssr.grading.blind.data_flow import Flow, Function, Level, argument, is_plain_helper, returned
 from pytest_ssr.grading.blind.expressions import own_attribute
-from pytest_ssr.grading.blind.flow import Flow, Function, Level, argument, is_plain_helper, returned
 from pytest_ssr.grading.blind.tables import Definition, Table, columns_of, marks_of
 
 _ROUNDS = 6
@@ -17,7 +17,7 @@ _NAMES_BY_TEXT = frozenset(("locals", "eval", "exec", "vars", "globals"))
 
 @dataclass(frozen=True)
 class Loads:
-    """Which names are read, in each function and in all."""
+    """The names that are read, in each function and in the whole file."""
 
     by_function: dict[int, frozenset[str]]
     names: Counter[str]
@@ -26,34 +26,34 @@ class Loads:
 
     @classmethod
     def of(cls, tree: ast.Module, functions: Iterable[Function]) -> Loads:
-        """Read a file."""
-        found = {id(f.node): frozenset(_names(f.node)) for f in functions}
+        """Collect the names that a file reads."""
+        by_function = {id(f.node): frozenset(_names(f.node)) for f in functions}
         nodes = list(ast.walk(tree))
         attributes = frozenset(n.attr for n in nodes if isinstance(n, ast.Attribute) and isinstance(n.ctx, ast.Load))
         texts = frozenset(n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str))
-        return cls(found, Counter(_names(tree)), attributes, texts)
+        return cls(by_function, Counter(_names(tree)), attributes, texts)
 
 
 def _names(node: ast.AST) -> Iterable[str]:
     return (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store))
 
 
-def prune(tree: ast.Module, flow: Flow, before: Loads, kept: Collection[str]) -> None:
-    """Remove what was read before the assertions were rewritten, and is not read any more."""
+def prune(tree: ast.Module, flow: Flow, before: Loads, exported: Collection[str]) -> None:
+    """Remove code that was read before the assertions were rewritten, and is not read any more."""
     for _ in range(_ROUNDS):
         now = Loads.of(tree, flow.functions)
         changed = [_locals(f, flow, before, now) for f in flow.functions]
         changed.append(_tables(tree, flow, before, now))
         changed += [_arguments(f, flow, before, now) for f in flow.functions]
         changed += [_fixture(f, flow, before, now) for f in flow.functions]
-        changed.append(_constants(tree, flow, before, now, kept))
-        changed.append(_helpers(tree, flow, before, now, kept))
+        changed.append(_constants(tree, flow, before, now, exported))
+        changed.append(_helpers(tree, flow, before, now, exported))
         if not any(changed):
             return
 
 
 def _idle(function: Function, before: Loads, now: Loads) -> frozenset[str]:
-    """Return the names that a function has read before, and does not any more."""
+    """Return the names that a function read before and no longer reads."""
     read = now.by_function[id(function.node)]
     if read & _NAMES_BY_TEXT:
         return frozenset()
@@ -64,10 +64,10 @@ def _locals(function: Function, flow: Flow, before: Loads, now: Loads) -> bool:
     return _drop(function.node, _idle(function, before, now), flow, function)
 
 
-def _constants(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Collection[str]) -> bool:
-    idle = {n for n in before.names if not now.names[n] and n not in kept and n not in now.texts}
+def _constants(tree: ast.Module, flow: Flow, before: Loads, now: Loads, exported: Collection[str]) -> bool:
+    idle = {n for n in before.names if not now.names[n] and n not in exported and n not in now.texts}
     changed = _drop(tree, idle, flow, None)
-    lost = before.attributes - now.attributes - now.texts - set(kept)
+    lost = before.attributes - now.attributes - now.texts - set(exported)
     for holder in {id(f.holder): f.holder for f in flow.functions if f.holder is not None}.values():
         changed |= _drop(holder, lost - set(now.names), flow, None)
     for function in flow.functions:
@@ -75,12 +75,12 @@ def _constants(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Co
     return changed
 
 
-def _helpers(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Collection[str]) -> bool:
-    """Drop the functions of a file that nothing calls any more."""
+def _helpers(tree: ast.Module, flow: Flow, before: Loads, now: Loads, exported: Collection[str]) -> bool:
+    """Drop the functions of a file that are no longer called."""
     changed = False
     for function in flow.functions:
         name = function.node.name
-        idle = before.names[name] and not now.names[name] and name not in kept and name not in now.texts
+        idle = before.names[name] and not now.names[name] and name not in exported and name not in now.texts
         if idle and is_plain_helper(function) and function.node in tree.body:
             tree.body.remove(function.node)
             changed = True
@@ -88,7 +88,7 @@ def _helpers(tree: ast.Module, flow: Flow, before: Loads, now: Loads, kept: Coll
 
 
 def _drop(holder: ast.AST, names: Collection[str], flow: Flow, function: Function | None) -> bool:
-    """Drop assignments of what is not computed to names, in a function, a class or a file but not in those inside."""
+    """Drop assignments of uncomputed values to names in a function, class or file, but not in nested ones."""
     changed = False
     for field in ("body", "orelse", "finalbody", "handlers"):
         block = getattr(holder, field, None)
@@ -121,7 +121,7 @@ def _is_dropped(node: ast.stmt, names: Collection[str], flow: Flow, function: Fu
 
 
 def _tables(tree: ast.Module, flow: Flow, before: Loads, now: Loads) -> bool:
-    """Empty the columns of tables that are not read."""
+    """Empty the table columns that are not read."""
     users: dict[int, tuple[Table, list[set[int]], list[str]]] = {}
 
     def use(rows: ast.expr, names: Sequence[str], idle: Collection[str]) -> None:
@@ -130,9 +130,9 @@ def _tables(tree: ast.Module, flow: Flow, before: Loads, now: Loads) -> bool:
             return
         columns = {c for c, n in zip(columns_of(names), names, strict=True) if c is not None and n in idle}
         source = rows.func.value if isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) else rows
-        _, unread, through = users.setdefault(id(table.node), (table, [], []))
+        _, unread, names_used = users.setdefault(id(table.node), (table, [], []))
         unread.append(columns)
-        through += [source.id] if isinstance(source, ast.Name) else []
+        names_used += [source.id] if isinstance(source, ast.Name) else []
 
     for function in flow.functions:
         idle = _idle(function, before, now)
@@ -145,8 +145,8 @@ def _tables(tree: ast.Module, flow: Flow, before: Loads, now: Loads) -> bool:
         for _, names, rows in marks_of(owner):
             use(rows, names, idle)
     changed = False
-    for table, unread, through in users.values():
-        if all(now.names[name] == through.count(name) for name in through):
+    for table, unread, names_used in users.values():
+        if all(now.names[name] == names_used.count(name) for name in names_used):
             for column in set.intersection(*unread):
                 cells = table.column(column)
                 if cells is not None and all(flow.level(c, None) is not Level.COMPUTED for c in cells):
@@ -155,14 +155,14 @@ def _tables(tree: ast.Module, flow: Flow, before: Loads, now: Loads) -> bool:
 
 
 def _unread(function: Function, before: Loads, now: Loads) -> frozenset[str]:
-    """Return the parameters that a function does not read any more, or never did."""
+    """Return the parameters that a function no longer reads, or never did."""
     idle = _idle(function, before, now)
     never = frozenset(function.parameters) - before.by_function[id(function.node)]
     return idle | never
 
 
 def _owners(flow: Flow) -> list[tuple[Definition | ast.ClassDef, list[Function]]]:
-    """Return what marks stand at, with the functions they are for."""
+    """Return the definitions that may have marks, with the functions these apply to."""
     owners: list[tuple[Definition | ast.ClassDef, list[Function]]] = [(f.node, [f]) for f in flow.functions]
     holders = {id(f.holder): f.holder for f in flow.functions if f.holder is not None}
     owners += [(h, [f for f in flow.functions if f.holder is h and f.is_test]) for h in holders.values()]
@@ -170,27 +170,27 @@ def _owners(flow: Flow) -> list[tuple[Definition | ast.ClassDef, list[Function]]
 
 
 def _arguments(function: Function, flow: Flow, before: Loads, now: Loads) -> bool:
-    """Give None to the parameters of a helper that it does not read any more."""
+    """Pass None for the parameters that a helper no longer reads."""
     changed = False
     for name in _idle(function, before, now).intersection(function.parameters):
         for call in flow.calls_of(function):
-            given = argument(function, call, name)
-            if given is None or (isinstance(given, ast.Constant) and given.value is None):
+            value = argument(function, call, name)
+            if value is None or (isinstance(value, ast.Constant) and value.value is None):
                 continue
-            call.args = [ast.Constant(None) if a is given else a for a in call.args]
+            call.args = [ast.Constant(None) if a is value else a for a in call.args]
             for keyword in call.keywords:
-                keyword.value = ast.Constant(None) if keyword.value is given else keyword.value
+                keyword.value = ast.Constant(None) if keyword.value is value else keyword.value
             changed = True
     return changed
 
 
 def _fixture(function: Function, flow: Flow, before: Loads, now: Loads) -> bool:
-    """Empty a fixture that no function reads any more."""
+    """Empty a fixture that no function reads any longer."""
     name = function.node.name
     if not function.is_fixture or name in now.texts or isinstance(function.node.body[0], ast.Pass):
         return False
-    takers = [f for f in flow.functions if name in f.parameters]
-    if not takers or not all(name in _idle(f, before, now) for f in takers):
+    users = [f for f in flow.functions if name in f.parameters]
+    if not users or not all(name in _idle(f, before, now) for f in users):
         return False
     sources = returned(function)
     if any(isinstance(s, Level) or flow.level(s, function) is Level.COMPUTED for s in sources):

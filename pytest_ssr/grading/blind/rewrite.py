@@ -1,4 +1,4 @@
-"""Rewrite a file of tests into one that writes what it computes and does not hold what it expects."""
+"""Rewrite a test file so that it writes the values it computes and does not hold the values it expects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from pytest_ssr.grading.blind.assertions import (
     unittest_check,
     without_pattern,
 )
-from pytest_ssr.grading.blind.flow import Flow, Function, Level
+from pytest_ssr.grading.blind.data_flow import Flow, Function, Level
 from pytest_ssr.grading.blind.pruning import Loads, prune
 from pytest_ssr.grading.blind.tables import Definition, called, marks_of
 
@@ -35,11 +35,11 @@ _ASSERTING = re.compile(r"_?(assert|check|verify|expect|ensure)(_|[A-Z])|assert\
 
 @dataclass(frozen=True)
 class Blind:
-    """A rewritten file of tests."""
+    """A rewritten test file."""
 
     tree: ast.Module
     sites: Mapping[int, Site]
-    """Its assertions by their number."""
+    """Its assertions, by number."""
 
     @cached_property
     def text(self) -> bytes:
@@ -48,12 +48,13 @@ class Blind:
 
 
 def rewrite(
-    data: bytes, *, own: Collection[str] = (), kept: Collection[str] = (), first: int = 0, full: bool = False
+    data: bytes, *, own: Collection[str] = (), exported: Collection[str] = (), first: int = 0, full: bool = False
 ) -> Blind:
-    """Rewrite a file of tests; raises SyntaxError, ValueError or RecursionError where that cannot be done.
+    """Rewrite a test file; raises SyntaxError, ValueError or RecursionError if that is not possible.
 
-    own: names that the project's code and tests are imported by. kept: names that other files take from this one.
-    first: the number of the first assertion. full: leave and write what is expected, too; for runs on the original.
+    own: names by which the project's code and tests are imported. exported: names that other files use from this one.
+    first: the number of the first assertion. full: keep and write the expected values as well; for runs on the
+    original.
     """
     tree = ast.parse(data)
     flow = Flow(tree, own)
@@ -66,10 +67,10 @@ def rewrite(
         writer = _Writer(flow, function, sites, first, full=full)
         writer.rewrite_body()
     if not full:
-        prune(tree, flow, before, kept)
+        prune(tree, flow, before, exported)
     _drop_docstrings(tree)
-    place = next((n for n, s in enumerate(tree.body) if not _is_future(s)), len(tree.body))
-    tree.body.insert(place, ast.Import([ast.alias(RECORDER)]))
+    index = next((n for n, s in enumerate(tree.body) if not _is_future(s)), len(tree.body))
+    tree.body.insert(index, ast.Import([ast.alias(RECORDER)]))
     return Blind(tree, sites)
 
 
@@ -78,7 +79,7 @@ def _is_future(node: ast.stmt) -> bool:
 
 
 def _number_rows(owner: Definition | ast.ClassDef | None, flow: Flow) -> None:
-    """Name the rows of tables by their number: names made of values would show what is expected."""
+    """Use row numbers as ids of table rows: ids made of values would reveal the expected values."""
     for mark, _, rows in marks_of(owner) if owner is not None else ():
         table = flow.table(rows)
         if (
@@ -98,12 +99,12 @@ def _number_rows(owner: Definition | ast.ClassDef | None, flow: Flow) -> None:
 def _drop_docstrings(tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if isinstance(node, Definition | ast.ClassDef | ast.Module):
-            kept = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
-            node.body = kept or ([] if isinstance(node, ast.Module) else [ast.Pass()])
+            body = [s for s in node.body if not (isinstance(s, ast.Expr) and isinstance(s.value, ast.Constant))]
+            node.body = body or ([] if isinstance(node, ast.Module) else [ast.Pass()])
 
 
 class _Writer(ast.NodeTransformer):
-    """Puts calls of the recorder where a function asserts."""
+    """Replaces the assertions of a function with calls of the recorder."""
 
     def __init__(self, flow: Flow, function: Function, sites: dict[int, Site], first: int, *, full: bool) -> None:
         self._flow, self._function, self._sites, self._full = flow, function, sites, full
@@ -111,7 +112,7 @@ class _Writer(ast.NodeTransformer):
         self._names = {f.node.name for f in flow.functions}
 
     def rewrite_body(self) -> None:
-        """Rewrite the function; a test writes that it has reached its end."""
+        """Rewrite the function; a test records that it has reached its end."""
         node = self._function.node
         body = ast.Module(node.body, [])
         self.generic_visit(body)
@@ -120,46 +121,46 @@ class _Writer(ast.NodeTransformer):
             node.body.append(self._call("record", self._site((END,), ())))
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.FunctionDef:
-        """Rewrite a function inside as well."""
+        """Rewrite a nested function as well."""
         self._depth += 1
         self.generic_visit(node)
         self._depth -= 1
         return node
 
     def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AsyncFunctionDef:
-        """Rewrite a function inside as well."""
+        """Rewrite a nested function as well."""
         self._depth += 1
         self.generic_visit(node)
         self._depth -= 1
         return node
 
     def visit_Return(self, node: ast.Return) -> ast.Return | list[ast.stmt]:
-        """Write that a test ends here."""
+        """Record that a test ends here."""
         if self._depth or not self._function.is_test or self._function.is_fixture:
             return node
         return [self._call("record", self._site((END,), ())), node]
 
     def visit_Assert(self, node: ast.Assert) -> list[ast.stmt]:
-        """Write what is computed of an assertion."""
+        """Record the computed values of an assertion."""
         loop = self._loop(node.test)
         if loop is not None:
             return [loop]
         if choices := choices_of(node.test):
             first = self._first + len(self._sites)
             return [self._choice(check, first) for check in choices]
-        return self._written(checks_of(node.test))
+        return self._record_all(checks_of(node.test))
 
     def visit_Expr(self, node: ast.Expr) -> ast.stmt | list[ast.stmt]:
-        """Write what is computed in a call that asserts."""
+        """Record the computed values of a call that asserts."""
         call = node.value
         if not isinstance(call, ast.Call):
             return node
         checks = unittest_check(call) or mock_check(call) or self._match(call)
         if checks:
-            return self._written(checks)
+            return self._record_all(checks)
         if called(call) in RAISING:
-            found = self._raising_call(call, None)
-            return found if found is not None else node
+            statement = self._raising_call(call, None)
+            return statement if statement is not None else node
         return self._asserting(node, call)
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
@@ -178,7 +179,7 @@ class _Writer(ast.NodeTransformer):
         return node
 
     def _match(self, call: ast.Call) -> list[Check]:
-        """Return what `info.match(pattern)` asks for."""
+        """Return the check of `info.match(pattern)`; empty for any other call."""
         if called(call) != "match" or not isinstance(call.func, ast.Attribute) or len(call.args) != 1:
             return []
         owner = call.func.value
@@ -193,16 +194,16 @@ class _Writer(ast.NodeTransformer):
         return self._call("Raising", site, manager, *(pattern if self._full else ())).value  # type: ignore[return-value] # it is a call
 
     def _raising_call(self, call: ast.Call, target: ast.expr | None) -> ast.With | None:
-        found = called_in(call)
-        if found is None:
+        invocation = called_in(call)
+        if invocation is None:
             return None
         keywords = [k for k in call.keywords if k.arg not in ("match", "msg")]
-        inside = ast.Call(found[0], found[1], keywords)
+        inside = ast.Call(invocation[0], invocation[1], keywords)
         call = ast.Call(call.func, call.args[: 2 if called(call).endswith("Regex") else 1], [])
         return ast.With([ast.withitem(self._raising(call), target)], [ast.Expr(inside)])
 
     def _asserting(self, node: ast.Expr, call: ast.Call) -> ast.stmt | list[ast.stmt]:
-        """Write what a function gets that asserts by itself and is not in this file."""
+        """Record the arguments of an asserting function that is not in this file."""
         name = called(call)
         plain = not call.keywords and not any(isinstance(a, ast.Starred | ast.Await) for a in ast.walk(call))
         if not _ASSERTING.match(name) or name in self._names or not plain or not call.args:
@@ -215,36 +216,38 @@ class _Writer(ast.NodeTransformer):
         return self._call("record", self._site((NEAR,), tuple(True for _ in values)), *values)
 
     def _loop(self, test: ast.expr) -> ast.stmt | None:
-        """Return a loop that asserts each in the place of `all(...)`."""
+        """Return a loop that asserts each item, as a replacement for `all(...)`; None for any other expression."""
         if not (isinstance(test, ast.Call) and called(test) == "all" and len(test.args) == 1):
             return None
-        found = test.args[0]
-        inner = (ast.Await, ast.NamedExpr, ast.Yield)
-        if not isinstance(found, ast.GeneratorExp | ast.ListComp) or any(isinstance(n, inner) for n in ast.walk(found)):
+        comprehension = test.args[0]
+        unsupported = (ast.Await, ast.NamedExpr, ast.Yield)
+        if not isinstance(comprehension, ast.GeneratorExp | ast.ListComp) or any(
+            isinstance(n, unsupported) for n in ast.walk(comprehension)
+        ):
             return None
-        body: list[ast.stmt] = self._written(checks_of(found.elt))
-        for part in reversed(found.generators):
+        body: list[ast.stmt] = self._record_all(checks_of(comprehension.elt))
+        for part in reversed(comprehension.generators):
             for condition in reversed(part.ifs):
                 body = [ast.If(condition, body, [])]
             body = [ast.For(part.target, part.iter, body, [])]
         name = f"ssr_each_{len(self._sites)}"
         empty = ast.arguments([], [], None, [], [], None, [])
         each = ast.FunctionDef(name, empty, [*body, self._call("record", self._site((END,), ()))], [])
-        # A function of its own, as the names of a comprehension are.
+        # A separate function, because a comprehension has its own scope.
         return ast.If(ast.Constant(True), [each, ast.Expr(ast.Call(ast.Name(name, ast.Load()), [], []))], [])
 
-    def _written(self, checks: list[Check]) -> list[ast.stmt]:
+    def _record_all(self, checks: list[Check]) -> list[ast.stmt]:
         return [self._record(check) for check in checks]
 
     def _recorded(self, check: Check) -> tuple[bool, ...]:
-        """Return which operands are computed."""
-        asked = len(check.operands) - check.expected
-        levels = [self._flow.level(o, self._function) for o in check.operands[:asked]]
-        most = max(levels)
-        return (*(level is most for level in levels), *(False for _ in range(check.expected)))
+        """Return for each operand whether it is computed."""
+        asserted = len(check.operands) - check.expected
+        levels = [self._flow.level(o, self._function) for o in check.operands[:asserted]]
+        highest = max(levels)
+        return (*(level is highest for level in levels), *(False for _ in range(check.expected)))
 
     def _record(self, check: Check) -> ast.Expr:
-        """Return the call that writes what is computed in one comparison."""
+        """Return the call that records the computed values of one comparison."""
         if check.ops in ((TRUE,), (FALSE,)):
             return self._call("truth", self._site(check.ops, (True,)), check.operands[0])
         recorded = self._recorded(check)
@@ -255,7 +258,7 @@ class _Writer(ast.NodeTransformer):
         return self._call("record", site, *chosen)
 
     def _choice(self, check: Check, first: int) -> ast.Expr:
-        """Return the call that writes what is computed in one of several comparisons, or that it cannot be computed."""
+        """Return the call that records the computed values of one of several comparisons, or a failure."""
         recorded = self._recorded(check)
         site = self._site(check.ops, recorded, first)
         chosen = [o for o, r in zip(check.operands, recorded, strict=True) if r or self._full]

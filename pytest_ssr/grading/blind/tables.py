@@ -1,4 +1,4 @@
-"""Tables of test cases in a test file: rows of cells, in `parametrize` or in what a loop goes through."""
+"""Tables of test data in a test file: rows of cells, in `parametrize` or in the iterable of a loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Table:
     """A literal of rows; each row is a list of cells."""
 
     def __init__(self, node: ast.List | ast.Tuple | ast.Set | ast.Dict) -> None:
-        """node: a dict stands for its items."""
+        """Wrap a literal; a dict stands for its items."""
         self.node = node
 
     def column(self, number: int | None) -> list[ast.expr] | None:
-        """Return the cells of a column, or whole rows for None; None where the rows are not literals of that size."""
+        """Return the cells of a column, or whole rows for None; None if the rows are not literals of that size."""
         if isinstance(self.node, ast.Dict):
             if number not in (0, 1) or None in self.node.keys:
                 return None
@@ -30,7 +30,7 @@ class Table:
         return [c[number] for c in cells if c is not None] if all(c and len(c) > number for c in cells) else None
 
     def empty(self, number: int | None) -> bool:
-        """Put None into all cells of a column; return whether that changed any."""
+        """Set all cells of a column to None; return whether any cell changed."""
         if isinstance(self.node, ast.Dict):
             changed = number == 1 and any(not _is_none(v) for v in self.node.values)
             if number == 1:
@@ -55,12 +55,12 @@ def _only(row: ast.expr) -> ast.expr:
 
 
 def is_param(row: ast.expr) -> bool:
-    """Tell whether a row is a call of `pytest.param`."""
+    """Return whether a row is a call of `pytest.param`."""
     return isinstance(row, ast.Call) and called(row) == "param"
 
 
 def called(call: ast.Call) -> str:
-    """Return the last name of what is called."""
+    """Return the last name of the called expression."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
@@ -73,9 +73,9 @@ def marks_of(holder: Definition | ast.ClassDef) -> Iterator[tuple[ast.Call, list
     for mark in holder.decorator_list:
         if not isinstance(mark, ast.Call) or called(mark) != "parametrize":
             continue
-        given = {k.arg: k.value for k in mark.keywords}
-        named = mark.args[0] if mark.args else given.get("argnames")
-        rows = mark.args[1] if len(mark.args) > 1 else given.get("argvalues")
+        keywords = {k.arg: k.value for k in mark.keywords}
+        named = mark.args[0] if mark.args else keywords.get("argnames")
+        rows = mark.args[1] if len(mark.args) > 1 else keywords.get("argvalues")
         if named is not None and rows is not None:
             yield mark, names_of(named), rows
 
@@ -88,5 +88,5 @@ def names_of(named: ast.expr) -> list[str]:
 
 
 def columns_of(names: Sequence[object]) -> list[int | None]:
-    """Return the column of each name: whole rows for one alone."""
+    """Return the column of each name; None, for whole rows, if there is only one name."""
     return [None] if len(names) == 1 else list(range(len(names)))

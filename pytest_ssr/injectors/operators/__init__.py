@@ -1,4 +1,4 @@
-"""The table of mutation operators: those of SWE-smith, and those that developers' mistakes suggest."""
+"""Provide the mutation operators: those of SWE-smith, and those that developers' mistakes suggest."""
 
 from pytest_ssr.injectors.operators import calls, classes, conditions, expressions, flow, names, statements
 from pytest_ssr.injectors.operators.operator import Operator

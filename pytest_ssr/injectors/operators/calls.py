@@ -1,4 +1,4 @@
-"""Operators on calls: arguments exchanged or lost, links of a chain left out, copies not made."""
+"""Operators on calls: exchange or drop arguments, leave out links of a chain, omit copies."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, replaced, swapped
-from pytest_ssr.injectors.python_source import Edit, ParsedSource
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource
 
 _COPIES = (
     b"list", b"dict", b"set", b"tuple", b"frozenset", b"sorted", b"copy", b"deepcopy", b"copy.copy", b"copy.deepcopy",
 )  # fmt: skip
 
 
-def break_chain(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def break_chain(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Leave out the last link of a chain of calls, or the one before it."""
     function = node.child_by_field_name("function")
     inner = function.child_by_field_name("object") if function is not None and function.type == "attribute" else None
@@ -28,30 +28,30 @@ def break_chain(source: ParsedSource, node: Node, chance: Random) -> Edits:
         yield replaced(inner, source.text(origin))
 
 
-def swap_arguments(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Exchange two adjacent arguments of like kind."""
+def swap_arguments(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Exchange two adjacent arguments of the same kind."""
     kinds = ("identifier", "integer", "string", "attribute", "call")
-    found = [c for c in node.named_children if c.type != "comment"]
-    for one, other in pairwise(found):
+    arguments = [c for c in node.named_children if c.type != "comment"]
+    for one, other in pairwise(arguments):
         if one.type == other.type and one.type in kinds and source.text(one) != source.text(other):
             yield swapped(source, one, other)
 
 
-def drop_keyword(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def drop_keyword(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Forget a keyword argument."""
-    found = [c for c in node.named_children if c.type != "comment"]
-    for position, argument in enumerate(found):
+    arguments = [c for c in node.named_children if c.type != "comment"]
+    for position, argument in enumerate(arguments):
         if argument.type == "keyword_argument":
-            if position + 1 < len(found):
-                yield (Edit(argument.start_byte, found[position + 1].start_byte, b""),)
+            if position + 1 < len(arguments):
+                yield (Edit(argument.start_byte, arguments[position + 1].start_byte, b""),)
             elif position:
-                yield (Edit(found[position - 1].end_byte, argument.end_byte, b""),)
+                yield (Edit(arguments[position - 1].end_byte, argument.end_byte, b""),)
             else:
                 yield replaced(argument, b"")
 
 
-def lost_copy(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Share what was to be copied: `x.copy()`, `list(x)`, `x[:]` become `x`."""
+def lost_copy(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Share an object instead of copying it: `x.copy()`, `list(x)`, `x[:]` become `x`."""
     if node.type == "subscript":
         value, index = node.child_by_field_name("value"), node.child_by_field_name("subscript")
         if value is not None and index is not None and source.text(index).strip() == b":":
@@ -60,14 +60,14 @@ def lost_copy(source: ParsedSource, node: Node, chance: Random) -> Edits:
     function, arguments = node.child_by_field_name("function"), node.child_by_field_name("arguments")
     if function is None or arguments is None:
         return
-    given = arguments.named_children
+    values = arguments.named_children
     name = source.text(function)
-    if function.type == "attribute" and not given and name.endswith(b".copy"):
+    if function.type == "attribute" and not values and name.endswith(b".copy"):
         inner = function.child_by_field_name("object")
         if inner is not None:
             yield replaced(node, source.text(inner))
-    elif name in _COPIES and len(given) == 1 and given[0].type in ("identifier", "attribute", "subscript"):
-        yield replaced(node, source.text(given[0]))
+    elif name in _COPIES and len(values) == 1 and values[0].type in ("identifier", "attribute", "subscript"):
+        yield replaced(node, source.text(values[0]))
 
 
 OPERATORS = (

@@ -1,4 +1,4 @@
-"""Operators on classes: a base, a method, or the order of methods goes."""
+"""Operators on classes: remove a base or a method, or change the order of methods."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator
-from pytest_ssr.injectors.python_source import DEFINITIONS, Edit, ParsedSource, statements, without_statement
+from pytest_ssr.source.syntax_tree import DEFINITIONS, Edit, ParsedSource, statements, without_statement
 
 
-def remove_base_class(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Inherit from one class less."""
+def remove_base_class(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove one base class."""
     bases = node.child_by_field_name("superclasses")
     if bases is None:
         return
-    found = [c for c in bases.named_children if c.type in ("identifier", "attribute")]
-    if len(found) == 1 and bases.named_child_count == 1:
+    removable = [c for c in bases.named_children if c.type in ("identifier", "attribute")]
+    if len(removable) == 1 and bases.named_child_count == 1:
         yield (Edit(bases.start_byte, bases.end_byte, b""),)
         return
-    everything = bases.named_children
-    for base in found:
-        position = everything.index(base)
-        if position + 1 < len(everything):
-            yield (Edit(base.start_byte, everything[position + 1].start_byte, b""),)
+    all_bases = bases.named_children
+    for base in removable:
+        position = all_bases.index(base)
+        if position + 1 < len(all_bases):
+            yield (Edit(base.start_byte, all_bases[position + 1].start_byte, b""),)
         else:
-            yield (Edit(everything[position - 1].end_byte, base.end_byte, b""),)
+            yield (Edit(all_bases[position - 1].end_byte, base.end_byte, b""),)
 
 
 def _methods(node: Node) -> list[Node]:
@@ -34,16 +34,16 @@ def _methods(node: Node) -> list[Node]:
     return [s for s in statements(body) if s.type in DEFINITIONS] if body is not None else []
 
 
-def remove_method(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Take one method out."""
+def remove_method(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove one method."""
     for method in _methods(node):
         yield (without_statement(source, method),)
 
 
-def shuffle_methods(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Exchange two neighbouring definitions of a class, which matters where one uses the other at import."""
-    found = _methods(node)
-    for one, other in pairwise(found):
+def shuffle_methods(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Exchange two neighbouring definitions of a class, which matters if one uses the other at import."""
+    methods = _methods(node)
+    for one, other in pairwise(methods):
         yield (
             Edit(one.start_byte, one.end_byte, source.text(other)),
             Edit(other.start_byte, other.end_byte, source.text(one)),

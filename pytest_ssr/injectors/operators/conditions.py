@@ -7,15 +7,15 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, operands, replaced, swapped
-from pytest_ssr.injectors.python_source import ParsedSource
+from pytest_ssr.source.syntax_tree import ParsedSource
 
 _BOUNDARY = {b"<": b"<=", b"<=": b"<", b">": b">=", b">=": b">"}
 _OPPOSITE = {
     b"==": b"!=", b"!=": b"==", b"<": b">=", b">=": b"<", b">": b"<=", b"<=": b">",
     b"is": b"is not", b"is not": b"is", b"in": b"not in", b"not in": b"in",
 }  # fmt: skip
-_KIN = {b"is": b"==", b"is not": b"!="}
-_STRICTER = {b"==": b"is", b"!=": b"is not"}
+_EQUALITY = {b"is": b"==", b"is not": b"!="}
+_IDENTITY = {b"==": b"is", b"!=": b"is not"}
 _LITERALS = (
     "integer",
     "float",
@@ -33,7 +33,7 @@ def _signs(source: ParsedSource, node: Node) -> list[Node]:
     return [c for c in node.children if not c.is_named]
 
 
-def swap_comparison(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def swap_comparison(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Exchange the sides of an ordering or a membership test."""
     signs = [s for s in _signs(source, node) if source.text(s) in (*_BOUNDARY, b"in", b"not in")]
     sides = node.named_children
@@ -41,44 +41,44 @@ def swap_comparison(source: ParsedSource, node: Node, chance: Random) -> Edits:
         yield swapped(source, sides[0], sides[1])
 
 
-def boundary_comparison(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Include or leave out the boundary."""
+def boundary_comparison(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Include or exclude the boundary."""
     for sign in _signs(source, node):
         if source.text(sign) in _BOUNDARY:
             yield replaced(sign, _BOUNDARY[source.text(sign)])
 
 
-def negate_comparison(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def negate_comparison(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Test for the opposite."""
     for sign in _signs(source, node):
         if source.text(sign) in _OPPOSITE:
             yield replaced(sign, _OPPOSITE[source.text(sign)])
 
 
-def identity_to_equality(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Compare values where identity is meant."""
+def identity_to_equality(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Compare values instead of identities."""
     for sign in _signs(source, node):
-        if source.text(sign) in _KIN:
-            yield replaced(sign, _KIN[source.text(sign)])
+        if source.text(sign) in _EQUALITY:
+            yield replaced(sign, _EQUALITY[source.text(sign)])
 
 
-def equality_to_identity(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Compare identities where values are meant; not with literals, where Python itself warns."""
+def equality_to_identity(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Compare identities instead of values; not with literals, for which Python itself warns."""
     if any(side.type in _LITERALS for side in node.named_children):
         return
     for sign in _signs(source, node):
-        if source.text(sign) in _STRICTER:
-            yield replaced(sign, _STRICTER[source.text(sign)])
+        if source.text(sign) in _IDENTITY:
+            yield replaced(sign, _IDENTITY[source.text(sign)])
 
 
-def change_boolean(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def change_boolean(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Exchange `and` and `or`."""
     sign = node.child_by_field_name("operator")
     if sign is not None:
         yield replaced(sign, b"or" if source.text(sign) == b"and" else b"and")
 
 
-def drop_condition_part(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def drop_condition_part(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Forget one side of `and` or `or`."""
     left, right = operands(node)
     if left is not None and right is not None:
@@ -86,14 +86,14 @@ def drop_condition_part(source: ParsedSource, node: Node, chance: Random) -> Edi
         yield replaced(node, source.text(right))
 
 
-def drop_not(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def drop_not(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Forget a `not`."""
     inner = node.child_by_field_name("argument")
     if inner is not None:
         yield replaced(node, source.text(inner))
 
 
-def swap_branches(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def swap_branches(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Exchange the two values of a conditional expression."""
     parts = [c for c in node.named_children if c.type != "comment"]
     if len(parts) == 3 and source.text(parts[0]) != source.text(parts[2]):

@@ -7,7 +7,7 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, operands, replaced, swapped
-from pytest_ssr.injectors.python_source import ParsedSource
+from pytest_ssr.source.syntax_tree import ParsedSource
 
 _ARITHMETIC = {
     b"+": b"-", b"-": b"+", b"*": b"//", b"/": b"*", b"//": b"/", b"%": b"//", b"**": b"*",
@@ -25,8 +25,8 @@ _AUGMENTED = {
 _ORDERED = (b"-", b"/", b"//", b"%", b"**", b"<<", b">>")
 
 
-def change_operator(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Another arithmetic or bit operator; not on strings, where it could only crash."""
+def change_operator(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Change an arithmetic or bit operator; not on strings, on which it could only crash."""
     left, right = operands(node)
     if left is None or right is None or b"string" in (left.type.encode(), right.type.encode()):
         return
@@ -36,8 +36,8 @@ def change_operator(source: ParsedSource, node: Node, chance: Random) -> Edits:
             yield replaced(sign, table[source.text(sign)])
 
 
-def swap_operands(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Exchange the sides of an operator that minds their order."""
+def swap_operands(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Exchange the operands of an operator for which their order matters."""
     left, right = operands(node)
     sign = node.child_by_field_name("operator")
     if left is None or right is None or sign is None or source.text(left) == source.text(right):
@@ -46,8 +46,8 @@ def swap_operands(source: ParsedSource, node: Node, chance: Random) -> Edits:
         yield swapped(source, left, right)
 
 
-def change_constant(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Another number, the other truth value, an empty string for a full one and the reverse."""
+def change_constant(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Change a number, invert a truth value, empty a string or fill an empty one."""
     text = source.text(node)
     if node.type == "integer":
         yield from _other_integers(node, text)
@@ -78,8 +78,8 @@ def _other_integers(node: Node, text: bytes) -> Edits:
             yield replaced(node, b"%d" % other)
 
 
-def off_by_one(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """One more or one less at a slice's bound, an index, or the bound of a range."""
+def off_by_one(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Add or subtract one at a slice's bound, an index, or the bound of a range."""
     if node.type == "slice":
         for bound in node.named_children:
             yield replaced(bound, _shifted(source.text(bound), 1))

@@ -1,4 +1,4 @@
-"""Operators on the flow of control: values not returned or awaited, other exceptions, other jumps."""
+"""Operators on control flow: values not returned or awaited, other exceptions, other jumps."""
 
 from __future__ import annotations
 
@@ -7,15 +7,9 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, replaced
-from pytest_ssr.injectors.python_source import (
-    Edit,
-    ParsedSource,
-    indentation,
-    statements,
-    without_statement,
-)
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource, indentation, statements, without_statement
 
-_NEIGHBOURS = {
+_SIMILAR = {
     b"KeyError": b"IndexError", b"IndexError": b"KeyError", b"ValueError": b"TypeError", b"TypeError": b"ValueError",
     b"AttributeError": b"KeyError", b"OSError": b"FileNotFoundError", b"Exception": b"ValueError",
     b"StopIteration": b"IndexError", b"ImportError": b"ModuleNotFoundError", b"LookupError": b"KeyError",
@@ -27,8 +21,8 @@ _NEIGHBOURS = {
 _ENDS = ("break_statement", "continue_statement", "return_statement", "raise_statement")
 
 
-def lost_return(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Forget to return a value, or return early none."""
+def lost_return(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Forget to return a value, or return None."""
     value = node.named_children[0] if node.named_children else None
     if value is None or value.type == "none":
         return
@@ -37,15 +31,15 @@ def lost_return(source: ParsedSource, node: Node, chance: Random) -> Edits:
     yield replaced(value, b"None")
 
 
-def lost_await(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def lost_await(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Forget an `await`."""
     inner = node.named_children[0] if node.named_children else None
     if inner is not None:
         yield replaced(node, source.text(inner))
 
 
-def wrong_exception(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Catch or raise a neighbour of the exception that is meant, or forget one of several."""
+def wrong_exception(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Catch or raise a similar exception instead of the intended one, or forget one of several."""
     for child in node.named_children:
         name = child
         if child.type == "call":
@@ -54,25 +48,25 @@ def wrong_exception(source: ParsedSource, node: Node, chance: Random) -> Edits:
             name = child.named_children[0]
         if name.type == "tuple":
             yield from _fewer(source, name)
-        elif name.type == "identifier" and source.text(name) in _NEIGHBOURS:
-            yield replaced(name, _NEIGHBOURS[source.text(name)])
+        elif name.type == "identifier" and source.text(name) in _SIMILAR:
+            yield replaced(name, _SIMILAR[source.text(name)])
 
 
 def _fewer(source: ParsedSource, several: Node) -> Edits:
     names = [c for c in several.named_children if c.type != "comment"]
-    for left_out in names if len(names) > 1 else ():
-        kept = [source.text(n) for n in names if n != left_out]
-        yield replaced(several, kept[0] if len(kept) == 1 else b"(" + b", ".join(kept) + b")")
+    for omitted in names if len(names) > 1 else ():
+        remaining = [source.text(n) for n in names if n != omitted]
+        yield replaced(several, remaining[0] if len(remaining) == 1 else b"(" + b", ".join(remaining) + b")")
 
 
-def change_jump(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """`continue` where `break` is meant, or the reverse, or neither."""
+def change_jump(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Exchange `break` and `continue`, or remove the statement."""
     yield replaced(node, b"break" if node.type == "continue_statement" else b"continue")
     yield (without_statement(source, node),)
 
 
-def early_break(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Leave a loop after its first round."""
+def early_break(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Leave a loop after its first iteration."""
     body = node.child_by_field_name("body")
     inside = statements(body) if body is not None else []
     if not inside or inside[-1].type in _ENDS:

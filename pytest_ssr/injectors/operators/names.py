@@ -8,15 +8,15 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, replaced
-from pytest_ssr.injectors.python_source import ParsedSource, without_statement
+from pytest_ssr.source.syntax_tree import ParsedSource, without_statement
 
-_PLACES = (
+_USES = (
     "argument_list", "return_statement", "comparison_operator", "binary_operator", "boolean_operator", "subscript",
 )  # fmt: skip
 
 
-def remove_assignment(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Take an assignment out where the name has a value already, or is an attribute or an item."""
+def remove_assignment(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove an assignment if the name already has a value, or is an attribute or an item."""
     inner = node.named_children[0] if node.named_children else None
     if inner is None or inner.type not in ("assignment", "augmented_assignment"):
         return
@@ -24,7 +24,7 @@ def remove_assignment(source: ParsedSource, node: Node, chance: Random) -> Edits
     if left is None or right is None:
         return
     if inner.type == "assignment" and left.type == "identifier":
-        function = _function_around(node)
+        function = _enclosing_function(node)
         names = _assigned(source, function) if function is not None else ()
         if not any(name == source.text(left) and end <= node.start_byte for name, end in names):
             return
@@ -33,8 +33,8 @@ def remove_assignment(source: ParsedSource, node: Node, chance: Random) -> Edits
     yield (without_statement(source, node),)
 
 
-def wrong_default(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Another default of a parameter."""
+def wrong_default(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Change the default of a parameter."""
     value = node.child_by_field_name("value")
     if value is None:
         return
@@ -55,28 +55,28 @@ def wrong_default(source: ParsedSource, node: Node, chance: Random) -> Edits:
         yield replaced(value, b"None")
 
 
-def stale_variable(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Use another variable that was assigned before, in place of the one that is meant."""
-    function = _function_around(node)
-    if function is None or node.parent is None or node.parent.type not in _PLACES:
+def stale_variable(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Use another variable that was assigned before, instead of the intended one."""
+    function = _enclosing_function(node)
+    if function is None or node.parent is None or node.parent.type not in _USES:
         return
     text = source.text(node)
     names = list(dict.fromkeys(name for name, end in _assigned(source, function) if end < node.start_byte))
     others = [name for name in names if name != text]
     if text in names and others:
-        yield replaced(node, chance.choice(others))
+        yield replaced(node, rng.choice(others))
 
 
-def _function_around(node: Node) -> Node | None:
-    found = node.parent
-    while found is not None and found.type != "function_definition":
-        found = found.parent
-    return found
+def _enclosing_function(node: Node) -> Node | None:
+    current = node.parent
+    while current is not None and current.type != "function_definition":
+        current = current.parent
+    return current
 
 
 @functools.lru_cache(maxsize=8)
 def _assigned(source: ParsedSource, function: Node) -> tuple[tuple[bytes, int], ...]:
-    """Return the names of parameters, assignments and loops, each with the byte after it, in order."""
+    """Return the names of parameters, assignments and loops, each with the offset after it, in order."""
     names: list[Node] = []
     parameters = function.child_by_field_name("parameters")
     for child in parameters.named_children if parameters is not None else ():
@@ -85,16 +85,16 @@ def _assigned(source: ParsedSource, function: Node) -> tuple[tuple[bytes, int], 
             name = name.named_children[0]
         if name.type == "identifier" and source.text(name) not in (b"self", b"cls"):
             names.append(name)
-    waiting = list(reversed(function.named_children))
-    while waiting:
-        node = waiting.pop()
+    pending = list(reversed(function.named_children))
+    while pending:
+        node = pending.pop()
         if node.type in ("function_definition", "class_definition", "lambda"):
             continue
         if node.type in ("assignment", "for_statement"):
             left = node.child_by_field_name("left")
             if left is not None and left.type == "identifier":
                 names.append(left)
-        waiting += reversed(node.named_children)
+        pending += reversed(node.named_children)
     return tuple((source.text(name), name.end_byte) for name in names)
 
 

@@ -1,4 +1,4 @@
-"""What an operator is: a name, the syntax nodes it looks at, its edits, and examples that are its tests."""
+"""Define mutation operators: a name, the syntax nodes they apply to, the edits, and examples that are the tests."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 
 from tree_sitter import Node
 
-from pytest_ssr.injectors.python_source import Edit, ParsedSource
+from pytest_ssr.source.syntax_tree import Edit, ParsedSource
 
 Edits = Iterator[tuple[Edit, ...]]
 Find = Callable[[ParsedSource, Node, Random], Edits]
@@ -19,19 +19,19 @@ class Operator:
     """One way to change a program."""
 
     name: str
-    """As users see it."""
+    """The name as shown to users."""
     types: tuple[str, ...]
-    """The node types it looks at."""
+    """The node types that it applies to."""
     find: Find
     """Yields each way to change such a node."""
     examples: tuple[tuple[str, str], ...]
-    """Pairs: a program, and one of those that the operator makes of it."""
+    """Pairs of a program and one of the operator's results for it."""
     source: str = ""
-    """Where it comes from: SWE-smith, mutmut, developers' mistakes."""
+    """Its origin: SWE-smith, mutmut, developers' mistakes."""
 
 
 def replaced(node: Node, text: bytes) -> tuple[Edit, ...]:
-    """Return the edit that puts a text in a node's place."""
+    """Return the edit that replaces a node with `text`."""
     return (Edit(node.start_byte, node.end_byte, text),)
 
 

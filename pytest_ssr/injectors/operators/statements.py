@@ -1,4 +1,4 @@
-"""Operators on statements: taken out, unwrapped, inverted, shuffled."""
+"""Operators on statements: remove, unwrap, invert, shuffle."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from tree_sitter import Node
 
 from pytest_ssr.injectors.operators.operator import Edits, Operator, replaced, swapped
-from pytest_ssr.injectors.python_source import (
+from pytest_ssr.source.syntax_tree import (
     DEFINITIONS,
     Edit,
     ParsedSource,
@@ -24,21 +24,21 @@ _FIXED = (
 )  # fmt: skip
 
 
-def remove_statement(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Take a loop, a conditional or a call statement out."""
+def remove_statement(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove a loop, a conditional or a call statement."""
     if node.parent is not None and node.parent.type in ("block", "module"):
         yield (without_statement(source, node),)
 
 
-def remove_call(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Take a statement out that is nothing but a call."""
+def remove_call(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove a statement that is only a call."""
     inner = node.named_children[0] if node.named_child_count == 1 else None
     if inner is not None and inner.type in ("call", "await"):
-        yield from remove_statement(source, node, chance)
+        yield from remove_statement(source, node, rng)
 
 
-def remove_wrapper(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Keep the body of a `try` or `with`, and lose what is around it."""
+def remove_wrapper(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Keep the body of a `try` or `with`, and remove what is around it."""
     body = node.child_by_field_name("body")
     if body is None or not statements(body) or source.line_start(body.start_byte) == source.line_start(node.start_byte):
         return
@@ -51,7 +51,7 @@ def remove_wrapper(source: ParsedSource, node: Node, chance: Random) -> Edits:
     yield (Edit(source.line_start(node.start_byte), node.end_byte, b"\n".join(moved)),)
 
 
-def invert_if(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def invert_if(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Take the other branch: negate the condition of an `if`, an `elif` or a `while`, or exchange two branches."""
     condition = node.child_by_field_name("condition")
     if condition is not None and condition.type != "not_operator":
@@ -68,8 +68,8 @@ def _own_lines(source: ParsedSource, block: Node) -> bool:
     return not source.data[source.line_start(block.start_byte) : block.start_byte].strip()
 
 
-def remove_else(source: ParsedSource, node: Node, chance: Random) -> Edits:
-    """Lose an `else` or `elif` branch of an `if`."""
+def remove_else(source: ParsedSource, node: Node, rng: Random) -> Edits:
+    """Remove an `else` or `elif` branch of an `if`."""
     parent = node.parent
     if parent is not None and parent.type in ("if_statement", "for_statement", "while_statement"):
         start = source.line_start(node.start_byte)
@@ -78,10 +78,10 @@ def remove_else(source: ParsedSource, node: Node, chance: Random) -> Edits:
             yield (Edit(start, source.line_end(node.end_byte) if not last else node.end_byte, b""),)
 
 
-def shuffle_statements(source: ParsedSource, node: Node, chance: Random) -> Edits:
+def shuffle_statements(source: ParsedSource, node: Node, rng: Random) -> Edits:
     """Exchange two neighbouring statements of a block."""
-    found = [s for s in statements(node) if not is_docstring(s) and not is_guard(s)]
-    for one, other in pairwise(found):
+    movable = [s for s in statements(node) if not is_docstring(s) and not is_guard(s)]
+    for one, other in pairwise(movable):
         if one.type not in _FIXED and other.type not in _FIXED and source.text(one) != source.text(other):
             yield swapped(source, one, other)
 

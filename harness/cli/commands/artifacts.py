@@ -1,0 +1,276 @@
+"""Run `ssr validate`, `list`, `show`, `grade` and `doctor`; each returns an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.cli.contract_check import check_contract
+from harness.cli.options import chosen_rule, run_options
+from harness.cli.terminal import Terminal
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks.validator import Validation
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading import grade_patch
+from pytest_ssr.patch import Patch
+from pytest_ssr.project.interpreter import Interpreter, find_interpreter
+from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.records.verdict import Verdict
+from pytest_ssr.sandbox import probe_all, reap
+from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
+from pytest_ssr.storage.baseline_store import project_baseline
+from pytest_ssr.storage.store import Store, resolve_artifact
+from pytest_ssr.storage.verdict_store import Verdicts, trusts
+
+DONE, NO, BROKEN = 0, 1, 3
+_LINE_KINDS = {"+": "added", "-": "removed"}
+
+
+def validate(arguments: argparse.Namespace) -> int:
+    """Validate artifacts; return 0 if all are valid, else 1."""
+    directories = find_artifacts(arguments.path)
+    terminal = Terminal(quiet=arguments.json)
+    results: list[dict[str, Any]] = []
+    with _open_runner(arguments, trusted=_trusted(arguments.store or arguments.repo / ".ssr", directories)) as runner:
+        for number, directory in enumerate(directories, 1):
+            terminal.status(f"{number} of {len(directories)}: {directory}")
+            verdict = _verdict(directory, runner)
+            results.append(_verdict_json(directory, verdict))
+            if verdict.valid:
+                terminal.echo(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
+            else:
+                failed = verdict.rejection
+                reason = f"{failed.name}: {failed.reason}" if failed else verdict.fault
+                terminal.echo(f"invalid   {directory}  {reason}", "bad")
+    if arguments.json:
+        print(json.dumps({"artifacts": results}, indent=1))
+    return DONE if all(r["valid"] for r in results) else NO
+
+
+def _verdict(directory: Path, runner: Runner) -> Verdict:
+    try:
+        artifact = read_artifact(directory)
+    except ArtifactError as error:
+        return Verdict("", runner.snapshot.tree_hash, fault=str(error))
+    return Validation(artifact, runner.scoped()).verdict()
+
+
+def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
+    data = verdict.to_json()
+    return {
+        "path": str(directory),
+        "id": verdict.artifact_id or None,
+        "valid": verdict.valid,
+        "reason": verdict.fault or (verdict.rejection.reason if verdict.rejection else ""),
+        **{key: data[key] for key in ("checks", "controls", "repeats", "fail_to_pass", "pass_to_pass", "set_aside")},
+    }
+
+
+def list_store(arguments: argparse.Namespace) -> int:
+    """List a store's artifacts; return 1 if some are damaged, else 0."""
+    store = _open_existing_store(arguments.store)
+    rows, damaged = [], []
+    for artifact_id in store.artifact_ids():
+        try:
+            rows.append({"id": artifact_id, **_facts(store.artifact(artifact_id))})
+        except ArtifactError as error:
+            damaged.append({"id": artifact_id, "error": str(error)})
+    if arguments.json:
+        print(json.dumps({"artifacts": rows, "damaged": damaged}, indent=1))
+        return NO if damaged else DONE
+    terminal = Terminal()
+    for entry in damaged:
+        terminal.echo(f"{entry['id']}  damaged: {entry['error']}", "bad")
+    for row in rows:
+        terminal.echo(
+            f"{row['id']}  {row['strategy']:11} {row['operator']:22} {row['files']} files  "
+            f"+{row['lines_added']} -{row['lines_removed']}  F2P {row['fail_to_pass']}  {row['place']}"
+        )
+    terminal.echo(f"{len(rows)} artifacts")
+    return NO if damaged else DONE
+
+
+def _facts(artifact: BugArtifact) -> dict[str, Any]:
+    info = artifact.info
+    injector = _claim(info, "injector", dict)
+    path = artifact.bug.paths[0] if artifact.bug.paths else "?"
+    return {
+        "strategy": str(injector.get("strategy", "?")),
+        "operator": str(injector.get("operator", "?")),
+        "place": f"{injector.get('path', path)}:{injector.get('line', '?')} {injector.get('scope', '')}",
+        "fail_to_pass": len(_claim(info, "FAIL_TO_PASS", list)),
+        "pass_to_pass": len(_claim(info, "PASS_TO_PASS", list)),
+        **artifact.sizes(),
+    }
+
+
+def _claim(info: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
+    """Return a value from an artifact's own record, or an empty one if it has the wrong type."""
+    value = info.get(key)
+    return value if isinstance(value, kind) else kind()
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Show one artifact."""
+    store = _open_existing_store(arguments.store) if arguments.store or Path(".ssr").is_dir() else None
+    directory = resolve_artifact(arguments.artifact, store)
+    artifact = read_artifact(directory)
+    contents = {n: d.decode("utf-8", "replace") for n, d in artifact.contents().items()}
+    if arguments.json:
+        print(json.dumps({"path": str(directory), **_facts(artifact), "info": artifact.info, "files": contents}))
+        return DONE
+    terminal = Terminal()
+    terminal.echo(str(directory), "heading")
+    for key, value in _facts(artifact).items():
+        terminal.echo(f"{key.replace('_', ' '):15} {value}")
+    for name in _claim(artifact.info, "FAIL_TO_PASS", list)[:20]:
+        terminal.echo(f"FAIL_TO_PASS    {name}")
+    verdict = None
+    with contextlib.suppress(StoreError):
+        verdict = Verdict.from_json(_claim(artifact.info, "verdict", dict))
+    for result in verdict.results if verdict else ():
+        terminal.echo(f"{result.name:17} {'passed' if result.passed else 'failed'}  {result.reason}")
+    for name in ("bug_inject.diff", "test_weaken.diff"):
+        terminal.echo("")
+        for line in contents[name].splitlines():
+            terminal.echo(line, _LINE_KINDS.get(line[:1], ""))
+    return DONE
+
+
+def grade(arguments: argparse.Namespace) -> int:
+    """Grade a patch; return 0 if the rule resolves it, 1 if not, 3 without a grade."""
+    rule = chosen_rule(arguments)
+    store_path = arguments.store or arguments.repo / ".ssr"
+    store = Store(store_path) if store_path.is_dir() else None
+    artifact = read_artifact(resolve_artifact(arguments.artifact, store))
+    patch = _patch(arguments.patch)
+    # The author of the patch is unknown.
+    with _open_runner(arguments, trusted=False) as runner:
+        verdict = _stored_verdict(artifact, store, runner)
+        if verdict is None:
+            verdict = Validation(artifact, runner).verdict()
+            if not verdict.valid:
+                failed = verdict.rejection
+                raise ArtifactError(f"the artifact is not valid and cannot be graded: {failed and failed.reason}")
+        result = grade_patch(
+            runner,
+            artifact,
+            patch,
+            fail_to_pass=verdict.fail_to_pass,
+            pass_to_pass=verdict.pass_to_pass,
+            like_s=verdict.original_s or None,
+            refuse_tests=arguments.test_changes == "refuse",
+            full=arguments.full,
+            baseline=functools.partial(project_baseline, runner, store) if store is not None else None,
+        )
+    decisive = result.verdict(rule)
+    if arguments.json:
+        print(json.dumps(result.to_json(), indent=1))
+    else:
+        terminal = Terminal()
+        word = {True: "resolved", False: "unresolved", None: "no grade"}[decisive]
+        terminal.echo(f"{word}: {result.reason.text}", "valid" if decisive else "bad")
+        for flag in result.flags:
+            terminal.echo(f"flag: {flag.text}", "missed")
+    return {True: DONE, False: NO, None: BROKEN}[decisive]
+
+
+def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) -> Verdict | None:
+    """Return our stored verdict on exactly this artifact and tree; the artifact's own record is not trusted."""
+    verdict = Verdicts(store, runner).get(artifact.content_id(runner.snapshot.tree_hash)) if store else None
+    return verdict if verdict is not None and verdict.valid else None
+
+
+def _patch(path: Path) -> Patch:
+    try:
+        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as error:
+        raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
+    return Patch.parse(data)
+
+
+def doctor(arguments: argparse.Namespace) -> int:
+    """Report the working sandboxes; return 0 if one isolates, else 1. With a name: 0 if the whole contract holds."""
+    if arguments.sandbox is not None:
+        return _check_sandbox(arguments.sandbox, as_json=arguments.json)
+    probes = probe_all()
+    interpreter: Interpreter | None = None
+    try:
+        interpreter = find_interpreter(Path.cwd(), arguments.python)
+        python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
+    except ProjectError as error:
+        python = str(error)
+    reaped = reap()
+    isolates = any(a.works for name, a in probes.items() if name != "process")
+    if arguments.json:
+        rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
+        path = str(interpreter.executable) if interpreter else None
+        print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped}, indent=1))
+        return DONE if isolates else NO
+    terminal = Terminal()
+    for name, probe in probes.items():
+        terminal.echo(
+            f"{name:11} {'works' if probe.works else 'does not work'}: {probe.detail}",
+            "valid" if probe.works else "bad",
+        )
+        if probe.remedy:
+            terminal.echo(f"{'':11} {probe.remedy}")
+    terminal.echo(f"{'python':11} {python}", "valid" if interpreter else "bad")
+    if interpreter and interpreter.note:
+        terminal.echo(f"{'':11} {interpreter.note}")
+    if reaped:
+        terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")
+    return DONE if isolates else NO
+
+
+def _check_sandbox(name: str, *, as_json: bool) -> int:
+    terminal = Terminal(quiet=as_json)
+    clauses = check_contract(
+        name, progress=lambda done, of: terminal.status(f"{name}: clause {min(done + 1, of)} of {of}")
+    )
+    if as_json:
+        rows = [{"name": p.name, "says": p.text, "kept": p.holds, "why": p.reason} for p in clauses]
+        print(json.dumps({"sandbox": name, "promises": rows}, indent=1))
+    for title, contains in (("limits and behaviour", False), ("isolation", True)):
+        group = [p for p in clauses if p.contains is contains]
+        terminal.echo(f"{name}: {title}: {sum(p.holds for p in group)} of {len(group)}")
+        for clause in group:
+            terminal.echo(f"  {'yes' if clause.holds else 'NO ':3}  {clause.text}", "valid" if clause.holds else "bad")
+            if clause.reason:
+                terminal.echo(f"       {clause.reason}")
+    return DONE if all(p.holds for p in clauses) else NO
+
+
+@contextlib.contextmanager
+def _open_runner(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Runner]:
+    """Open a runner whose copy of the project is in the store, or in a temporary folder if there is none."""
+    with contextlib.ExitStack() as stack:
+        if arguments.store is None:
+            scratch = new_folder()
+            stack.callback(discard, scratch)
+            folder = scratch / "store"
+        else:
+            folder = arguments.store
+        yield open_runner(arguments.repo, Store(folder), **run_options(arguments), model_written=not trusted)
+
+
+def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:
+    """Return whether all artifacts were created and validated in this store, without a model."""
+    if not store_path.is_dir():
+        return False
+    store = Store(store_path)
+    return all(trusts(store, d) for d in directories)
+
+
+def _open_existing_store(path: Path | None) -> Store:
+    folder = path or Path(".ssr")
+    if not (folder / "artifacts").is_dir():
+        raise SettingsError(f"{folder} is not a store: it has no folder `artifacts`")
+    return Store(folder)

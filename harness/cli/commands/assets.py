@@ -1,0 +1,73 @@
+"""Run `ssr assets`: list and fetch what a run over a dataset needs."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from concurrent.futures import as_completed
+from pathlib import Path
+
+from harness.cli.commands.artifacts import BROKEN, DONE
+from harness.cli.options import chosen_instances, require_counts
+from harness.cli.terminal import Terminal
+from harness.datasets.families import row_of
+from harness.evaluation.reports import store_write_errors, write_lines
+from harness.exporters.store_rows import is_store
+from harness.storage.atomic_write import write_text
+from pytest_ssr.campaign.report import shown
+from pytest_ssr.errors import SandboxError, SettingsError
+from pytest_ssr.interrupts import workers
+from pytest_ssr.sandbox.docker.provider import DockerProvider
+
+ROWS, IDS, IMAGES = "evaluation.jsonl", "instance_ids.txt", "docker_images.txt"
+
+
+def assets(arguments: argparse.Namespace) -> int:
+    """Write the lists and pull the images; return 0 if all are available, 3 if some cannot be pulled."""
+    require_counts(arguments, "jobs")
+    if arguments.mirror:
+        os.environ["SSR_IMAGE_PREFIX"] = arguments.mirror
+    if is_store(Path(arguments.dataset)):
+        raise SettingsError(
+            f"{arguments.dataset} is a store: it contains everything that a run over it needs, and has no images"
+        )
+    terminal = Terminal(quiet=arguments.json)
+    instances = chosen_instances(arguments, arguments.dataset)
+    images = list(dict.fromkeys(i.image for i in instances))
+    with store_write_errors(arguments.out):
+        write_text(arguments.out / IDS, "".join(f"{i.id}\n" for i in instances))
+        write_text(arguments.out / IMAGES, "".join(f"{name}\n" for name in images))
+    write_lines(arguments.out / ROWS, [row_of(i) for i in instances])
+    terminal.echo(f"{len(instances)} instances, {len(images)} images: {shown(arguments.out)}", "heading")
+    failed = {} if arguments.no_pull else _pull_all(images, arguments.jobs, terminal)
+    if arguments.json:
+        report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not arguments.no_pull}
+        print(json.dumps(report, indent=1))
+    return BROKEN if failed else DONE
+
+
+def _pull_all(images: Sequence[str], jobs: int, terminal: Terminal) -> dict[str, str]:
+    """Pull missing images; return errors by image. Raises SandboxUnavailableError without an engine."""
+    with contextlib.closing(DockerProvider()) as provider:
+        provider.connect()
+    failed = dict[str, str]()
+    with workers(jobs) as pool:
+        futures = {pool.submit(_pull, name): name for name in images}
+        for number, future in enumerate(as_completed(futures), 1):
+            name = futures[future]
+            try:
+                future.result()
+                terminal.echo(f"here: {name}", "valid")
+            except SandboxError as error:
+                failed[name] = str(error)
+                terminal.echo(f"missing: {name}: {error}", "bad")
+            terminal.status(f"{number} of {len(images)} images, {len(failed)} missing")
+    return failed
+
+
+def _pull(image: str) -> None:
+    with contextlib.closing(DockerProvider(image)) as provider:
+        provider.image_digest()

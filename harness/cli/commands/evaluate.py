@@ -1,0 +1,270 @@
+"""Run `ssr eval` and `ssr run`: grade predictions, or a solver's rollouts, over the instances of a dataset."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from harness.cli.commands.artifacts import BROKEN, DONE, NO
+from harness.cli.options import (
+    chosen_instances,
+    chosen_rule,
+    chosen_solver,
+    open_roles,
+    require_counts,
+    require_own_images,
+    rule_settings,
+)
+from harness.cli.terminal import Terminal
+from harness.datasets.environments import Environments
+from harness.datasets.repositories import REPOSITORIES, Repositories
+from harness.evaluation.grading import Grader
+from harness.evaluation.predictions import read_predictions, require_name
+from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
+from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work
+from harness.executors.pytest_executor import require_xdist, share
+from harness.exporters.store_rows import is_store, rows_of
+from harness.models.factory import is_model
+from harness.records.evaluation_result import EvaluationResult, Status
+from pytest_ssr.campaign.report import shown
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.progress import duration
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.storage.store import Store, key_of
+
+_KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
+_BUDGETS = ("budget_usd", "budget_tokens", "budget_calls")
+
+
+def evaluate(arguments: argparse.Namespace) -> int:
+    """Run all units; return 0 if all instances are resolved, 1 if not, 3 if some have no grade."""
+    require_counts(arguments, "jobs", *(["attempts"] if hasattr(arguments, "solver") else []))
+    if not re.fullmatch(r"[\w.-]+", arguments.run_id) or arguments.run_id.startswith("."):
+        raise SettingsError(f"--run-id {arguments.run_id!r} cannot name a folder")
+    if arguments.jobs > 1:
+        require_xdist()
+    terminal = Terminal(quiet=arguments.json)
+    if is_store(Path(arguments.dataset)):
+        arguments = _with_store_rows(arguments, terminal)
+    work = open_work(arguments, lambda line: terminal.echo(line, "missed"))
+    try:
+        progress = _Progress(work.units, terminal, arguments.out / RESULTS)
+        with contextlib.ExitStack() as stack:
+            # Write the results so far, however the run ends.
+            stack.callback(lambda: _write(arguments, work, progress, terminal))
+            _run_units(arguments, work, progress)
+    finally:
+        work.close()
+    return _report(arguments, work, progress, terminal)
+
+
+def _with_store_rows(arguments: argparse.Namespace, terminal: Terminal) -> argparse.Namespace:
+    """Return the arguments with a store's artifacts as a dataset file; raises SettingsError if there are none."""
+    given, store = Path(arguments.dataset), Store(arguments.store or arguments.out / ".ssr")
+    terminal.status(f"{given}: writing the repositories of its artifacts")
+
+    skipped: list[str] = []
+
+    def skip(subject: str, reason: str) -> None:
+        skipped.append(f"{subject}: {reason}")
+        terminal.echo(f"left out: {skipped[-1]}", "missed")
+
+    rows = list(rows_of(given, store.root / REPOSITORIES, skip))
+    if not rows:
+        example = f" ({skipped[0]})" if skipped else ""
+        raise SettingsError(
+            f"the store {given} contains no artifact that can be graded{example}; create some with ssr inject"
+        )
+    path = store.root / "datasets" / f"{key_of(rows)}.jsonl"
+    write_lines(path, rows)
+    return argparse.Namespace(**{**vars(arguments), "dataset": str(path), "given": str(given)})
+
+
+def open_work(arguments: argparse.Namespace, report: Callable[[str], None] = lambda _: None) -> Work:
+    """Read the dataset, and open the grader and the solver; raises an SsrError for invalid arguments or data.
+
+    report: called with each mismatch that is not an error.
+    """
+    instances = chosen_instances(arguments, arguments.dataset)
+    store = Store(arguments.store or arguments.out / ".ssr")
+    require_own_images(arguments)
+    repositories = Repositories(store, arguments.repos)
+    grader = Grader(
+        store,
+        repositories,
+        Environments(store, arguments.python),
+        rule_settings(arguments),
+        arguments.sandbox,
+        images=arguments.images or "",
+        logs=not arguments.no_logs,
+        full=arguments.full,
+        rule=chosen_rule(arguments),
+    )
+    if not hasattr(arguments, "solver"):
+        return PredictionWork.of(grader, read_predictions(arguments.predictions, instances, report), instances)
+    if arguments.judge:
+        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins")
+    players = open_roles(_worker_arguments(arguments), arguments.out)
+    solver = chosen_solver(arguments, players)
+    name = require_name(arguments.name or solver.name, "--name")
+    units = [Unit(i, name, attempt) for i in instances for attempt in range(arguments.attempts)]
+    by_statement = is_model(arguments.solver) and not arguments.show_tests
+    return RolloutWork(
+        grader,
+        units,
+        solver,
+        seed=arguments.seed,
+        grade_unsubmitted=arguments.grade_unsubmitted,
+        by_statement=by_statement,
+        on_close=players.close,
+    )
+
+
+def _worker_arguments(arguments: argparse.Namespace) -> argparse.Namespace:
+    """Return the arguments with one worker's share of the budgets; raises SettingsError for a share of zero."""
+    part = argparse.Namespace(**vars(arguments))
+    for name in _BUDGETS:
+        value = getattr(arguments, name)
+        if value is None or arguments.jobs == 1:
+            continue
+        if name != "budget_usd" and value < arguments.jobs:
+            option = f"--{name.replace('_', '-')} {value}"
+            raise SettingsError(f"{option} is less than one for each of {arguments.jobs} workers")
+        setattr(part, name, value / arguments.jobs if name == "budget_usd" else value // arguments.jobs)
+    return part
+
+
+class _Progress:
+    """Collects and reports the results of the units."""
+
+    def __init__(self, units: Sequence[Unit], terminal: Terminal, path: Path) -> None:
+        self.units, self.results = units, dict[str, EvaluationResult]()
+        self._terminal, self._path = terminal, path
+        self._from_store, self._start = 0, terminal.elapsed_s
+
+    def begin(self, stored: Mapping[str, EvaluationResult]) -> None:
+        """Add the stored results of earlier runs."""
+        self.results.update(stored)
+        self._from_store = len(stored)
+        rows = [r.to_json() for r in stored.values()]
+        if dropped := keep_earlier(self._path, rows):
+            archive = shown(self._path.with_name(EARLIER))
+            self._terminal.echo(
+                f"results of an earlier run that no longer apply (another patch, row, environment or version of ours): "
+                f"{dropped}, kept in {archive}",
+                "missed",
+            )
+        write_lines(self._path, rows)
+        if stored:
+            self._terminal.echo(f"{len(stored)} of {len(self.units)} are from an earlier run")
+        self._status()
+
+    def lose(self, name: str, reason: str) -> None:
+        """Record that a worker was lost while it ran a unit."""
+        unit = next(u for u in self.units if u.name == name)
+        instance = unit.instance
+        self.take(
+            name,
+            EvaluationResult(
+                instance.id, instance.repo, unit.model, Status.INFRA, Reason(ReasonCode.WORKER_LOST, reason)
+            ),
+        )
+
+    def take(self, name: str, result: EvaluationResult) -> None:
+        """Record a unit's result from a worker."""
+        self.results[name] = result
+        # Appended as units finish; the end of the run sorts them.
+        with store_write_errors(self._path), self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(result.to_json()) + "\n")
+        self._terminal.echo(_line(result), _KINDS.get(result.status, "bad"))
+        self._status()
+
+    def _status(self) -> None:
+        finished, total = len(self.results), len(self.units)
+        elapsed, new = self._terminal.elapsed_s - self._start, finished - self._from_store
+        remaining = f", about {duration(elapsed / new * (total - finished))} left" if new else ""
+        cost = sum(r.cost_usd for r in self.results.values())
+        money = f", ${cost:.2f}" if cost else ""
+        self._terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
+
+
+def _run_units(arguments: argparse.Namespace, work: Work, progress: _Progress) -> None:
+    """Run the units without a stored result, the longest first."""
+    stored = {u.name: r for u in work.units if (r := work.stored_result(u)) is not None}
+    progress.begin(stored)
+    missing = [u for u in work.units if u.name not in stored]
+    if missing:
+        names = [u.name for u in sorted(missing, key=lambda u: -work.expected_s(u))]
+        picklable = argparse.Namespace(**{k: v for k, v in vars(arguments).items() if k != "run"})
+        share(
+            (partial(open_work, picklable), names),
+            progress.take,
+            progress.lose,
+            jobs=arguments.jobs,
+            dist=arguments.dist,
+        )
+
+
+def _write(arguments: argparse.Namespace, work: Work, progress: _Progress, terminal: Terminal) -> None:
+    results = [progress.results[u.name] for u in work.units if u.name in progress.results]
+    about: dict[str, Any] = {
+        "dataset": getattr(arguments, "given", arguments.dataset),
+        "split": arguments.split or "test",
+        "run_id": arguments.run_id,
+        "rule": arguments.rule,
+        "seconds": round(terminal.elapsed_s, 1),
+    }
+    for name in ("predictions", "solver", "attempts", "seed"):
+        if hasattr(arguments, name):
+            about[name] = getattr(arguments, name)
+    write_run(
+        arguments.out,
+        arguments.run_id,
+        work,
+        results,
+        wanted=len(work.units),
+        instances=work.chosen,
+        about=about,
+    )
+
+
+def _report(arguments: argparse.Namespace, work: Work, progress: _Progress, terminal: Terminal) -> int:
+    results = [progress.results[u.name] for u in work.units if u.name in progress.results]
+    if arguments.json:
+        print((arguments.out / "summary.json").read_text(encoding="utf-8"), end="")
+    else:
+        without_result = len(work.chosen) - len({r.instance_id for r in results})
+        terminal.echo(_totals(results, len(work.units)), "heading")
+        if without_result:
+            terminal.echo(f"{without_result} of {len(work.chosen)} instances have no result", "missed")
+        terminal.echo(f"results: {shown(arguments.out)}")
+    if any(r.verdict is None for r in results) or len(results) < len(work.units):
+        return BROKEN
+    # An instance without a prediction counts as not resolved.
+    complete = len({r.instance_id for r in results}) == len(work.chosen)
+    return DONE if complete and all(r.verdict for r in results) else NO
+
+
+def _line(result: EvaluationResult) -> str:
+    flags = f"  [{'; '.join(f.text for f in result.flags)}]" if result.flags else ""
+    seconds = result.solver_s + result.grading_s
+    attempt = f" attempt {result.attempt + 1}" if result.exit_reason else ""
+    return f"{result.status:10} {result.instance_id}{attempt}  {seconds:.1f} s: {result.reason}{flags}"
+
+
+def _counts(results: Iterable[EvaluationResult]) -> str:
+    listed = list(results)
+    return ", ".join(f"{n} {s}" for s in Status if (n := sum(r.status is s for r in listed))) or "nothing yet"
+
+
+def _totals(results: Sequence[EvaluationResult], wanted: int) -> str:
+    graded = [r for r in results if r.verdict is not None]
+    resolved = sum(bool(r.verdict) for r in graded)
+    rate = f"{resolved} of {len(graded)} graded are resolved ({resolved / len(graded):.1%})" if graded else "no grade"
+    return f"{rate}; {_counts(results)}; {len(results)} of {wanted} done"

@@ -1,0 +1,112 @@
+"""Run the sandbox contract suite on one sandbox, and report which clauses hold on this machine."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ssr.errors import SandboxError, SettingsError
+from pytest_ssr.sandbox import load_provider
+
+_SUITE = """\
+import pytest
+from pytest_ssr.sandbox import load_provider
+from pytest_ssr.testing import SandboxContract
+
+
+class TestContract(SandboxContract):
+    isolates = {isolates}
+
+    @pytest.fixture
+    def provider(self):
+        return load_provider({name!r})
+"""
+# Isolation is not tested without a sandbox that isolates: the test would reach the machine.
+_NOT_TESTED = {"process": "not tested: it isolates nothing"}
+_NOT_RUN = "it did not run"
+_PREFIXES = ("holds_", "isolates_")
+
+
+@dataclass(frozen=True, slots=True)
+class ContractClause:
+    """One clause of the contract, and whether it holds."""
+
+    name: str
+    """Its name in the contract suite, such as `isolates_network`."""
+    text: str
+    """The guarantee, as a sentence."""
+    holds: bool
+    """Whether it holds now."""
+    reason: str = ""
+    """The first line of the failure, empty if it holds."""
+
+    @property
+    def contains(self) -> bool:
+        """Whether it is about isolation: what the code inside can reach."""
+        return self.name.startswith("isolates_")
+
+
+def guarantees_by_name() -> dict[str, str]:
+    """Return the guarantee of every clause of the contract by its name."""
+    from pytest_ssr.testing import SandboxContract
+
+    names = sorted(n for n in dir(SandboxContract) if n.startswith(_PREFIXES))
+    return {n: (getattr(SandboxContract, n).__doc__ or "").strip().splitlines()[0] for n in names}
+
+
+def check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[ContractClause]:
+    """Run the contract suite on a sandbox, and call `progress` with the number of finished and of all clauses.
+
+    Raises SettingsError for an unknown name, SandboxError if the suite itself does not run.
+    """
+    load_provider(name)
+    if ":" in name:
+        raise SettingsError(
+            f"the suite needs this interpreter, which {name} does not contain; use {name.split(':')[0]}"
+        )
+    guarantees = guarantees_by_name()
+    with tempfile.TemporaryDirectory(prefix="ssr-doctor-") as folder:
+        (Path(folder) / "test_contract.py").write_text(_SUITE.format(name=name, isolates=name not in _NOT_TESTED))
+        command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=line", "-p", "no:cacheprovider", "-o", "addopts="]
+        command += ["-c", os.devnull, "--rootdir", folder, "--junitxml=found.xml", "test_contract.py"]
+        environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        assert isinstance(process.stdout, io.BufferedReader)
+        output = bytearray()
+        while chunk := process.stdout.read1(4096):
+            output += chunk
+            first = output.split(b"\n", 1)[0]
+            progress(sum(first.count(c) for c in (b".", b"F", b"E")), len(guarantees))
+        process.wait()
+        try:
+            failures = dict.fromkeys(
+                (n for n in guarantees if n.startswith("isolates_")), _NOT_TESTED.get(name, _NOT_RUN)
+            )
+            failures |= dict(_read(Path(folder) / "found.xml"))
+        except (OSError, ElementTree.ParseError):
+            last = output.decode(errors="replace").strip().splitlines()[-1:]
+            raise SandboxError(f"the contract suite failed to run: {' '.join(last)}") from None
+    reasons = {n: failures.get(n, _NOT_RUN) for n in guarantees}
+    return [ContractClause(n, text, not reasons[n], reasons[n]) for n, text in guarantees.items()]
+
+
+def _read(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield each clause's name and its failure, an empty string if it holds."""
+    names = guarantees_by_name()
+    for case in ElementTree.parse(path).iter("testcase"):
+        part = (case.get("name") or "").removeprefix("test_")
+        name = next((p + part for p in _PREFIXES if p + part in names), "")
+        failure = next(
+            (case.find(kind) for kind in ("failure", "error", "skipped") if case.find(kind) is not None), None
+        )
+        text = (failure.get("message") or failure.text or "failed") if failure is not None else ""
+        yield name, text.strip().splitlines()[0][:200] if text.strip() else ""

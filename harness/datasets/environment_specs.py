@@ -1,0 +1,240 @@
+"""Read the requirements of an instance's tests from its `install_config` or its repository's metadata.
+
+Only literal declarations are read: no code of the repository runs.
+"""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import contextlib
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.datasets.instance import Instance, InstanceError
+
+_TEST_EXTRAS = ("test", "tests", "testing", "dev", "develop", "development")
+_REQUIREMENTS_FILES = (
+    *("requirements.txt", "requirements-dev.txt", "requirements-test.txt", "requirements-tests.txt"),
+    *("requirements_dev.txt", "requirements_test.txt", "dev-requirements.txt", "test-requirements.txt"),
+    *("requirements/dev.txt", "requirements/test.txt", "requirements/tests.txt", "requirements/testing.txt"),
+)
+_PIP_INSTALL = re.compile(r"(?:python3?\s+-m\s+)?(?:uv\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
+_OPTIONS_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint")
+_REQUIREMENT = re.compile(r"[A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What an environment is built from."""
+
+    python: str
+    """A version, in the form that uv accepts."""
+    packages: tuple[str, ...] = ()
+    files: tuple[tuple[str, str], ...] = ()
+    """Requirements files: name and content."""
+    optional: tuple[str, ...] = ()
+    """Packages for tests, omitted if they cannot be installed."""
+    name: str = ""
+    version: str = ""
+    entry_points: str = ""
+    """The project's entry points, in the form of `entry_points.txt`."""
+    before: str = ""
+    """The first day of a month; packages published on or after it are excluded."""
+
+
+def recipe_of(instance: Instance, tree: Path) -> Recipe:
+    """Return the recipe of an instance's environment, from its `install_config` or else its repository's own files.
+
+    Raises InstanceError if `install_config` names a requirements file that the repository does not have.
+    """
+    running_python = "{}.{}".format(*sys.version_info)
+    name, version, entry_points = _project_metadata(instance, tree)
+    project: dict[str, Any] = {"name": name, "version": version, "entry_points": entry_points}
+    if instance.install:
+        python = str(instance.install.get("python") or running_python)
+        return Recipe(python, **_installed(instance, tree), **project)
+    packages, optional = _declared(tree)
+    files = tuple((n, _text(tree / n)) for n in _REQUIREMENTS_FILES if (tree / n).is_file())
+    return Recipe(
+        running_python,
+        packages,
+        _without_references(files),
+        optional,
+        before=_month_after(instance.created_at),
+        **project,
+    )
+
+
+def _month_after(date: str) -> str:
+    """Return the first day of the month after a date, so that instances of one month share an environment."""
+    match = re.match(r"(\d{4})-(\d\d)", date)
+    if match is None:
+        return ""
+    year, month = int(match[1]), int(match[2])
+    return f"{year + month // 12}-{month % 12 + 1:02d}-01"
+
+
+def _installed(instance: Instance, tree: Path) -> dict[str, Any]:
+    """Return the packages and files that the commands of an `install_config` install; other commands are ignored."""
+    packages: list[str] = list(_requirements(instance, "pip_packages"))
+    files: list[tuple[str, str]] = []
+    own_extras: set[str] = set()
+    for command in (*_commands(instance, "install"), *_commands(instance, "pre_install")):
+        match = _PIP_INSTALL.fullmatch(command.strip())
+        if match is None:
+            continue
+        arguments = iter(shlex.split(match[1], comments=True))
+        for argument in arguments:
+            if argument in _OPTIONS_WITH_VALUE:
+                path = next(arguments, "")
+                if argument in ("-r", "--requirement"):
+                    files.append((path, _text(_path_in_tree(instance, tree, path))))
+            elif argument.startswith("."):
+                own_extras |= set(re.findall(r"[\w.-]+", argument.partition("[")[2]))
+            elif _REQUIREMENT.match(argument):
+                packages.append(argument)
+    requirements_paths = (p for p in _requirements(instance, "reqs_path") if (tree / p).is_file())
+    files += [(p, _text(_path_in_tree(instance, tree, p))) for p in requirements_paths]
+    declared, extras = _declared(tree, tuple(sorted(own_extras)))
+    return {"packages": tuple(dict.fromkeys((*declared, *extras, *packages))), "files": _without_references(files)}
+
+
+def _commands(instance: Instance, name: str) -> list[str]:
+    value = instance.install.get(name) or []
+    commands = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
+    return [part for command in commands for part in re.split(r"&&|;|\n", command)]
+
+
+def _requirements(instance: Instance, name: str) -> list[str]:
+    value = instance.install.get(name) or []
+    return _strings("\n".join(value.split()) if isinstance(value, str) else value)
+
+
+def _path_in_tree(instance: Instance, tree: Path, path: str) -> Path:
+    """Return the path of a file in the tree; raises InstanceError if it is missing or outside the tree."""
+    file = (tree / path).resolve()
+    if not file.is_relative_to(tree.resolve()) or not file.is_file():
+        raise InstanceError(f"{instance.id}: install_config needs {path!r}, which is not a file of the repository")
+    return file
+
+
+def _without_references(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """Return requirements files without lines that refer to other files, URLs or the project itself."""
+    results = []
+    for name, text in files:
+        lines = [x for x in text.splitlines() if not re.match(r"\s*(-|\.|file:|git\+|/)", x)]
+        results.append((name, "\n".join(lines) + "\n"))
+    return tuple(results)
+
+
+def _declared(tree: Path, extras: Sequence[str] = _TEST_EXTRAS) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a project's declared dependencies, and those of its extras and dependency groups for tests."""
+    data, old = _toml(tree), _setup_cfg(tree)
+    project = _table(data, "project")
+    packages = [*_strings(project.get("dependencies")), *_cfg_lines(old, "options", "install_requires")]
+    optional: list[str] = []
+    for name in extras:
+        optional += _strings(_table(project, "optional-dependencies").get(name))
+        optional += _strings(_table(data, "dependency-groups").get(name))
+        optional += _cfg_lines(old, "options.extras_require", name)
+    literals = _setup_literals(tree)
+    packages += _strings(literals.get("install_requires"))
+    optional += _strings(literals.get("tests_require"))
+    for name in extras:
+        optional += _strings(_table(literals, "extras_require").get(name))
+    # An extra of the project itself refers to dependencies that are already declared.
+    project_name = str(project.get("name") or "")
+    if project_name:
+        optional = [p for p in optional if not re.match(rf"{re.escape(project_name)}\s*\[", p)]
+    return tuple(dict.fromkeys(packages)), tuple(dict.fromkeys(optional))
+
+
+def _project_metadata(instance: Instance, tree: Path) -> tuple[str, str, str]:
+    """Return the project's name, version and entry points."""
+    project, old, literals = _table(_toml(tree), "project"), _setup_cfg(tree), _setup_literals(tree)
+    metadata = dict(old["metadata"]) if old.has_section("metadata") else {}
+    name = project.get("name") or metadata.get("name") or literals.get("name") or instance.repo.split("/")[-1]
+    version = project.get("version") or metadata.get("version") or literals.get("version") or instance.version
+    plain = re.fullmatch(r"[\w.!+-]+", str(version))
+    tables = {
+        "console_scripts": _table(project, "scripts"),
+        "gui_scripts": _table(project, "gui-scripts"),
+        **{k: v for k, v in _table(project, "entry-points").items() if isinstance(v, Mapping)},
+    }
+    lines = []
+    for group, entries in tables.items():
+        if entries:
+            lines += [f"[{group}]", *(f"{k} = {v}" for k, v in entries.items()), ""]
+    for group in old["options.entry_points"] if old.has_section("options.entry_points") else ():
+        lines += [f"[{group}]", *_cfg_lines(old, "options.entry_points", group), ""]
+    return str(name), str(version) if plain else "0", "\n".join(lines)
+
+
+def _toml(tree: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(_text(tree / "pyproject.toml"))
+    except tomllib.TOMLDecodeError:
+        return {}
+
+
+def _setup_cfg(tree: Path) -> configparser.RawConfigParser:
+    parser = configparser.RawConfigParser()
+    try:
+        parser.read_string(_text(tree / "setup.cfg"))
+    except configparser.Error:
+        return configparser.RawConfigParser()
+    return parser
+
+
+def _setup_literals(tree: Path) -> Mapping[str, Any]:
+    """Return the literal keyword arguments of `setup(...)` in setup.py."""
+    try:
+        parsed = ast.parse(_text(tree / "setup.py"))
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    return {name: value for call in ast.walk(parsed) if _is_setup(call) for name, value in _keywords(call)}
+
+
+def _is_setup(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Call):
+        return False
+    return (node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")) == "setup"
+
+
+def _keywords(call: ast.AST) -> Iterator[tuple[str, Any]]:
+    assert isinstance(call, ast.Call)
+    for keyword in call.keywords:
+        with contextlib.suppress(ValueError, TypeError):
+            yield str(keyword.arg), ast.literal_eval(keyword.value)
+
+
+def _text(path: Path) -> str:
+    if path.is_symlink() or not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
+def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    table = data.get(name)
+    return table if isinstance(table, Mapping) else {}
+
+
+def _strings(value: object) -> list[str]:
+    lines: Sequence[object] = []
+    if isinstance(value, str):
+        lines = value.splitlines()
+    elif isinstance(value, list | tuple):
+        lines = value
+    return [v.strip() for v in lines if isinstance(v, str) and _REQUIREMENT.match(v.strip())]
+
+
+def _cfg_lines(parser: configparser.RawConfigParser, section: str, name: str) -> list[str]:
+    text = parser.get(section, name, fallback="") if parser.has_section(section) else ""
+    return _strings(text)

@@ -1,0 +1,146 @@
+"""Convert dataset rows to instances: SWE-bench, SWE-smith, SWE-Gym, SWE-rebench and R2E-Gym.
+
+The fields are those of the datasets' cards; FAIL_TO_PASS and PASS_TO_PASS may be lists or JSON strings of lists.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from harness.datasets import r2e
+from harness.datasets.diff_repair import as_git_diff
+from harness.datasets.instance import Instance, RowError
+from harness.storage.atomic_write import half_character
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch import Patch
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_MIRROR = re.compile(r"swesmith/(.+?)__(.+)\.([0-9a-f]{7,40})")
+"""SWE-smith's repositories: owner, name and commit of the repository that they mirror."""
+_COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\^?")
+_IMAGES = ("image_name", "docker_image", "image")
+
+
+def read_row(row: Mapping[str, Any], location: str) -> Instance:
+    """Return a row of any family as an instance; raises RowError, naming `location` and the field, if it is invalid."""
+    family = _family(row)
+    if family == "r2e-gym":
+        row = r2e.as_swe_bench(row, location)
+    name = _valid_id(_text(row, "instance_id", location), location)
+    location = f"{location}: {name}"
+    patch = _patch(row, "patch", location)
+    repo, commit = _valid_repo(_text(row, "repo", location), location), _text(row, "base_commit", location)
+    if mirror := _MIRROR.fullmatch(repo):
+        repo, commit = f"{mirror[1]}/{mirror[2]}", commit or mirror[3]
+    if commit and not _COMMIT.fullmatch(commit):
+        raise RowError(f"{location}: base_commit {commit!r} is not a commit")
+    install = row.get("install_config")
+    if isinstance(install, str):
+        install = _json(install, "install_config", location)
+    return Instance(
+        id=name,
+        repo=repo,
+        base_commit=commit,
+        # SWE-smith's patch adds the bug; its reverse is the solution.
+        patch=patch.reverse() if family == "swe-smith" else patch,
+        test_patch=_patch(row, "test_patch", location),
+        fail_to_pass=_ids(row, "FAIL_TO_PASS", location),
+        pass_to_pass=_ids(row, "PASS_TO_PASS", location),
+        statement=_text(row, "problem_statement", location),
+        family=family,
+        begins_solved=family == "swe-smith",
+        version=_text(row, "version", location),
+        named_image=next((_text(row, k, location) for k in _IMAGES if row.get(k)), ""),
+        install=install if isinstance(install, Mapping) else {},
+        log_parser=_text(row, "log_parser", location),
+        eval_script=_text(row, "eval_script", location),
+        created_at=str(row.get("created_at") or ""),
+        licence=str(row.get("license_name") or row.get("license") or ""),
+    )
+
+
+def row_of(instance: Instance) -> dict[str, Any]:
+    """Return an instance as a row that `read_row` accepts: SWE-smith's if it begins solved, else SWE-bench's."""
+    owner, name = instance.repo.split("/")
+    solution = instance.patch.reverse() if instance.begins_solved else instance.patch
+    row = {
+        "instance_id": instance.id,
+        "repo": instance.repo,
+        "base_commit": instance.base_commit,
+        "patch": solution.data.decode("utf-8", "surrogateescape"),
+        "test_patch": instance.test_patch.data.decode("utf-8", "surrogateescape"),
+        "problem_statement": instance.statement,
+        "created_at": instance.created_at,
+        "version": instance.version,
+        "FAIL_TO_PASS": json.dumps(instance.fail_to_pass),
+        "PASS_TO_PASS": json.dumps(instance.pass_to_pass),
+        "image_name": instance.image,
+    }
+    if instance.begins_solved:
+        row |= {"repo": f"swesmith/{owner}__{name}.{instance.base_commit}"}
+    optional = {"install_config": dict(instance.install), "log_parser": instance.log_parser}
+    optional |= {"eval_script": instance.eval_script, "license": instance.licence}
+    return row | {k: v for k, v in optional.items() if v}
+
+
+def _family(row: Mapping[str, Any]) -> str:
+    if r2e.is_r2e(row):
+        return "r2e-gym"
+    if str(row.get("repo", "")).startswith("swesmith/") or ("patch" in row and not row.get("base_commit")):
+        return "swe-smith"
+    if row.get("install_config"):
+        return "swe-rebench"
+    if "test_patch" in row and isinstance(row.get("FAIL_TO_PASS"), list) and "hints_text" in row:
+        return "swe-gym"
+    return "swe-bench"
+
+
+def _valid_id(name: str, location: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise RowError(f"{location}: instance_id {name!r} cannot name a folder")
+    return name
+
+
+def _valid_repo(repo: str, location: str) -> str:
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo) or ".." in repo:
+        raise RowError(f"{location}: repo {repo!r} is not owner/name")
+    return repo
+
+
+def _text(row: Mapping[str, Any], field: str, location: str) -> str:
+    value = row.get(field)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RowError(f"{location}: {field} is {type(value).__name__}, not text")
+    if half := half_character(value):
+        raise RowError(f"{location}: {field} holds {half}, which is half a character")
+    return value
+
+
+def _patch(row: Mapping[str, Any], field: str, location: str) -> Patch:
+    try:
+        return Patch.parse(as_git_diff(_text(row, field, location).encode("utf-8", "surrogateescape")))
+    except ArtifactError as error:
+        raise RowError(f"{location}: {field}: {error}") from None
+
+
+def _ids(row: Mapping[str, Any], field: str, location: str) -> tuple[str, ...]:
+    value = row.get(field)
+    if isinstance(value, str):
+        value = _json(value or "[]", field, location)
+    if value is None:
+        return ()
+    if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
+        raise RowError(f"{location}: {field} is not a list of test ids")
+    return tuple(dict.fromkeys(value))
+
+
+def _json(text: str, field: str, location: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"{location}: {field} is not JSON: {error}") from None

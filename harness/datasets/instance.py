@@ -1,0 +1,80 @@
+"""Define the record of a row of the SWE-bench family, and its errors."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ssr.errors import SettingsError, SsrError
+from pytest_ssr.patch import Patch
+
+_SWE_SMITH = "swebench/swesmith.x86_64."
+
+
+class InstanceError(SsrError):
+    """A row cannot be used; the message names the row and the problem."""
+
+
+class RowError(InstanceError, SettingsError):
+    """A row cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A repository at a commit, its tests, and the task."""
+
+    id: str
+    repo: str
+    """`owner/name`."""
+    base_commit: str
+    """Empty if only the image holds the repository."""
+    patch: Patch
+    """The reference solution."""
+    test_patch: Patch
+    """Adds the tests that reveal the fault; empty if the repository already has them."""
+    fail_to_pass: tuple[str, ...]
+    pass_to_pass: tuple[str, ...]
+    statement: str = ""
+    """The task in prose."""
+    family: str = "swe-bench"
+    begins_solved: bool = False
+    """Whether the commit already holds the reference solution, whose reverse adds the bug."""
+    version: str = ""
+    named_image: str = ""
+    """The image of its environment, if the row names one, else empty."""
+    install: Mapping[str, Any] = field(default_factory=dict)
+    """`install_config` of SWE-rebench: python, pre_install, install, pip_packages, test_cmd and more."""
+    log_parser: str = ""
+    eval_script: str = ""
+    created_at: str = ""
+    licence: str = ""
+
+    @property
+    def image(self) -> str:
+        """The image of its environment: the row's, else the one named by its family's convention."""
+        if self.named_image:
+            return self.named_image
+        if self.family == "swe-gym":
+            return f"xingyaoww/sweb.eval.x86_64.{self.id.replace('__', '_s_').lower()}:latest"
+        if self.family == "swe-smith":
+            return f"{_SWE_SMITH}{self.id.rpartition('.')[0].replace('__', '_1776_').lower()}:latest"
+        return f"swebench/sweb.eval.x86_64.{self.id.replace('__', '_1776_').lower()}:latest"
+
+    def sandbox(self, engine: str) -> str:
+        """Return the name of a sandbox that runs its image with an engine, `docker` or `apptainer`."""
+        return f"docker:{self.image}" if engine == "docker" else f"apptainer:docker://{self.image}"
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that a grade of it depends on."""
+        content = [
+            self.repo,
+            self.base_commit,
+            self.patch.data.decode("latin-1"),
+            self.test_patch.data.decode("latin-1"),
+        ]
+        text = json.dumps([self.id, *content, sorted(self.fail_to_pass), sorted(self.pass_to_pass)])
+        return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -1,0 +1,173 @@
+"""Load instances from JSONL, JSON and parquet files, folders of them, and datasets on the hub."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.datasets.families import read_row
+from harness.datasets.instance import Instance, RowError
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+_SPLIT = "test"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """A selection of a dataset's instances; the fields apply in their order."""
+
+    only: str = ""
+    """A regular expression to search for in ids."""
+    shuffle: int | None = None
+    """The seed of a random order; None: the order of the dataset."""
+    part: str = ""
+    """A Python slice, such as `10:20`, `:5` or `::3`; empty: all."""
+
+    def select(self, instances: Sequence[Instance]) -> list[Instance]:
+        """Return the selected instances; raises SettingsError for an invalid field, or if none is selected."""
+        try:
+            pattern = re.compile(self.only)
+        except re.error as error:
+            raise SettingsError(f"--only {self.only!r} is not a regular expression: {error}") from None
+        selected = [i for i in instances if pattern.search(i.id)]
+        if self.shuffle is not None:
+            random.Random(self.shuffle).shuffle(selected)
+        selected = selected[self._slice()]
+        if not selected:
+            raise SettingsError(f"--only and --slice select none of the {len(instances)} instances")
+        return selected
+
+    def _slice(self) -> slice:
+        if not self.part:
+            return slice(None)
+        parts = self.part.split(":")
+        if not re.fullmatch(r"(-?\d*:){1,2}-?\d*", self.part) or parts[2:] == ["0"]:
+            raise SettingsError(f"--slice {self.part!r} is not a slice; use 10:20, :5 or ::3")
+        return slice(*(int(p) if p else None for p in parts))
+
+
+def is_saved(path: Path) -> bool:
+    """Return whether `datasets` saved this folder."""
+    return any((path / name).exists() for name in ("dataset_info.json", "dataset_dict.json"))
+
+
+def read_instances(source: str, *, split: str = "") -> list[Instance]:
+    """Read all instances of a dataset: a file, a folder, or a name on the hub (`owner/name`).
+
+    split: of a dataset on the hub or a saved one (default test), or of a folder in the hub's layout (default all).
+    Raises RowError naming an invalid row, and SettingsError if the dataset cannot be found or read.
+    """
+    path = Path(source)
+    if path.is_dir() and not is_saved(path):
+        rows = [pair for file in _files_in(path, split) for pair in _rows_of(file)]
+    elif path.exists():
+        rows = list(_rows_of(path)) if path.is_file() else list(_saved(path, split))
+    elif re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        rows = list(_from_hub(source, split))
+    else:
+        raise SettingsError(f"dataset {source} does not exist; name a file, a folder, or owner/name on the hub")
+    instances = [read_row(row, location) for location, row in rows]
+    seen: set[str] = set()
+    for instance in instances:
+        if instance.id in seen:
+            raise RowError(f"{source}: {instance.id} occurs twice")
+        seen.add(instance.id)
+    if not instances:
+        raise SettingsError(f"{source} contains no instances")
+    return instances
+
+
+def _files_in(folder: Path, split: str) -> list[Path]:
+    """Return a folder's dataset files; in the hub's layout, which `ssr export` writes, they are in `data`."""
+    for directory in (folder, folder / "data"):
+        files = sorted(p for p in directory.iterdir() if p.suffix in _READERS) if directory.is_dir() else []
+        named = [p for p in files if re.split(r"[-.]", p.name)[0] == split]
+        if files and directory != folder and split and not named:
+            raise SettingsError(f"{folder} has no split {split}; its files are {', '.join(p.name for p in files)}")
+        if files:
+            return named if directory != folder and split else files
+    raise SettingsError(f"{folder} contains no .jsonl, .json or .parquet file")
+
+
+def _rows_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    reader = _READERS.get(path.suffix)
+    if reader is None:
+        raise SettingsError(f"{path} is not a dataset; its name must end in .jsonl, .json or .parquet")
+    try:
+        yield from reader(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+
+
+def _jsonl(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                location = f"{path}: line {number}"
+                yield location, _object(line, location)
+
+
+def _json(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"{path} is not JSON: {error}") from None
+    rows = data if isinstance(data, list) else [data]
+    for number, row in enumerate(rows, 1):
+        if not isinstance(row, dict):
+            raise RowError(f"{path}: row {number} is not an object")
+        yield f"{path}: row {number}", row
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, row in enumerate(_datasets().Dataset.from_parquet(str(path)), 1):
+        yield f"{path}: row {number}", row
+
+
+def _saved(path: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    dataset = _datasets().load_from_disk(str(path))
+    if hasattr(dataset, "keys"):
+        name = split or _SPLIT
+        if name not in dataset:
+            raise SettingsError(f"{path} has no split {name}; choose among {', '.join(dataset)} with --split")
+        dataset = dataset[name]
+    for number, row in enumerate(dataset, 1):
+        yield f"{path}: row {number}", row
+
+
+def _from_hub(name: str, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    datasets = _datasets()
+    try:
+        dataset = datasets.load_dataset(name, split=split or _SPLIT)
+    except Exception as error:
+        lines = str(error).strip().splitlines()
+        reason = lines[0] if lines else type(error).__name__
+        raise SettingsError(f"{name} cannot be loaded from the hub: {reason}; name a file or a folder") from None
+    for number, row in enumerate(dataset, 1):
+        yield f"{name}: row {number}", row
+
+
+def _datasets() -> Any:
+    try:
+        import datasets
+    except ImportError:
+        raise MissingExtraError("datasets", "datasets") from None
+    return datasets
+
+
+def _object(line: str, location: str) -> Mapping[str, Any]:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RowError(f"{location} is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise RowError(f"{location} is not an object")
+    return row
+
+
+_READERS = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}

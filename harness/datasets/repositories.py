@@ -1,0 +1,132 @@
+"""Provide the repositories of instances, from local clones or cloned once, and their files at a commit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harness.datasets.instance import Instance, InstanceError
+from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.patch import FileEntry, Patch, apply_patch
+from pytest_ssr.storage.store import Store, key_of
+
+REPOSITORIES = "repositories"
+REMOTE = "https://github.com/{repo}.git"
+_SYMLINK, _EXECUTABLE = 0o120000, 0o100755
+
+
+@dataclass(slots=True)
+class Repositories:
+    """Locates or clones repositories, and writes their files."""
+
+    store: Store
+    repos: Path | None = None
+    """A folder of local clones named `owner__name`, `owner/name` or `name`, bare or not."""
+    remote: str = REMOTE
+    """The URL to clone other repositories from, with `{repo}`."""
+    report: Callable[[str], None] = lambda _: None
+    """Called before a slow step, with a line that describes it."""
+    _git_directories: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError if `repos` is not a folder."""
+        if self.repos is not None and not self.repos.is_dir():
+            raise SettingsError(f"--repos {self.repos} is not a folder")
+
+    def repository(self, repo: str) -> Path:
+        """Return the git directory of a repository, cloned if needed; raises InstanceError if that fails."""
+        if repo not in self._git_directories:
+            self._git_directories[repo] = self._find_local(repo) or self._clone(repo)
+        return self._git_directories[repo]
+
+    def _find_local(self, repo: str) -> Path | None:
+        if self.repos is None:
+            return None
+        for name in (repo.replace("/", "__"), repo, repo.split("/")[1]):
+            for path in (self.repos / name, self.repos / f"{name}.git"):
+                git_directory = next((p for p in (path / ".git", path) if (p / "objects").is_dir()), None)
+                if git_directory is not None:
+                    return git_directory
+        return None
+
+    def _clone(self, repo: str) -> Path:
+        target = self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
+        with self.store.alone(key_of("clone", repo)):
+            if not target.is_dir():
+                self.report(f"cloning {repo}")
+                target.parent.mkdir(parents=True, exist_ok=True)
+                with tempfile.TemporaryDirectory(dir=target.parent) as directory:
+                    url = self.remote.format(repo=repo)
+                    process = _git(None, "clone", "--quiet", "--bare", "--", url, f"{directory}/made")
+                    if process.returncode:
+                        lines = process.stderr.decode(errors="replace").strip().splitlines()
+                        reason = " ".join(lines[-1:])
+                        raise InstanceError(
+                            f"{repo} cannot be cloned from {url}: {reason}; name a folder of clones with --repos"
+                        )
+                    os.rename(f"{directory}/made", target)
+        return target
+
+    def write(self, instance: Instance, folder: Path) -> None:
+        """Write a repository's files with an instance solved: its commit, the tests, and the reference solution.
+
+        Raises InstanceError if the commit does not exist, or a patch does not apply.
+        """
+        git = self.repository(instance.repo)
+        folder.mkdir(parents=True)
+        with tempfile.TemporaryDirectory() as directory:
+            env = {"GIT_INDEX_FILE": f"{directory}/index"}
+            for command in (
+                ("read-tree", f"{instance.base_commit}^{{tree}}"),
+                ("checkout-index", "--all", "--force"),
+            ):
+                process = _git(git, f"--work-tree={folder}", *command, env=env)
+                if process.returncode:
+                    reason = process.stderr.decode(errors="replace").strip().splitlines()[:1]
+                    raise InstanceError(
+                        f"{instance.id}: {instance.base_commit[:12]} of {instance.repo}: {' '.join(reason)}"
+                    )
+        patches = [("test_patch", instance.test_patch), ("patch", instance.patch)]
+        for name, patch in patches[: 1 if instance.begins_solved else 2]:
+            try:
+                _write(patch, folder)
+            except ArtifactError as error:
+                raise InstanceError(f"{instance.id}: {name} does not apply: {error}") from None
+
+
+def _git(git: Path | None, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+    command = ["git", *(("--git-dir", str(git)) if git else ()), *arguments]
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
+    if git is not None:
+        # A repository's .gitattributes must not start programs that the user's configuration names.
+        environment["GIT_CONFIG_GLOBAL"] = os.devnull
+    return subprocess.run(command, capture_output=True, check=False, env=environment)
+
+
+def _write(patch: Patch, folder: Path) -> None:
+    for path, entry in apply_patch(patch, lambda p: _entry(folder / p)).items():
+        target = folder / path
+        if any(p.is_symlink() for p in target.parents if p.is_relative_to(folder)):
+            raise ArtifactError(f"{path} is behind a symlink")
+        if target.is_symlink() or target.exists():
+            target.unlink()
+        if entry is None:
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if entry.mode == _SYMLINK:
+            target.symlink_to(os.fsdecode(entry.data))
+        else:
+            target.write_bytes(entry.data)
+            target.chmod(0o755 if entry.mode == _EXECUTABLE else 0o644)
+
+
+def _entry(path: Path) -> FileEntry | None:
+    if path.is_symlink():
+        return FileEntry(os.fsencode(os.readlink(path)), _SYMLINK)
+    if not path.is_file():
+        return None
+    return FileEntry(path.read_bytes(), _EXECUTABLE if path.stat().st_mode & 0o100 else 0o100644)

@@ -1,0 +1,1 @@
+"""Distribute units of work over processes."""

@@ -1,0 +1,210 @@
+"""Load results from folders of `ssr run` and `ssr eval`, reports of SWE-bench, and stores of `ssr play`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from harness.leaderboard.deduplicate import unique_attempts, unique_tries
+from harness.leaderboard.escaping import clean, clean_flag
+from harness.leaderboard.play_stores import find_store, read_store
+from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
+from harness.leaderboard.swebench import is_report, read_reports, repo_of
+from harness.records.evaluation_result import SCHEMA_VERSION, EvaluationResult
+from harness.records.rewards import ALPHA
+from harness.records.validation import whole
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.reasons import Rule
+
+RESULTS = "results.jsonl"
+_KNOWN = {f.name for f in fields(EvaluationResult)} | {"schema_version", "flag_details"}
+
+
+def read_runs(
+    paths: Sequence[str],
+    *,
+    by: str = "auto",
+    alpha: float = ALPHA,
+    kind: str = "solve-rate",
+    rule: Rule = Rule.STRICT,
+) -> Results:
+    """Return the results of all runs, each attempt once. paths: PATH or NAME=PATH of each run.
+
+    by: the source of injector names in a store of `ssr play` (auto, strategy, operator, run). alpha and kind: of its
+    rewards. rule: the verdict of a grade that counts; reports of SWE-bench have only one. Raises SettingsError for a
+    path that is not a run, and for a damaged line, naming the file and the line.
+    """
+    labels = _labels(list(dict.fromkeys(map(_named, paths))))
+    runs: list[Run] = []
+    attempts: list[Attempt] = []
+    tries: list[Try] = []
+    for (_, path), label in labels.items():
+        kind_of, run_attempts, run_tries = _read(path, label, by=by, alpha=alpha, kind=kind, rule=rule)
+        if not run_attempts and not run_tries:
+            raise SettingsError(f"{path} contains no results")
+        summary = _summary(path)
+        wanted = summary.get("wanted")
+        absent = max(0, wanted - len(run_attempts)) if type(wanted) is int else 0
+        if kind_of == "results" and _is_cut_off(path / RESULTS):
+            absent = max(absent, 1)
+        if not absent and isinstance(unsubmitted := summary.get("without_outcome"), list):
+            run_attempts += _unsubmitted(run_attempts, unsubmitted, label)
+        runs.append(Run(label, kind_of, len(run_attempts), len(run_tries), absent))
+        attempts += run_attempts
+        tries += run_tries
+    return Results.of(runs, unique_attempts(attempts), unique_tries(tries))
+
+
+def _read(
+    path: Path, label: str, *, by: str, alpha: float, kind: str, rule: Rule
+) -> tuple[str, list[Attempt], list[Try]]:
+    if (path / RESULTS).is_file():
+        return "results", list(_outcomes(path / RESULTS, label, rule)), []
+    store = find_store(path)
+    if store is not None:
+        return "play", *read_store(store, label, by=by, alpha=alpha, kind=kind, rule=rule)
+    if (path.is_dir() or is_report(path)) and (attempts := read_reports(path, label)):
+        return "swe-bench", attempts, []
+    problem = "is not a run" if path.exists() else "does not exist"
+    raise SettingsError(
+        f"{path} {problem}; name a folder with {RESULTS}, a report of SWE-bench, or a store of ssr play"
+    )
+
+
+def results_of(paths: Sequence[str]) -> list[tuple[str, Path]]:
+    """Return the labels and folders of those runs that are folders of `ssr run` or `ssr eval`."""
+    labels = _labels(list(dict.fromkeys(map(_named, paths))))
+    return sorted((label, path) for (_, path), label in labels.items() if (path / RESULTS).is_file())
+
+
+def _named(argument: str) -> tuple[str, Path]:
+    name, separator, path = argument.partition("=")
+    if separator and name and "/" not in name and not Path(argument).exists():
+        return name, Path(path)
+    return "", Path(argument)
+
+
+def _labels(named: Sequence[tuple[str, Path]]) -> dict[tuple[str, Path], str]:
+    """Return a label for each run: its name, else the shortest unique end of its path; a repeated path counts once."""
+    whole_paths = {path.resolve(): (name, path) for name, path in sorted(named, key=str)}
+    labels: dict[tuple[str, Path], str] = {}
+    for resolved, (name, path) in whole_paths.items():
+        other_parts = [p.parts for p, (own, _) in whole_paths.items() if p != resolved and not own]
+        tails = ("/".join(resolved.parts[-n:]) for n in range(1, len(resolved.parts) + 1))
+        ends = (t for n, t in enumerate(tails, 1) if all(o[-n:] != resolved.parts[-n:] for o in other_parts))
+        labels[name, path] = name or next(ends, str(resolved))
+    all_labels = list(labels.values())
+    for label in all_labels:
+        if all_labels.count(label) > 1:
+            raise SettingsError(f"two runs are called {label}; give each a name with NAME=PATH")
+    return labels
+
+
+def _outcomes(path: Path, label: str, rule: Rule) -> Iterator[Attempt]:
+    for location, row in read_lines(path, cut_off=_is_cut_off(path)):
+        yield _attempt(row, location, label, rule)
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Return whether a file ends in the middle of a line: its run was killed, or the disk was full."""
+    try:
+        last = path.read_bytes().rpartition(b"\n")[2]
+        json.loads(last or b"0")
+    except (OSError, RecursionError):
+        return False
+    except ValueError:
+        return True
+    return False
+
+
+def read_lines(path: Path, *, cut_off: bool = False) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the objects of a JSONL file with their locations; raises SettingsError, naming the line, for a damaged one.
+
+    cut_off: omit a last line without a newline.
+    """
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                if line.strip() and not (cut_off and not line.endswith(b"\n")):
+                    location = f"{path}: line {number}"
+                    yield location, read_object(line, location)
+    except OSError as error:
+        raise SettingsError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def read_object(text: bytes, location: str) -> Mapping[str, Any]:
+    """Parse a JSON object; raises SettingsError, naming its location, for anything else."""
+    try:
+        row = json.loads(text)
+    except (ValueError, RecursionError):
+        raise SettingsError(f"{location} is damaged: it is not JSON") from None
+    if not isinstance(row, dict):
+        raise SettingsError(f"{location} is damaged: it is not an object")
+    return row
+
+
+def _attempt(row: Mapping[str, Any], location: str, label: str, rule: Rule) -> Attempt:
+    if row.get("schema_version") in range(1, SCHEMA_VERSION):
+        raise SettingsError(
+            f"{location} is a result of an earlier release; run the same command again to grade it again"
+        )
+    outcome = EvaluationResult.from_json({k: v for k, v in row.items() if k in _KNOWN})
+    try:
+        if outcome is None or not outcome.instance_id or not outcome.model:
+            raise TypeError(f"it is not a result of schema version {SCHEMA_VERSION}")
+        result = whole(outcome).by(rule)
+    except TypeError as error:
+        raise SettingsError(f"{location} is damaged: {error}") from None
+    has_rollout = bool(result.rollout)
+    # A prediction by an external mini-swe-agent has usage, but no time.
+    has_usage = has_rollout or bool(result.exit_reason)
+    created = row.get("created_at")
+    return Attempt(
+        solver=clean(result.model),
+        task=clean(result.instance_id),
+        number=result.attempt,
+        run=label,
+        key=clean(result.rollout) or _digest(clean(result.patch_sha256), result.status, clean(result.reason.text)),
+        repo=clean(result.repo) or repo_of(clean(result.instance_id)),
+        status=str(result.status),
+        reason=clean(result.reason.text),
+        flags=tuple(map(clean_flag, result.flags)),
+        forged=result.forged,
+        unpriced=result.unpriced,
+        estimated=result.estimated,
+        created_at=clean(created) if isinstance(created, str) else "",
+        cost_usd=result.cost_usd if has_usage and not result.unpriced else -1.0,
+        tokens=result.tokens if has_usage else -1,
+        steps=result.steps if has_usage else -1,
+        seconds=result.solver_s if has_rollout else -1.0,
+    )
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+
+
+def _summary(path: Path) -> Mapping[str, Any]:
+    """Return the summary of a run; empty if there is none."""
+    try:
+        summary = json.loads((path / "summary.json").read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return summary if isinstance(summary, dict) else {}
+
+
+def _unsubmitted(attempts: Sequence[Attempt], unsubmitted: Sequence[object], label: str) -> list[Attempt]:
+    """Return a missing attempt for each solver and task of a finished run without a result."""
+    others = [clean(i) for i in unsubmitted if isinstance(i, str)]
+    tasks = {**{i: repo_of(i) for i in others}, **{a.task: a.repo for a in attempts}}
+    existing = {(a.solver, a.task) for a in attempts}
+    return [
+        Attempt(solver, task, 0, label, INCOMPLETE, repo, INCOMPLETE, "never submitted")
+        for solver in sorted({a.solver for a in attempts})
+        for task, repo in sorted(tasks.items())
+        if (solver, task) not in existing
+    ]

@@ -1,0 +1,88 @@
+"""Create models from their names: `scripted:FILE`, `vllm:PATH`, `vllm:URL`, or a name of litellm."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.models.budget import Budget, BudgetedModel
+from harness.models.cache import CachingModel
+from harness.models.protocol import Model
+from harness.models.retry import RetryingModel
+from harness.models.timeouts import READY_S, TIMEOUT_S
+from harness.models.userinfo import masked
+from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
+from pytest_ssr.storage.store import Store
+
+SCHEMES = ("scripted", "vllm")
+
+
+def is_model(name: str) -> bool:
+    """Return whether a name has the form of a model's name."""
+    scheme, colon, _ = name.partition(":")
+    return (bool(colon) and scheme in SCHEMES) or ("/" in name and scheme != "replay")
+
+
+def is_started_late(name: str) -> bool:
+    """Return whether the model's server is started by this process at the first query."""
+    return name.startswith("vllm:") and not name.startswith(("vllm:http://", "vllm:https://"))
+
+
+def open_model(
+    name: str,
+    *,
+    budget: Budget | None = None,
+    cache: Store | None = None,
+    url: str = "",
+    context_tokens: int = 0,
+    timeout_s: float = TIMEOUT_S,
+    ready_s: float = READY_S,
+    vllm_arguments: Sequence[str] = (),
+) -> Model:
+    """Return a model that retries, keeps to a budget, and caches replies if `cache` is given.
+
+    url: a custom server for litellm's names. context_tokens: size of the context window; 0 for the value of the server,
+    litellm or the script. timeout_s: seconds until a reply must be complete. ready_s, vllm_arguments: seconds until a
+    server that is started here must be ready, and additional arguments for it.
+    Raises SettingsError for an unknown name, MissingExtraError if a package is not installed.
+    """
+    scheme, _, rest = name.partition(":")
+    model: Model
+    settings: dict[str, Any] = {"context_tokens": context_tokens, "timeout_s": timeout_s}
+    if scheme == "scripted" and rest:
+        from harness.models.scripted import ScriptedModel
+
+        return BudgetedModel(ScriptedModel.from_file(Path(rest), context_tokens=context_tokens), budget or Budget())
+    if scheme == "vllm" and rest:
+        _require("httpx", "vllm")
+        if rest.startswith(("http://", "https://")):
+            model_class = importlib.import_module("harness.models.http").HttpModel
+            model = model_class(masked(name), rest, key_variable="SSR_VLLM_KEY", **settings)
+        else:
+            model_class = importlib.import_module("harness.models.vllm").VllmModel
+            model = model_class(rest, ready_s=ready_s, arguments=vllm_arguments, **settings)
+    elif "/" in name:
+        _require("litellm", "litellm")
+        try:
+            model_class = importlib.import_module("harness.models.litellm").LitellmModel
+        except ImportError as error:
+            raise ModelError(
+                f"litellm cannot be imported: {error}; with LITELLM_LOCAL_MODEL_COST_MAP set to False, the import "
+                "fetches prices from the network and may fail: unset the variable, or try again"
+            ) from error
+        model = model_class(name, url=url, **settings)
+    else:
+        raise SettingsError(
+            f"{name!r} is not a model; use PROVIDER/MODEL (openai/..., anthropic/..., hosted_vllm/...), vllm:PATH, "
+            "vllm:URL or scripted:FILE"
+        )
+    model = BudgetedModel(RetryingModel(model), budget or Budget())
+    return CachingModel(model, cache) if cache is not None else model
+
+
+def _require(package: str, extra: str) -> None:
+    if importlib.util.find_spec(package) is None:
+        raise MissingExtraError(package, extra)

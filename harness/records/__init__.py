@@ -1,0 +1,1 @@
+"""Records that the harness writes and reads."""

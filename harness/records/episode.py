@@ -1,0 +1,174 @@
+"""Records of one artifact: its verdict, its rollouts, their grades and rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
+from harness.records.validation import whole
+from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
+
+SCHEMA_VERSION = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """One attempt of a solver at an artifact, with its grade."""
+
+    id: str
+    """The key of everything that it depends on; also the name of its folder in the store."""
+    attempt: int
+    solver: str
+    seed: int
+    resolved: bool | None
+    """The strict verdict; None without a grade, which is always an infrastructure failure."""
+    reward: float | None
+    """From the verdict by `rule`, combined with the judge's scores if there is a judge."""
+    reason: Reason
+    """The reason of the grade, or why there is none."""
+    exit_reason: str
+    status: str
+    tests: bool | None = None
+    """Whether the recorded tests pass; None without a grade."""
+    rule: str = Rule.STRICT
+    """Which of the two verdicts counts."""
+    patch_sha256: str = ""
+    """Hash of the submitted patch; empty if nothing was submitted."""
+    flags: tuple[Flag, ...] = ()
+    steps: int = 0
+    tokens: int = 0
+    """Of all its tries and its judge, like the next three fields."""
+    cost_usd: float = 0.0
+    unpriced: int = 0
+    """Calls whose price is unknown."""
+    estimated: int = 0
+    """Calls whose token counts are estimated by the client."""
+    score: float | None = None
+    """Mean of the judge's step scores."""
+    seconds: float = 0.0
+    """Wall time of the attempt, in seconds."""
+    grading_s: float = 0.0
+    """Wall time of the grading, in seconds."""
+
+    @property
+    def verdict(self) -> bool | None:
+        """The verdict that counts; None without a grade."""
+        return Rule(self.rule).verdict(resolved=self.resolved, tests=self.tests)
+
+    @property
+    def forged(self) -> bool:
+        """Whether the reported test outcomes cannot be true."""
+        return self.reason.code is ReasonCode.FORGED
+
+    def by(self, rule: Rule) -> Rollout:
+        """Return the rollout with the reward of another rule; a judge's scores are not part of it."""
+        rollout = replace(self, rule=str(rule))
+        return replace(rollout, reward=solver_reward(rollout.verdict))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as plain data for JSON."""
+        own = {"reason": self.reason.to_json(), **flags_to_json(self.flags)}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), **own}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Rollout | None:
+        """Return the record that `to_json` wrote.
+
+        None if the data has another schema version or is incomplete; the work is then repeated.
+        """
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        values = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
+        try:
+            own = {"reason": Reason.from_json(values["reason"]), "flags": flags_from_json(data)}
+            return whole(cls(**{**values, **own, "rule": str(Rule(values["rule"]))}))
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """The history of one bug: its origin, its verdict and the rollouts on it."""
+
+    project: str
+    artifact_id: str
+    """Empty if the bug is not valid."""
+    round: int
+    order: int
+    parent: str
+    strategy: str
+    operator: str
+    path: str
+    scope: str
+    lines: int
+    """Lines that the bug adds and removes."""
+    fail_to_pass: int
+    valid: bool
+    reason: str
+    """Why the bug is not valid."""
+    refused: str = ""
+    """Why no solver was run on the bug although it is valid."""
+    repeated: bool = False
+    """Whether a model repeated an earlier change: its usage counts, the bug does not count twice."""
+    change: str = ""
+    """A hash of the bug's diff; empty if there is none."""
+    tokens: int = 0
+    """Of the model that injected it, like the next three fields."""
+    cost_usd: float = 0.0
+    unpriced: int = 0
+    estimated: int = 0
+    seconds: float = 0.0
+    """Wall time of the injection and its validation, in seconds."""
+    rollouts: tuple[Rollout, ...] = ()
+
+    @property
+    def counts(self) -> bool:
+        """Whether this is a trial of a distinct bug."""
+        return not (self.valid and self.repeated)
+
+    @property
+    def rate(self) -> float | None:
+        """Resolved attempts divided by graded attempts."""
+        return solve_rate([r.verdict for r in self.rollouts])
+
+    def reward(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> float | None:
+        """Return the injector's reward; None for a second-order bug, which nobody injected, and for a repeated one."""
+        if self.order > 1 or not self.counts:
+            return None
+        return injector_reward(self.valid, self.rate, alpha=alpha, kind=kind)
+
+    def to_json(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> dict[str, Any]:
+        """Return the record as plain data for JSON."""
+        return {
+            "schema_version": SCHEMA_VERSION,
+            **asdict(self),
+            "rollouts": [r.to_json() for r in self.rollouts],
+            "solve_rate": self.rate,
+            "injector_reward": self.reward(alpha=alpha, kind=kind),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
+        """Return the record that `to_json` wrote; None if it has another schema version or is incomplete."""
+        try:
+            if data.get("schema_version") != SCHEMA_VERSION:
+                return None
+            values = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
+            rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in values["rollouts"]]
+            episode = whole(cls(**{**values, "rollouts": tuple(r for r in rollouts if r is not None)}))
+        except (AttributeError, KeyError, TypeError):
+            return None
+        return episode if len(episode.rollouts) == len(rollouts) else None
+
+
+def missing(episodes: Sequence[Episode]) -> int:
+    """Return how many attempts in these episodes have no grade."""
+    return sum(r.verdict is None for e in episodes for r in e.rollouts)
+
+
+def graded(episodes: Sequence[Episode]) -> tuple[int, int]:
+    """Return the numbers of resolved and of graded attempts in these episodes."""
+    outcomes = [r.verdict for e in episodes for r in e.rollouts if r.verdict is not None]
+    return sum(outcomes), len(outcomes)

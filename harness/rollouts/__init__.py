@@ -1,0 +1,1 @@
+"""Prepare, run, grade and record a solver's attempts at a task."""

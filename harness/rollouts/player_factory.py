@@ -1,0 +1,189 @@
+"""Create solvers, injectors and judges from names and options, and close all of their models."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.agents.attempt import require_room
+from harness.agents.limits import RolloutLimits
+from harness.agents.process_reward import ProcessReward
+from harness.agents.tools.protocol import ToolBundle
+from harness.injectors.external import PREFIX, ExternalInjector
+from harness.injectors.model import STRATEGIES, ModelInjector
+from harness.injectors.replay import ReplayInjector
+from harness.models.budget import Budget
+from harness.models.cancellation import CancellableModel
+from harness.models.factory import is_model, is_started_late, open_model
+from harness.models.protocol import Model
+from harness.models.timeouts import READY_S, TIMEOUT_S
+from harness.records.messages import Sampling
+from harness.solvers.mini import PREFIX as MINI
+from harness.solvers.mini import is_mini
+from harness.solvers.mini.interpreter import mini_python
+from harness.solvers.mini.solver import MiniSolver
+from harness.solvers.model import ModelSolver
+from harness.solvers.protocol import Solver
+from harness.solvers.replay import ReplaySolver
+from harness.solvers.search.solver import SearchSolver
+from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.storage.store import Store
+
+_WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
+
+
+@dataclass(slots=True)
+class PlayerFactory:
+    """Opens models by name and closes them on exit; roles with the same name share one model."""
+
+    limits: RolloutLimits = RolloutLimits()
+    sampling: Sampling = Sampling()
+    budget: Budget = field(default_factory=Budget)
+    """Shared by all roles."""
+    cache: Store | None = None
+    """Stores replies: a repeated request is free."""
+    url: str = ""
+    """Base URL of the server for a model named PROVIDER/MODEL; empty for the provider's own."""
+    context_tokens: int = 0
+    """Tokens of a prompt with its reply; 0 for the server's limit."""
+    timeout_s: float = TIMEOUT_S
+    """Seconds until a reply must be complete."""
+    ready_s: float = READY_S
+    """Seconds until a server started here must be ready."""
+    vllm_arguments: Sequence[str] = ()
+    """Additional arguments for `vllm serve`."""
+    bundles: Sequence[ToolBundle] = ()
+    """Additional tools for both roles."""
+    mini_python: Path | None = None
+    """The interpreter of mini-swe-agent's own environment."""
+    store: Store | None = None
+    """Stores environments that were built."""
+    _models: dict[str, Model] = field(default_factory=dict)
+
+    def model(self, name: str) -> Model:
+        """Return the model of a name; raises SettingsError or MissingExtraError if it cannot be opened."""
+        if is_mini(name):
+            raise SettingsError(f"{name}: mini-swe-agent is a solver, for --solver alone")
+        if name not in self._models:
+            model = open_model(
+                name,
+                budget=self.budget,
+                cache=self.cache,
+                url=self.url,
+                context_tokens=self.context_tokens,
+                timeout_s=self.timeout_s,
+                ready_s=self.ready_s,
+                vllm_arguments=self.vllm_arguments,
+            )
+            self._models[name] = CancellableModel(model)
+        return self._models[name]
+
+    def solver(self, name: str, *, tries: int = 0, wall_s: float | None = None) -> Solver:
+        """Return a solver: `search`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
+
+        tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
+        None for its default. Raises SettingsError for an unknown solver.
+        """
+        if name == "search":
+            default = SearchSolver()
+            return SearchSolver(tries or default.tries, default.wall_s if wall_s is None else wall_s)
+        if tries:
+            raise SettingsError(f"--tries is for the solver search, not for {name}")
+        if name.startswith("replay:"):
+            return ReplaySolver.named(name)
+        if is_mini(name):
+            return self._mini(name.removeprefix(MINI))
+        if not is_model(name):
+            raise SettingsError(
+                f"there is no solver {name!r}; choose search, replay:PATH, mini-swe-agent:MODEL, or a model: "
+                "PROVIDER/MODEL, vllm:PATH"
+            )
+        return ModelSolver(
+            self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens
+        )
+
+    def _mini(self, model: str) -> MiniSolver:
+        """Return mini-swe-agent with a model; raises SettingsError or MissingExtraError if it cannot run here."""
+        if "/" not in model or not is_model(model) or model.startswith(("vllm:", "scripted:")):
+            raise SettingsError(
+                f"{MINI}{model}: mini-swe-agent takes a model as PROVIDER/MODEL: openai/..., hosted_vllm/... with --url"
+            )
+        python, versions = mini_python(self.mini_python, self.store)
+        return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)
+
+    def injector(
+        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2
+    ) -> ModelInjector | ReplayInjector | ExternalInjector:
+        """Return an injector: a model, a recording of one, or existing artifacts.
+
+        Raises SettingsError for an unknown strategy, and ArtifactError if there are no artifacts.
+        """
+        if name.startswith(PREFIX):
+            return ExternalInjector.named(name)
+        if name.startswith("replay:"):
+            return ReplayInjector.named(name)
+        return ModelInjector(
+            self._with_room(name),
+            strategy,
+            self.limits,
+            self.sampling,
+            rejections,
+            _observing(name),
+            self.bundles,
+            self.context_tokens,
+        )
+
+    def _with_room(self, name: str) -> Model:
+        """Return a model; also raises SettingsError if its context window has no room besides the longest reply."""
+        model = self.model(name)
+        if not is_started_late(name):
+            require_room(model, self.sampling)
+        return model
+
+    def judge(self, name: str, **settings: Any) -> ProcessReward:
+        """Return a judge that scores steps with a model. settings: fields of ProcessReward."""
+        judge = ProcessReward(self.model(name), **settings)
+        if not is_started_late(name):
+            require_room(judge.model, judge.sampling)
+        return judge
+
+    def close(self) -> None:
+        """Close all models, even if closing one of them fails."""
+        while self._models:
+            _, model = self._models.popitem()
+            try:
+                model.close()
+            finally:
+                self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
+    """Return the tool bundles in some folders; raises MissingExtraError if PyYAML is not installed."""
+    if not folders:
+        return []
+    if importlib.util.find_spec("yaml") is None:
+        raise MissingExtraError("pyyaml", "tools")
+    from harness.agents.tools.bundles import Bundle
+
+    return [Bundle.read(folder) for folder in folders]
+
+
+def writes(name: str) -> bool:
+    """Return whether a player's code or commands come from a model or from others, live or recorded."""
+    return is_model(name) or name.startswith(("replay:", PREFIX))
+
+
+def _observing(name: str) -> str:
+    return "tool" if name.startswith(_WITH_TOOL_ROLE) else "user"

@@ -1,0 +1,360 @@
+"""Run attempts at one artifact: each on a fresh tree, graded on a pristine one, stored, and never repeated."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from harness.agents.loop import closing
+from harness.agents.process_reward import ProcessReward, StepScore, judged
+from harness.models.budget import Budget, BudgetedModel, tokens_of
+from harness.models.identity import hash_of
+from harness.records.episode import Rollout
+from harness.records.rewards import solver_reward
+from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from harness.records.usage import NAME, RunUsage, begin_anew
+from harness.records.validation import whole
+from harness.rollouts.task import open_task
+from harness.solvers.protocol import Solution, Solver, SolverTask
+from harness.storage.code_version import code_hash
+from pytest_ssr.checks.validator import Validation
+from pytest_ssr.errors import ArtifactError, SsrError, unforeseen
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading import Grade, KnownBaseline, grade_patch
+from pytest_ssr.interrupts import workers
+from pytest_ssr.patch import Patch
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
+from pytest_ssr.records.verdict import Verdict
+from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
+from pytest_ssr.storage.store import Store, key_of
+from pytest_ssr.storage.verdict_store import Verdicts
+
+ROLLOUTS = "rollouts"
+TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
+
+
+@dataclass(slots=True)
+class Solving:
+    """Runs attempts at one artifact; holds what they share."""
+
+    bench: Runner
+    artifact: BugArtifact
+    verdict: Verdict
+    solver: Solver
+    store: Store
+    seed: int = 0
+    grade_unsubmitted: bool = False
+    """Also grade the changes of a rollout that ended without a submission."""
+    statement: str = ""
+    """The problem statement, which replaces the specification."""
+    judge: ProcessReward | None = None
+    """Scores the steps of each rollout that has a grade; its scores are part of the reward."""
+    rule: Rule = Rule.STRICT
+    """The verdict of a grade that decides the reward."""
+    full: bool = False
+    """Run all tests of each grade, even after a failure."""
+    baseline: KnownBaseline | None = None
+    """Returns the project's baseline, so that grading also runs tests of files outside the artifact."""
+    grader: Callable[[Patch], Grade] | None = None
+    """Grades submissions instead of this package's rule for artifacts."""
+    _task: SolverTask | None = None
+    _folder: Path | None = None
+    _grades: dict[str, Grade] = field(default_factory=dict)
+
+    def attempts(
+        self, count: int, *, jobs: int = 1, progress: Callable[[Rollout], None] = lambda _: None
+    ) -> list[Rollout]:
+        """Run the attempts that the store does not have, several at a time, and return all of them in order.
+
+        An attempt that only lacks its grade is only graded again. Raises ModelError if a judge fails.
+        """
+        rollouts: dict[int, Rollout] = {}
+        for attempt in range(count):
+            stored = self.known(attempt)
+            if stored is not None:
+                rollouts[attempt] = stored
+                progress(stored)
+        missing = [a for a in range(count) if a not in rollouts]
+        try:
+            if missing:
+                self.task()
+                with workers(min(jobs, len(missing))) as pool:
+                    for rollout in pool.map(self.attempt, missing):
+                        rollouts[rollout.attempt] = rollout
+                        progress(rollout)
+        finally:
+            self.close()
+        return [rollouts[a] for a in range(count)]
+
+    def key(self, attempt: int) -> str:
+        """Return the id of an attempt: a hash of everything it depends on."""
+        return key_of(
+            code_hash(),
+            self.verdict.artifact_id,
+            self.bench.interpreter.environment_hash,
+            self.bench.provider.name,
+            self.bench.settings.time_limit_s,
+            getattr(self.solver, "key", self.solver.name),
+            self.seed,
+            self.grade_unsubmitted,
+            self.statement,
+            attempt,
+        )
+
+    def known(self, attempt: int) -> Rollout | None:
+        """Return an attempt from the store if it has a grade, else None."""
+        rollout = self._record(self.key(attempt))
+        return self._with_scores(rollout, ask=False) if rollout is not None and rollout.verdict is not None else None
+
+    def _record(self, key: str) -> Rollout | None:
+        data = self.store.record(f"{ROLLOUTS}/{key}", DONE)
+        rollout = Rollout.from_json(data) if data is not None else None
+        return rollout.by(self.rule) if rollout is not None else None
+
+    def attempt(self, attempt: int) -> Rollout:
+        """Run one attempt, grade it, and score it with the judge; waits if another process is running it."""
+        key = self.key(attempt)
+        with self.store.alone(key):
+            rollout = self._record(key)
+            if rollout is None or rollout.status == "aborted":
+                rollout = self._run(attempt, key)
+            elif rollout.verdict is None:
+                patch = self._submitted_patch(rollout)
+                rollout = self._graded(rollout, patch) if patch is not None else self._run(attempt, key)
+            scored = self._with_scores(rollout, ask=True)
+        assert scored is not None
+        return scored
+
+    def _run(self, attempt: int, key: str) -> Rollout:
+        folder = self.store.root / ROLLOUTS / key
+        task, earlier = self.task(), begin_anew(folder)
+        seed = int(key_of(self.seed, attempt)[:8], 16) & 0x7FFFFFFF
+        trajectory = Trajectory(
+            rollout_id=key,
+            task_id=self.verdict.artifact_id,
+            role="solver",
+            attempt=attempt,
+            model=self.solver.name,
+            provenance={
+                "code": code_hash(),
+                "sandbox": self.bench.provider.name,
+                "environment": self.bench.interpreter.environment_hash,
+                "seed": seed,
+            },
+        )
+        begin = time.monotonic()
+        journal = Journal(trajectory, folder / TRAJECTORY)
+        solution = Solution(None, trajectory)
+        with closing(journal):
+            solution = self.solver.solve(task, seed=seed, journal=journal)
+        seconds = time.monotonic() - begin
+        rollout = self._save(self._ungraded(solution, key, attempt, seed, seconds, earlier))
+        patch = self._submitted_patch(rollout) if rollout.status != "aborted" else None
+        return self._graded(rollout, patch) if patch is not None else rollout
+
+    def _save(self, rollout: Rollout) -> Rollout:
+        self.store.put_record(f"{ROLLOUTS}/{rollout.id}", DONE, rollout.to_json())
+        return rollout
+
+    def _submitted_patch(self, rollout: Rollout) -> Patch | None:
+        """Return the patch that a rollout submitted; None if there is none, or its file is missing or incomplete."""
+        try:
+            data = (self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
+        except OSError:
+            return None
+        return Patch.parse(data) if hashlib.sha256(data).hexdigest() == rollout.patch_sha256 else None
+
+    def _graded(self, rollout: Rollout, patch: Patch) -> Rollout:
+        """Grade the patch of a rollout that is already stored, so that an interrupt loses only the grade."""
+        begin = time.monotonic()
+        grade = self._grade(patch)
+        return self._save(
+            replace(
+                rollout,
+                resolved=grade.resolved,
+                tests=grade.tests,
+                reward=solver_reward(grade.verdict(self.rule)),
+                reason=grade.reason,
+                flags=grade.flags,
+                grading_s=round(time.monotonic() - begin, 3),
+            )
+        )
+
+    def _with_scores(self, rollout: Rollout, *, ask: bool) -> Rollout | None:
+        """Return the rollout with the judge's scores in its reward; None if scores are missing and `ask` is false."""
+        judge = self.judge
+        if judge is None or rollout.verdict is None:
+            return rollout
+        scored = self._scores(judge, rollout.id, ask=ask)
+        if scored is None:
+            return None
+        step_scores, spent = scored
+        known = [s.score for s in step_scores if s.score is not None]
+        return replace(
+            rollout,
+            reward=judge.combined(solver_reward(rollout.verdict), step_scores),
+            score=fmean(known) if known else None,
+            tokens=rollout.tokens + spent.tokens,
+            cost_usd=rollout.cost_usd + spent.cost_usd,
+            unpriced=rollout.unpriced + spent.unpriced,
+            estimated=rollout.estimated + spent.estimated,
+        )
+
+    def _scores(self, judge: ProcessReward, rollout: str, *, ask: bool) -> tuple[list[StepScore], RunUsage] | None:
+        """Return the scores of a rollout's steps and their cost; each vote is stored as soon as it arrives.
+
+        Returns None if votes are missing and `ask` is false.
+        """
+        folder, total = f"{ROLLOUTS}/{rollout}", RunUsage()
+        path, scores = self.store.root / folder / TRAJECTORY, []
+        trajectory, version = read_trajectory(path), hash_of(path)
+        opened = judge.opened(trajectory)
+        for step in judged(trajectory):
+            name = f"scores-{judge.key}-{step.id:05d}"
+            votes, spent = _stored_votes(self.store.record(folder, name), version)
+            while len(votes) < judge.votes:
+                if not ask:
+                    return None
+                meter = Budget()
+                votes.append(
+                    replace(opened, model=BudgetedModel(opened.model, meter)).vote(trajectory, step, len(votes))
+                )
+                spent += RunUsage(tokens_of(meter.spent), meter.spent_usd, meter.unpriced, meter.estimated)
+                self.store.put_record(folder, name, {"trajectory": version, "votes": votes, "spent": asdict(spent)})
+            scores.append(StepScore.of(step.id, votes))
+            total += spent
+        return scores, total
+
+    def task(self) -> SolverTask:
+        """Return the solver's task; its tree is written once, before attempts run in parallel."""
+        if self._task is None:
+            self._folder = new_folder()
+            self._task = open_task(self.bench, self.artifact, self._folder, statement=self.statement)
+        return self._task
+
+    def close(self) -> None:
+        """Remove the tree, and release what the solver keeps for it."""
+        release = getattr(self.solver, "release", None)
+        if self._task is not None and release is not None:
+            release(self._task)
+        if self._folder is not None:
+            discard(self._folder)
+        self._task = self._folder = None
+
+    def _ungraded(
+        self, solution: Solution, key: str, attempt: int, seed: int, seconds: float, earlier: RunUsage
+    ) -> Rollout:
+        """Return the rollout of an attempt without its grade; without a patch it is unresolved."""
+        done = solution.trajectory
+        patch = solution.patch
+        lost = patch is None and done.exit_reason is ExitReason.SUBMITTED
+        if patch is not None and done.exit_reason is not ExitReason.SUBMITTED and not self.grade_unsubmitted:
+            patch = None
+        if patch is not None and not patch.data.strip():
+            patch = None
+        resolved: bool | None = None
+        if done.status == "aborted" or lost:
+            detail = "what was handed in is gone" if lost else f"{done.exit_reason}: {done.detail}"
+            reason = Reason(ReasonCode.ATTEMPT_ABORTED, detail)
+        elif patch is None:
+            ended = f"{done.exit_reason}: {done.detail}" if done.detail else str(done.exit_reason)
+            resolved, reason = False, Reason(ReasonCode.NO_PATCH, f"the attempt ended by {ended}")
+        else:
+            reason = Reason(ReasonCode.NOT_GRADED)
+            self.store.put_file(f"{ROLLOUTS}/{key}", PATCH, patch.data)
+        spent = earlier + RunUsage.of(done)
+        return Rollout(
+            id=key,
+            attempt=attempt,
+            solver=self.solver.name,
+            seed=seed,
+            resolved=resolved,
+            tests=resolved,
+            rule=str(self.rule),
+            reward=solver_reward(resolved),
+            reason=reason,
+            exit_reason=str(done.exit_reason),
+            status="aborted" if lost else done.status,
+            patch_sha256=hashlib.sha256(patch.data).hexdigest() if patch is not None else "",
+            steps=len(done.steps),
+            tokens=spent.tokens,
+            cost_usd=spent.cost_usd,
+            unpriced=spent.unpriced,
+            estimated=spent.estimated,
+            seconds=round(seconds, 3),
+        )
+
+    def _own_grade(self, patch: Patch) -> Grade:
+        return grade_patch(
+            self.bench.scoped(),
+            self.artifact,
+            patch,
+            fail_to_pass=self.verdict.fail_to_pass,
+            pass_to_pass=self.verdict.pass_to_pass,
+            like_s=self.verdict.original_s or None,
+            full=self.full,
+            baseline=self.baseline,
+        )
+
+    def _grade(self, patch: Patch) -> Grade:
+        """Grade a patch; equal patches share one grade."""
+        name = hashlib.sha256(patch.data).hexdigest()
+        if name not in self._grades:
+            try:
+                grade = self.grader(patch) if self.grader is not None else self._own_grade(patch)
+            except ArtifactError as error:
+                reason = Reason(ReasonCode.PATCH_UNREADABLE, str(error))
+                grade = Grade(self.verdict.artifact_id, False, reason, tests=False)
+            except SsrError:
+                raise
+            except Exception as error:
+                grade = Grade(self.verdict.artifact_id, None, Reason(ReasonCode.INTERNAL_ERROR, unforeseen(error)))
+            if grade.resolved is None:
+                return grade
+            self._grades[name] = grade
+        return self._grades[name]
+
+
+def _stored_votes(data: Mapping[str, Any] | None, version: str) -> tuple[list[float | None], RunUsage]:
+    """Return the stored votes on a step, and their cost; no votes if the record is incomplete.
+
+    Votes on an earlier trajectory do not count for this one, but their cost does.
+    """
+    try:
+        record = data or {}
+        spent, votes = whole(RunUsage(**record["spent"])), record["votes"]
+    except (KeyError, TypeError):
+        return [], RunUsage()
+    are_votes = isinstance(votes, list) and all(v is None or (type(v) in (int, float) and -1 <= v <= 1) for v in votes)
+    return (votes if are_votes and record.get("trajectory") == version else []), spent
+
+
+def proven(artifact: BugArtifact, runner: Runner, store: Store, *, begin: Callable[[], None] = lambda: None) -> Verdict:
+    """Return the verdict on an artifact, from the store or by validating it now.
+
+    Stored verdicts of another environment, other settings or another version of this package do not count.
+    begin: called before the validation. Raises ArtifactError if the artifact is not valid.
+    """
+    verdicts = Verdicts(store, runner)
+    verdict = verdicts.get(artifact.content_id(runner.snapshot.tree_hash))
+    if verdict is None or not verdict.valid:
+        begin()
+        verdict = Validation(artifact, runner.scoped()).verdict()
+        if not verdict.valid:
+            failed = verdict.rejection
+            reason = f"{failed.name}: {failed.reason}" if failed else verdict.fault
+            raise ArtifactError(f"the artifact is not valid, nothing to solve: {reason}")
+        verdicts.put(verdict)
+    return verdict
+
+
+def rates(rollouts: Sequence[Rollout]) -> tuple[int, int]:
+    """Return the number of resolved rollouts, and the number of graded ones."""
+    grades = [r.verdict for r in rollouts if r.verdict is not None]
+    return sum(grades), len(grades)

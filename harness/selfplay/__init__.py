@@ -1,0 +1,1 @@
+"""Play rounds of bugs and repairs, and learn from their results."""

@@ -1,0 +1,400 @@
+"""Play rounds of self-play: inject and validate bugs, run several attempts at each, grade and reward them.
+
+A finished round is stored as a whole under a hash of everything it depends on, and later runs read it from there. A
+round with ungraded attempts is not finished, nor are the rounds after it, because grades decide what is drawn later.
+The finished attempts and grades of such a round are stored too: an interrupted run resumes with the same command.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from harness.agents.process_reward import ProcessReward
+from harness.injectors.campaign import ModelCampaign, Submitting
+from harness.injectors.external import ExternalInjector
+from harness.records.episode import Episode, Rollout, missing
+from harness.records.rewards import ALPHA, injector_reward
+from harness.records.usage import RunUsage
+from harness.rollouts.runner import PATCH, ROLLOUTS, Solving, proven, rates
+from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
+from harness.selfplay.higher_order import Failed, HigherOrderInjector
+from harness.solvers.protocol import Solver
+from harness.storage.code_version import code_hash
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, tried
+from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
+from pytest_ssr.injectors.protocol import Injector, identities
+from pytest_ssr.patch import Patch
+from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.reasons import Rule
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store, key_of
+
+EPISODES = "episodes"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaySettings:
+    """The settings of a run of self-play."""
+
+    rounds: int = 1
+    count: int = 4
+    """Bugs of each project in each round."""
+    attempts: int = 8
+    seed: int = 0
+    jobs: int = 1
+    alpha: float = ALPHA
+    reward: str = "solve-rate"
+    adaptive: bool = True
+    """Draw operators and files by the results of earlier rounds."""
+    higher_order: int = 1
+    """Failed repairs of each bug that are tried as new bugs."""
+    grade_unsubmitted: bool = False
+    """As in Solving."""
+    grade_by: Rule = Rule.STRICT
+    """The verdict of a grade that decides rewards and solve rates."""
+    model_written: bool = False
+    """A model writes code or commands, so `auto` does not choose a sandbox without isolation."""
+    sandbox: str = "auto"
+    python: Path | None = None
+    rule: RuleSettings = RuleSettings()
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError, naming the option, for a value out of range."""
+        for name in ("rounds", "attempts", "count", "jobs"):
+            if getattr(self, name) < 1:
+                raise SettingsError(f"--{name} must be at least 1, not {getattr(self, name)}")
+        if self.higher_order < 0:
+            raise SettingsError(f"--higher-order must be at least 0, not {self.higher_order}")
+        injector_reward(False, alpha=self.alpha, kind=self.reward)
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A project of a run."""
+
+    folder: Path
+    python: Path | None = None
+    """The interpreter whose environment runs its tests; None for the settings' one."""
+    sandbox: str = ""
+    """Its sandbox; empty for the settings' one."""
+
+
+@dataclass(slots=True)
+class Watch:
+    """Callbacks for events of a run."""
+
+    status: Callable[[str], None] = lambda _: None
+    attempt: Callable[[int, str, CandidateResult], None] = lambda *_: None
+    rollout: Callable[[Episode, Rollout], None] = lambda *_: None
+    episode: Callable[[Episode], None] = lambda _: None
+    round: Callable[[int, Sequence[Episode]], None] = lambda *_: None
+    """The results of one round, counted from 1."""
+
+
+class SelfPlay:
+    """Plays rounds over projects."""
+
+    def __init__(
+        self,
+        projects: Sequence[Project],
+        store: Store,
+        solver: Solver,
+        settings: PlaySettings,
+        *,
+        injectors: Sequence[Injector] = (),
+        model: Submitting | None = None,
+        judge: ProcessReward | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        """Copy the projects and open their runners. model: injects instead of `injectors`.
+
+        Raises SsrError if a project, its interpreter or its sandbox cannot be used.
+        """
+        self.store, self.solver, self.settings = store, solver, settings
+        self._injectors, self._model, self._judge, self._watch = injectors, model, judge, watch or Watch()
+        self._runners = [
+            open_runner(
+                project.folder,
+                store,
+                settings=settings.rule,
+                sandbox=project.sandbox or settings.sandbox,
+                python=project.python or settings.python,
+                model_written=settings.model_written,
+            )
+            for project in projects
+        ]
+        self._names = _unique_names([b.snapshot for b in self._runners])
+        self._functions = [Functions(b.snapshot) for b in self._runners]
+        self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
+        self._seen: set[tuple[int, str]] = set()
+        self.key = self._key()
+
+    def _key(self) -> str:
+        """Return the run's name in the store: a hash of everything a round depends on, except the number of rounds."""
+        settings = self.settings
+        return key_of(
+            code_hash(),
+            [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._runners],
+            [identities(self._injectors, b.snapshot) for b in self._runners],
+            self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._runners]),
+            getattr(self.solver, "key", self.solver.name),
+            self._judge and (self._judge.key, self._judge.coefficient),
+            settings.rule.key(),
+            settings.count,
+            settings.attempts,
+            settings.seed,
+            settings.alpha,
+            settings.reward,
+            settings.adaptive,
+            settings.higher_order,
+            settings.grade_unsubmitted,
+            settings.grade_by,
+        )
+
+    def play(self) -> list[Episode]:
+        """Play all rounds and return the episodes in order.
+
+        Raises ModelError if a model gives no reply; finished results are stored, and the same run can be resumed.
+        """
+        rounds: list[Episode] = []
+        for number in range(self.settings.rounds):
+            final = not missing(rounds)
+            results = [self._round(number, project_index, final=final) for project_index in range(len(self._runners))]
+            for project_index, episodes in enumerate(results):
+                self._learn(project_index, episodes)
+                rounds += episodes
+            self._watch.round(number + 1, [e for episodes in results for e in episodes])
+        return rounds
+
+    def _round(self, number: int, project_index: int, *, final: bool) -> list[Episode]:
+        """Return the episodes of one project in one round, from the store if it is finished.
+
+        final: the round may be stored as finished, because no earlier round lacks a grade.
+        """
+        episodes = read_round(self.store, self.key, number, project_index, attempts=self.settings.attempts)
+        if episodes is None:
+            episodes = list(self._play_round(number, project_index))
+            if final and not missing(episodes):
+                data = [e.to_json(alpha=self.settings.alpha, kind=self.settings.reward) for e in episodes]
+                self.store.put_record(f"{EPISODES}/{self.key}", _name(number, project_index), {"episodes": data})
+        self._seen |= {(project_index, e.change) for e in episodes}
+        for episode in episodes:
+            self._watch.episode(episode)
+        return episodes
+
+    def _learn(self, project_index: int, episodes: Sequence[Episode]) -> None:
+        for episode in episodes:
+            if episode.order > 1 or not episode.counts:
+                continue
+            solved, graded = rates(episode.rollouts)
+            length = self._functions[project_index].statements(episode.path, episode.scope)
+            # Rewards of an operator carry over to other projects; those of a file's name do not.
+            for other, table in enumerate(self._tables):
+                path = episode.path if other == project_index else ""
+                traits = Traits(episode.strategy, episode.operator, path, episode.lines, length)
+                table.tell(traits, valid=episode.valid, solved=solved, graded=graded)
+
+    def _play_round(self, number: int, project_index: int) -> Iterator[Episode]:
+        settings = self.settings
+        campaign, most = self._campaign(number, project_index)
+        try:
+            episodes = list(self._episodes(number, project_index, campaign, settings.count, most))
+        finally:
+            campaign.close()
+        yield from episodes
+        failed = [f for e in episodes if e.order == 1 for f in self._failed(e)]
+        if failed:
+            second = self._without_model(number, project_index, [HigherOrderInjector(failed)])
+            try:
+                yield from self._episodes(number, project_index, second, len(failed), len(failed))
+            finally:
+                second.close()
+
+    def _campaign(self, number: int, project_index: int) -> tuple[Campaign | ModelCampaign, int]:
+        """Return the campaign of a round and the maximum of candidates; for a model, the number of wanted bugs."""
+        settings = self.settings
+        if self._model is not None:
+            seed = int(key_of(settings.seed, number)[:6], 16)
+            runner, model, most = self._runners[project_index].scoped(), self._model, settings.count
+            if isinstance(model, ExternalInjector):
+                model = model.part(runner.snapshot, number, most)
+                most = len(model.directories)
+            return ModelCampaign(runner, self.store, model, seed=seed), most
+        injectors = [Curriculum(self._injectors, self._tables[project_index])] if settings.adaptive else self._injectors
+        return self._without_model(number, project_index, injectors), GIVE_UP_AFTER * settings.count
+
+    def _without_model(self, number: int, project_index: int, injectors: Sequence[Injector]) -> Campaign:
+        return Campaign(self._runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number)
+
+    def _episodes(
+        self, number: int, project_index: int, campaign: Campaign | ModelCampaign, count: int, most: int
+    ) -> Iterator[Episode]:
+        """Make `count` bugs and run the solver on each; changes that no test notices are not episodes.
+
+        A repeated bug of a model is an episode, because it was paid for, but no solver runs on it.
+        """
+        by_model = isinstance(campaign, ModelCampaign)
+        project = self._names[campaign.snapshot.origin]
+
+        def report(result: CandidateResult) -> None:
+            if self._fresh(project_index, [result]):
+                self._watch.attempt(number, project, result)
+
+        results = tried(
+            campaign,
+            count,
+            jobs=self.settings.jobs,
+            most=most,
+            tell=report,
+            progress=lambda done: self._watch.status(_progress(number, project, done, count)),
+            only=list if by_model else lambda done: self._fresh(project_index, done),
+        )
+        fresh = {a.index for a in self._fresh(project_index, results)}
+        valid = [a for a in results if a.status is CandidateStatus.VALID and a.index in fresh]
+        for result in results:
+            if result.status is CandidateStatus.REJECTED or result.index not in fresh:
+                yield self._episode(number, campaign, result, repeated=result.index not in fresh)
+        for nth, result in enumerate(valid, 1):
+            yield self._solve(number, campaign, result, f"bug {nth} of {len(valid)}")
+
+    def _fresh(self, project_index: int, results: Sequence[CandidateResult]) -> list[CandidateResult]:
+        """Drop changes that occurred before, in an earlier round or in this one."""
+        seen, fresh = {change for other, change in self._seen if other == project_index}, []
+        for result in results:
+            change = _hash(result.diff)
+            if not change or change not in seen:
+                fresh.append(result)
+            seen.add(change)
+        return fresh
+
+    def _solve(self, number: int, campaign: Campaign | ModelCampaign, result: CandidateResult, which: str) -> Episode:
+        """Run the solver on a bug, several attempts at a time."""
+        settings, draft = self.settings, self._episode(number, campaign, result)
+        artifact, runner = self.store.artifact(result.artifact_id), campaign.bench.scoped()
+        solving = Solving(
+            runner,
+            artifact,
+            proven(artifact, runner, self.store),
+            self.solver,
+            self.store,
+            seed=settings.seed,
+            grade_unsubmitted=settings.grade_unsubmitted,
+            rule=settings.grade_by,
+            judge=self._judge,
+            baseline=lambda: campaign.baseline,
+        )
+
+        def report(rollout: Rollout) -> None:
+            attempts = f"attempt {rollout.attempt + 1} of {settings.attempts}"
+            self._watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
+            self._watch.rollout(draft, rollout)
+
+        try:
+            rollouts = solving.attempts(settings.attempts, jobs=settings.jobs, progress=report)
+        except ProjectError as error:
+            # A solver can read the fix: attempts would be meaningless.
+            return self._episode(number, campaign, result, refused=str(error))
+        if all(r.exit_reason == "model" for r in rollouts):
+            raise ModelError(f"no attempt at {draft.artifact_id} has a grade: {rollouts[0].reason}")
+        return self._episode(number, campaign, result, rollouts)
+
+    def _episode(
+        self,
+        number: int,
+        campaign: Campaign | ModelCampaign,
+        result: CandidateResult,
+        rollouts: Sequence[Rollout] = (),
+        *,
+        refused: str = "",
+        repeated: bool = False,
+    ) -> Episode:
+        valid = result.status is CandidateStatus.VALID
+        info = self.store.artifact(result.artifact_id).info if valid else {}
+        spent = campaign.spent(result.index) if isinstance(campaign, ModelCampaign) else RunUsage()
+        return Episode(
+            project=self._names[campaign.snapshot.origin],
+            artifact_id=result.artifact_id,
+            round=number + 1,
+            order=2 if result.strategy == "higher-order" else 1,
+            parent=str(info.get("parent") or ""),
+            strategy=result.strategy,
+            operator=result.operator,
+            path=result.path,
+            scope=result.scope,
+            lines=_lines(result.diff),
+            fail_to_pass=result.fail_to_pass,
+            valid=valid,
+            reason=": ".join(filter(None, (result.check, result.reason))),
+            refused=refused,
+            repeated=repeated,
+            change=_hash(result.diff),
+            seconds=result.seconds,
+            rollouts=tuple(rollouts),
+            **asdict(spent),
+        )
+
+    def _failed(self, episode: Episode) -> list[Failed]:
+        """Return distinct failed repairs of an episode, at most `higher_order` of them."""
+        repairs: dict[str, Failed] = {}
+        for rollout in episode.rollouts:
+            is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
+            if not is_failed or rollout.patch_sha256 in repairs or len(repairs) >= self.settings.higher_order:
+                continue
+            path = self.store.root / ROLLOUTS / rollout.id / PATCH
+            try:
+                patch = Patch.parse(path.read_bytes())
+                artifact = self.store.artifact(episode.artifact_id)
+            except (OSError, ArtifactError, StoreError):
+                continue
+            repairs[rollout.patch_sha256] = Failed(episode.artifact_id, artifact, patch)
+        return list(repairs.values())
+
+
+def _unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
+    """Return the projects' names, with the path if names repeat; raises SettingsError for a project given twice."""
+    trees, names = [s.tree_hash for s in snapshots], [s.project_name for s in snapshots]
+    for tree in trees:
+        if trees.count(tree) > 1:
+            paths = ", ".join(str(s.origin) for s in snapshots if s.tree_hash == tree)
+            raise SettingsError(f"{paths} hold the same files; name one of them")
+    return {
+        s.origin: name if names.count(name) == 1 else f"{name} ({s.origin})"
+        for s, name in zip(snapshots, names, strict=True)
+    }
+
+
+def read_round(store: Store, run: str, number: int, project_index: int, *, attempts: int) -> list[Episode] | None:
+    """Return the episodes of a round of a project (both counted from 0); None if the round is not finished."""
+    data = (store.record(f"{EPISODES}/{run}", _name(number, project_index)) or {}).get("episodes")
+    if not isinstance(data, list):
+        return None
+    episodes = [e for e in map(Episode.from_json, data) if e is not None]
+    attempt_lists = [[r.attempt for r in e.rollouts] for e in episodes]
+    is_complete = all(len(set(a)) == len(a) and set(a) <= set(range(attempts)) for a in attempt_lists)
+    return episodes if is_complete and len(episodes) == len(data) else None
+
+
+def _name(number: int, project_index: int) -> str:
+    return f"round-{number + 1:03d}-{project_index + 1:03d}"
+
+
+def _lines(diff: str) -> int:
+    try:
+        return Patch.parse(diff.encode("utf-8", "surrogatepass")).stats.lines
+    except ArtifactError:
+        return 0
+
+
+def _hash(diff: str) -> str:
+    return hashlib.sha256(diff.encode("utf-8", "surrogatepass")).hexdigest()[:24] if diff else ""
+
+
+def _progress(number: int, project: str, done: Sequence[CandidateResult], count: int) -> str:
+    valid = sum(a.status is CandidateStatus.VALID for a in done)
+    return f"round {number + 1}, {project}: {len(done)} candidates, {valid} of {count} bugs"

@@ -1,0 +1,327 @@
+"""Hold the data that all attempts at a task share: the specified tree, the suspicion scores, candidate results.
+
+The input is only what a solver may see: the weakened tree and the reversed weakening. The tests to repair follow from
+them: those that fail with the specification and did not fail without it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from harness.solvers.protocol import SolverTask
+from harness.solvers.search.localisation import Suspicion, localise
+from harness.solvers.search.patterns import Repair, repairs_of
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.bytecode import with_bytecode
+from pytest_ssr.execution.coverage_map import CoverageMap
+from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.injectors.equivalence import parses
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.file_roles import is_code, is_test_surface
+from pytest_ssr.project.snapshot import take_snapshot, write_entry
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import RunStatus, SuiteRun
+from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
+from pytest_ssr.storage.baseline_store import baseline_of
+from pytest_ssr.storage.store import Store
+
+_MAX_FILES, _MAX_FUNCTIONS = 12, 40
+_SHARPNESS = 6
+"""Exponent of the suspicion in a repair's score: of 16 bugs in real projects, 15 were in the first function."""
+_MAX_TEST_BYTES = 500_000
+"""Largest size of all test files together for which the whole suite is measured."""
+_MAX_REPAIRS = 5000
+_QUICK_TESTS = 8
+_FRESH_COST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateRun:
+    """The result of running the tests on a candidate state."""
+
+    repaired: frozenset[str]
+    """The failing tests that were run and pass."""
+    complete: bool
+    """Whether all failing tests pass, and all others that the change can affect still pass."""
+    cost: int
+    """Cost in tries: a run outside of a fork of a collected session takes the time of several."""
+    seconds: float = 0.0
+    """Seconds of its tests, at most those of their measurement; the time limit if the run was ended by it.
+
+    So a busy machine does not shorten an attempt, neither now nor at the measurement, and other attempts do not either.
+    """
+
+
+@dataclass(slots=True)
+class SearchWorkspace:
+    """The tree that a solver works on, with the specification applied."""
+
+    runner: Runner
+    baseline: Baseline
+    reach: CoverageMap
+    failing: frozenset[str]
+    """The tests to repair."""
+    quick_tests: tuple[str, ...]
+    """The fastest of them, which every candidate runs first."""
+    suspicion: Suspicion
+    tests: tuple[str, ...]
+    """The files of the specification."""
+    weakened: CodebaseState
+    """The state that a patch applies to: without the specification."""
+    results: dict[str, CandidateRun] = field(default_factory=dict)
+    """The results of all attempts, by the hash of the state's tree."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
+
+    @property
+    def original(self) -> CodebaseState:
+        """The buggy code with the specification."""
+        return self.runner.original
+
+    def close(self) -> None:
+        """End the fork server."""
+        if self.runner.warm is not None:
+            self.runner.warm.close()
+
+    def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
+        """Return the scored candidate repairs of a state, the best first; computed once for all attempts."""
+        name = base.tree_hash
+        if name not in self._repairs:
+            self._repairs[name] = heapq.nlargest(_MAX_REPAIRS, self._scored(base), key=lambda pair: pair[0])
+        return self._repairs[name]
+
+    def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
+        for path, names in self._suspicious_functions().items():
+            source = self._parse(base, path)
+            if source is None:
+                continue
+            all_scopes = scopes(source)
+            for scope in (s for s in all_scopes if s.qualname in names):
+                for repair in repairs_of(source, scope, all_scopes):
+                    score = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
+                    if score:
+                        yield score**_SHARPNESS * repair.weight, repair
+
+    def _suspicious_functions(self) -> dict[str, frozenset[str]]:
+        """Return the most suspicious functions by file; listing the repairs of others is not worth the time."""
+        scored: list[tuple[float, str, str]] = []
+        for path in [p for p in self.suspicion.paths() if is_code(p)][:_MAX_FILES]:
+            source = self._parse(self.original, path)
+            for scope in scopes(source) if source is not None else ():
+                span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
+                if score := self.suspicion.of(path, *span, function=span):
+                    scored.append((score, path, scope.qualname))
+        scored.sort(key=lambda item: (-item[0], *item[1:]))
+        best = scored[:_MAX_FUNCTIONS]
+        return {path: frozenset(n for _, p, n in best if p == path) for path in dict.fromkeys(p for _, p, _ in best)}
+
+    def _parse(self, state: CodebaseState, path: str) -> ParsedSource | None:
+        entry = state.entry(path)
+        source = parse(path, entry.data) if entry is not None else None
+        return source if source is not None and parses(source.data) else None
+
+    def state(self, base: CodebaseState, repair: Repair) -> CodebaseState | None:
+        """Return a state with one more repair; None if the result is not valid Python."""
+        entry = base.entry(repair.path)
+        assert entry is not None
+        try:
+            data = splice(entry.data, repair.edits)
+        except ValueError:
+            return None
+        if not parses(data):
+            return None
+        return base.replace({repair.path: FileEntry(data, entry.mode)})
+
+    def run_candidate(self, state: CodebaseState) -> CandidateRun:
+        """Return the result of a state on the tests that it can affect; each state is run once for all attempts."""
+        name = state.tree_hash
+        with self.lock:
+            result = self.results.get(name)
+        if result is None:
+            result = self._run_candidate(state)
+            with self.lock:
+                self.results[name] = result
+        return result
+
+    def _run_candidate(self, state: CodebaseState) -> CandidateRun:
+        touched = self.reach.touched_by(state)
+        tests = self.baseline.stable | self.failing
+        if touched.tests is not None:
+            tests &= touched.tests
+        quick_tests = [t for t in self.quick_tests if t in tests]
+        if not quick_tests:
+            return CandidateRun(frozenset(), False, 1)
+        for swap in (True, False):
+            if swap and touched.functions is None:
+                continue
+            functions = touched.functions if swap else None
+            cost = 1 if swap else _FRESH_COST
+            try:
+                run, seconds = self._run(state, frozenset(quick_tests), functions, stop=False)
+                repaired = run.passing & set(quick_tests)
+                if run.fault or len(repaired) < len(quick_tests):
+                    return CandidateRun(repaired, False, cost, seconds)
+                rest = tests - set(quick_tests)
+                last, more = self._run(state, rest, functions, stop=True) if rest else (run, 0.0)
+                complete = not last.fault and last.passing >= rest
+                return CandidateRun(frozenset(repaired), complete and self.failing <= tests, 2 * cost, seconds + more)
+            except UnfitError:
+                continue
+        return self._run_fresh(state, quick_tests)
+
+    def _run_fresh(self, state: CodebaseState, quick_tests: Sequence[str]) -> CandidateRun:
+        """Run a state in a new process if no fork can run it; the loss of a server does not fail a repair."""
+        run, _ = self.runner.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
+        complete = not run.fault and run.passing >= self.failing | self.baseline.stable
+        return CandidateRun(
+            run.passing & set(quick_tests), complete, 2 * _FRESH_COST, min(self.baseline.seconds, run.seconds)
+        )
+
+    def _run(
+        self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool
+    ) -> tuple[SuiteRun, float]:
+        baseline = self.baseline
+        expected, allowed = allowance(baseline, tests, swapped=functions is not None)
+        targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
+        request = Wanted(
+            state,
+            selection=Selection(tests, first=sorted(tests & self.failing) if stop else (), stop_after=1 if stop else 0),
+            targets=targets or self.tests,
+            functions=functions,  # type: ignore[arg-type]
+            wall_s=allowed,
+        )
+        run = self.runner.fork(request)
+        return run, request.wall_s if run.status is RunStatus.TIMED_OUT else min(expected, run.seconds)
+
+    def confirm(self, state: CodebaseState) -> bool:
+        """Return whether all tests also pass when their whole files run in a new process."""
+        run, _ = self.runner.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
+        return not run.fault and run.passing >= self.failing | self.baseline.stable
+
+
+def allowance(baseline: Baseline, tests: Collection[str], *, swapped: bool) -> tuple[float, float]:
+    """Return the expected seconds of tests by the baseline, and the time limit of a candidate for them.
+
+    If functions are not swapped, the files are imported again, and the limit adds the time of a run without its tests.
+    """
+    expected = sum(baseline.durations.get(t, 0.0) for t in tests) + baseline.longest_setup_s
+    import_s = max(0.0, baseline.seconds - sum(baseline.durations.values()))
+    floor = 2.0 if swapped else FLOOR_S + FACTOR * import_s
+    return expected, floor + FACTOR * expected
+
+
+class UnableError(Exception):
+    """A search does not apply to a task, which other solvers may still solve; the message is the reason."""
+
+
+def prepare(task: SolverTask) -> SearchWorkspace:
+    """Apply the specification to the tree and measure its tests.
+
+    Raises UnableError if a search cannot use these tests; ProjectError if the tests of the original task, which ran
+    when the bug was validated, do not run here either, which is an infrastructure failure.
+    """
+    start = take_snapshot(task.folder, task.scratch / "trees")
+    weakened = CodebaseState(replace(start, origin=task.origin))
+    specified_state = weakened.apply(task.specification)
+    test_files = tuple(
+        p for p in task.specification.paths if specified_state.entry(p) is not None and p.endswith(".py")
+    )
+    if not test_files:
+        raise UnableError("the specification changes no Python test")
+    folder = task.scratch / "specified"
+    if not folder.exists():
+        _write(specified_state, folder)
+    store = Store(task.scratch / "store")
+    snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
+    snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
+    runner = Runner(snapshot, task.provider, task.interpreter, task.settings)
+    baseline, runner.warm = _measure(runner, store, weakened, test_files)
+    tests = baseline.files
+    failing = _failing(runner, baseline, weakened, test_files)
+    if not failing or baseline.reach is None:
+        runner.warm.close()
+        raise _unable(baseline)
+    quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
+    suspicion = localise(baseline.reach, failing, baseline.stable)
+    return SearchWorkspace(
+        runner, baseline, baseline.reach, failing, tuple(quick[:_QUICK_TESTS]), suspicion, tests, weakened
+    )
+
+
+def _measure(
+    runner: Runner, store: Store, weakened: CodebaseState, tests: tuple[str, ...]
+) -> tuple[Baseline, ForkServer]:
+    """Measure the whole suite, or only the files of the specification if it is large; if that fails, the other.
+
+    Passing tests of other files reduce the suspicious code, and all tests of the specification may fail. Raises
+    UnableError, or ProjectError if not even the weakened tests run here.
+    """
+    suite = [p for p in runner.snapshot.files if is_test_surface(p) and p.endswith(".py")]
+    entries = (runner.original.entry(p) for p in suite)
+    small = sum(len(e.data) for e in entries if e is not None) <= _MAX_TEST_BYTES
+    reason = ""
+    for files in ((), tests) if small else (tests, ()):
+        try:
+            baseline, warm, _ = baseline_of(runner, store, files)
+        except ProjectError as error:
+            reason = str(error) if files else reason
+        else:
+            return baseline, warm
+    _require_control(runner, weakened, tests, reason)
+    raise UnableError(f"the tests of the specification cannot be measured: {reason}")
+
+
+def _write(state: CodebaseState, folder: Path) -> None:
+    for path in sorted({*state.snapshot.files, *state.changes}):
+        entry = state.entry(path)
+        if entry is not None:
+            write_entry(folder / path, entry)
+
+
+def _failing(runner: Runner, baseline: Baseline, weakened: CodebaseState, tests: tuple[str, ...]) -> frozenset[str]:
+    """Return the tests that fail and did not fail with the weakened files."""
+    excluded = frozenset(t for t in baseline.collected if t.partition("::")[0] in tests) - baseline.stable
+    bad = frozenset(t for t in excluded if baseline.set_aside.get(t) in ("failed", "error"))
+    if not bad:
+        return bad
+    before = _without_specification(runner, weakened, tests)
+    existing = [p for p in tests if before.entry(p) is not None]
+    run, _ = runner.suite(before, existing, like_s=baseline.seconds) if existing else (None, False)
+    failed_before = bad & (frozenset(run.results) - run.passing) if run is not None else frozenset()
+    return bad - failed_before
+
+
+def _require_control(runner: Runner, weakened: CodebaseState, tests: tuple[str, ...], reason: str) -> None:
+    """Raise ProjectError unless the weakened tests run here on the same code."""
+    before = _without_specification(runner, weakened, tests)
+    existing = [p for p in tests if before.entry(p) is not None]
+    run, _ = runner.suite(before, existing, fresh=True) if existing else (None, False)
+    if run is None or run.fault or run.foreign or not run.passing:
+        problem = (run.fault or run.reason or "none of them passes") if run is not None else "there are none"
+        raise ProjectError(f"the task's tests cannot be run here: {reason}; neither can the weakened ones: {problem}")
+
+
+def _unable(baseline: Baseline) -> Exception:
+    if baseline.reach is None:
+        return UnableError("which statements the tests reach cannot be recorded")
+    if baseline.note or baseline.set_aside:
+        return UnableError("no runnable test fails that did not fail before; the search has no test to repair")
+    return ProjectError("all tests of the specification pass here on the buggy code; is it another environment?")
+
+
+def _without_specification(runner: Runner, weakened: CodebaseState, tests: tuple[str, ...]) -> CodebaseState:
+    return CodebaseState(runner.snapshot).replace({p: weakened.entry(p) for p in tests})
+
+
+def noise(rng: object) -> float:
+    """Return a draw from the Gumbel distribution; added to the logarithms of scores, it draws in proportion to them."""
+    draw = max(1e-12, rng.random())  # type: ignore[attr-defined]
+    return -math.log(-math.log(draw) + 1e-300)

@@ -1,0 +1,38 @@
+"""Write files atomically: a file is either complete or unchanged."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+
+def half_character(text: str) -> str:
+    """Return the first lone surrogate of a string, escaped as `\\uXXXX`; empty if there is none.
+
+    No file can hold it. The surrogates that stand for undecodable bytes (`surrogateescape`) can be written.
+    """
+    try:
+        text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        return f"\\u{ord(text[error.start]):04x}"
+    return ""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file atomically, and create its parent folders; raises OSError."""
+    write_bytes(path, text.encode("utf-8", "surrogateescape"))
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write bytes atomically, as `write_text` does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

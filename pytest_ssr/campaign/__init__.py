@@ -1,0 +1,1 @@
+"""Run an injection campaign: try candidates, validate the bugs, and report the results."""

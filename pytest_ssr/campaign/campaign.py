@@ -1,0 +1,253 @@
+"""Inject bugs into one project: validated artifacts, and a map of the changes that its tests miss.
+
+The order of the candidates depends only on the tree, the injectors and the seed. Each candidate is tried separately
+and its result is written to the store, so a campaign can be interrupted, resumed, and spread over processes. Its
+outcome is the first `count` valid results in that order, whichever process produced them and when.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+
+from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.trial import Trial
+from pytest_ssr.checks import Check
+from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
+from pytest_ssr.execution.baseline import Baseline
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.screening import Screening
+from pytest_ssr.injectors.interleave import in_turn
+from pytest_ssr.injectors.protocol import Candidate, Injector, identities
+from pytest_ssr.injectors.revision_filter import ProjectDiff, narrowed
+from pytest_ssr.interrupts import TimeIsUpError, require_going_on
+from pytest_ssr.progress import Progress
+from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.test_run import some
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.baseline_store import baseline_of
+from pytest_ssr.storage.store import Store, code_hash, key_of
+from pytest_ssr.storage.verdict_store import Verdicts
+
+# A change that acts at import, or that many tests reach, takes about thirty times as long to try as another one. The
+# two kinds are mixed so that each gets about half of the time.
+_MANY_TESTS = 100
+_CHEAP_FOR_ONE = 31
+_MAX_WAITING = 100
+
+
+class Campaign:
+    """The state shared by all trials on one tree: the baseline, the candidates, the results so far."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        store: Store,
+        injectors: Sequence[Injector],
+        *,
+        seed: int,
+        sources: Sequence[str] = (),
+        tests: Sequence[str] = (),
+        extra_checks: Sequence[tuple[str, Check]] = (),
+        helpers: int = 1,
+        diff: ProjectDiff | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """Measure the baseline, or read it from the store; raises ProjectError if the project cannot be used.
+
+        helpers: how many runs one candidate may use at a time. diff: the changes that candidates are restricted to;
+        raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
+        measured.
+        """
+        self.bench = runner
+        self.helpers = helpers
+        self.store = store
+        self.seed = seed
+        self.extra_checks = tuple(extra_checks)
+        self.verdicts = Verdicts(store, runner, extra_checks=[name for name, _ in self.extra_checks])
+        self.tests = tuple(tests)
+        _require_known(runner.snapshot, self.tests)
+        runner.progress = progress
+        self.baseline, runner.warm, self.verifying = baseline_of(runner, store, self.tests)
+        runner.progress = None
+        self.screening = Screening(runner, self.baseline, self.verifying.result, tests=self.tests)
+        runner.selection = self.screening.on_files
+        snapshot = runner.snapshot
+        allowed = _allowed(snapshot, self.baseline, sources)
+        if diff is not None:
+            allowed = _changed(allowed, diff)
+            injectors = [narrowed(injector, diff) for injector in injectors]
+        _require_reachable(runner.settings, self.baseline, allowed)
+        self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
+        self.key = key_of(
+            code_hash(),
+            snapshot.tree_hash,
+            runner.interpreter.environment_hash,
+            runner.provider.name,
+            runner.settings.key(),
+            identities(injectors, snapshot),
+            seed,
+            sorted(sources),
+            self.tests,
+            [name for name, _ in self.extra_checks],
+            *([diff.key] if diff is not None else ()),
+        )
+        self.folder = f"attempts/{self.key}"
+        self.ending = threading.Event()
+        self._drawing = threading.Lock()
+        self._drawn: list[Candidate] = []
+        drawn = _without_repeats(in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        self._source = _cheap_first(drawn, self._is_slow)
+
+    @property
+    def set_aside(self) -> frozenset[str]:
+        """Tests that passed in the first run but do not count; waits for the second run."""
+        return frozenset(self.verifying.result().set_aside) | frozenset(self.screening.unsteady)
+
+    def set_aside_since(self) -> dict[str, str]:
+        """Return the tests set aside since the baseline, as far as is known yet, with the reasons."""
+        second = self.verifying.known
+        set_aside = second.set_aside if second is not None else {}
+        return {**set_aside, **self.screening.unsteady}
+
+    def candidate(self, index: int) -> Candidate | None:
+        """Return the candidate at an index of the order, or None past the last one."""
+        with self._drawing:
+            while len(self._drawn) <= index:
+                require_going_on()
+                following = next(self._source, None)
+                if following is None:
+                    return None
+                self._drawn.append(following)
+            return self._drawn[index]
+
+    def _is_slow(self, candidate: Candidate) -> bool:
+        reach = self.baseline.reach
+        return reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
+
+    def known(self, index: int) -> CandidateResult | None:
+        """Return the stored result of a candidate; None if there is none or its artifact has been deleted."""
+        data = self.store.record(self.folder, f"{index:05d}")
+        result = CandidateResult.from_json(data) if data is not None else None
+        if result is None or result.status is not CandidateStatus.VALID:
+            return result
+        return result if self.store.has_artifact(result.artifact_id) else None
+
+    def settle(self, wanted: Sequence[CandidateResult], made: Sequence[CandidateResult]) -> None:
+        """Publish the artifacts of the wanted results; the artifacts of the other valid ones become spare.
+
+        made: all results of this run, including those that workers produced beyond the wanted number.
+        """
+        ids = {a.artifact_id for a in wanted if a.status is CandidateStatus.VALID}
+        for artifact_id in sorted(ids):
+            self.store.publish(artifact_id)
+        for result in made:
+            if result.status is CandidateStatus.VALID and result.artifact_id not in ids:
+                self.store.make_spare(result.artifact_id)
+
+    def end(self) -> None:
+        """Start no more trials; running trials stop at the next step."""
+        self.ending.set()
+
+    def close(self) -> None:
+        """Stop the fork server and the background work."""
+        self.verifying.close()
+        if self.bench.warm is not None:
+            self.bench.warm.close()
+
+    def attempt(self, index: int) -> CandidateResult | None:
+        """Return the result of the candidate at an index, running its trial unless the store has the result.
+
+        Returns None past the last candidate, when the campaign is `ending`, or when the time budget has ended.
+        """
+        known = self.known(index)
+        if known is not None:
+            return known
+        try:
+            candidate = self.candidate(index)
+            return Trial(self, index, candidate).finish() if candidate is not None else None
+        except TimeIsUpError:
+            return None
+
+
+def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> frozenset[str]:
+    """Return the code files that the tests import, limited to `sources` if given; raises ProjectError if none."""
+    imported = set(baseline.sources) - set(baseline.files)
+    code = replace(snapshot, allowed=frozenset(imported)).code_paths()
+    if not code:
+        raise ProjectError(
+            f"the tests import no Python file of {snapshot.origin} outside the tests themselves; "
+            "is this the project's top directory?"
+        )
+    if not sources:
+        return frozenset(code)
+    wanted = [s.strip("/").removeprefix("./") for s in sources]
+    chosen = frozenset(p for p in code if any(w in (".", p) or p.startswith(f"{w}/") for w in wanted))
+    if not chosen:
+        if any(f == w or f.startswith(f"{w}/") for f in baseline.files for w in wanted):
+            raise ProjectError(f"{some(sources)}: these are tests; bugs go into code: {some(code)}")
+        raise ProjectError(f"{some(sources)}: the tests import no code file there; they import {some(code)}")
+    return chosen
+
+
+def _changed(allowed: frozenset[str], diff: ProjectDiff) -> frozenset[str]:
+    """Return the files of `allowed` that have changed; raises NothingToDoError if none have."""
+    changed = allowed & diff.lines.keys()
+    if not changed:
+        raise NothingToDoError(
+            f"none of the changes since {diff.commit[:12]} ({some(sorted(diff.lines))}) are in code that bugs may go "
+            "into: the tests do not import it, or it was not selected"
+        )
+    return changed
+
+
+def _require_known(snapshot: Snapshot, tests: Sequence[str]) -> None:
+    for test in tests:
+        path = test.partition("::")[0].strip("/").removeprefix("./") or "."
+        if path not in (".", *snapshot.files) and not any(p.startswith(f"{path}/") for p in snapshot.files):
+            raise SettingsError(f"{test}: {snapshot.origin} has no such file or folder of tests")
+
+
+def _require_reachable(settings: RuleSettings, baseline: Baseline, allowed: Collection[str]) -> None:
+    """Raise SettingsError, before any trial, if no candidate can reach a threshold."""
+    tests, most = len(baseline.stable), settings.max_broken_fraction
+    for name, threshold, available, limit in (
+        ("min_passing_tests", settings.min_passing_tests, tests, f"{tests} tests pass"),
+        (
+            "min_failing_tests",
+            settings.min_failing_tests,
+            int(most * tests),
+            f"at most {most:.0%} of {tests} may break",
+        ),
+        ("min_changed_files", settings.min_changed_files, len(allowed), f"bugs may go into {len(allowed)} files"),
+    ):
+        if threshold > available:
+            raise SettingsError(f"{name} is {threshold}, but {limit}; nothing could be valid")
+
+
+def _cheap_first(candidates: Iterator[Candidate], is_slow: Callable[[Candidate], bool]) -> Iterator[Candidate]:
+    """Reorder candidates: one that is slow to try after every `_CHEAP_FOR_ONE` fast ones."""
+    waiting: deque[Candidate] = deque()
+    fast = 0
+    for candidate in candidates:
+        if is_slow(candidate):
+            waiting.append(candidate)
+        else:
+            fast += 1
+            yield candidate
+        if waiting and (fast >= _CHEAP_FOR_ONE or len(waiting) >= _MAX_WAITING):
+            fast = 0
+            yield waiting.popleft()
+    yield from waiting
+
+
+def _without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
+    seen: set[str] = set()
+    for candidate in candidates:
+        name = key_of(sorted(candidate.changes.items(), key=lambda pair: pair[0]))
+        if name not in seen:
+            seen.add(name)
+            yield candidate

@@ -1,0 +1,124 @@
+"""Open a campaign or a runner from user settings: look up names, copy the project, choose the sandbox."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.checks import Check
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.bytecode import with_bytecode
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.progress import Progress
+from pytest_ssr.project.interpreter import find_in_image, find_interpreter
+from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.sandbox import choose
+from pytest_ssr.sandbox.protocol import SandboxProvider
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+
+INJECTORS = {
+    "mutation": "pytest_ssr.injectors.mutation:MutationInjector",
+    "removal": "pytest_ssr.injectors.removal:RemovalInjector",
+    "history": "pytest_ssr.injectors.history:HistoryInjector",
+    "combination": "pytest_ssr.injectors.combination:CombinationInjector",
+    "mutmut": "pytest_ssr.injectors.mutmut_table:MutmutInjector",
+}
+DEFAULT_INJECTORS = "mutation,removal,combination"
+DEFAULT_COUNT = 10
+
+
+def load_injectors(names: str, extra: Mapping[str, Injector] | None = None) -> list[Injector]:
+    """Return the injectors of a comma-separated list; raises SettingsError for an unknown name."""
+    offered = extra or {}
+    chosen: list[Injector] = []
+    for name in dict.fromkeys(n.strip() for n in names.split(",")):
+        if name in offered:
+            chosen.append(offered[name])
+        elif name in INJECTORS:
+            module, _, attribute = INJECTORS[name].partition(":")
+            chosen.append(getattr(importlib.import_module(module), attribute)())
+        else:
+            names_offered = ", ".join(sorted({*INJECTORS, *offered}))
+            raise SettingsError(f"there is no injector {name!r}; choose among {names_offered}")
+    return chosen
+
+
+def open_runner(
+    project: Path,
+    store: Store,
+    *,
+    settings: RuleSettings,
+    sandbox: str = "auto",
+    python: Path | None = None,
+    extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
+    compiled: bool = True,
+    model_written: bool = False,
+    progress: Progress | None = None,
+) -> Runner:
+    """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
+
+    compiled: collect the tests once, so that no run has to compile the project again. model_written: the code to run
+    was written by a model or by others, so `auto` does not choose a sandbox without isolation. progress: called while
+    the tests are collected.
+    """
+    provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
+    snapshot = take_snapshot(project, store.trees)
+    interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
+    if compiled:
+        snapshot = with_bytecode(snapshot, provider, interpreter, store.trees, progress)
+    return Runner(snapshot, provider, interpreter, settings)
+
+
+def open_campaign(
+    project: Path,
+    store: Store,
+    *,
+    settings: RuleSettings,
+    injectors: str = DEFAULT_INJECTORS,
+    seed: int = 0,
+    sandbox: str = "auto",
+    python: Path | None = None,
+    sources: Sequence[str] = (),
+    tests: Sequence[str] = (),
+    extra_injectors: Mapping[str, Injector] | None = None,
+    extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
+    extra_checks: Sequence[tuple[str, Check]] = (),
+    jobs: int = 1,
+    revision: str | None = None,
+    progress: Progress | None = None,
+) -> Campaign:
+    """Open a campaign, measuring the baseline unless the store has it.
+
+    jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
+    that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
+    measured.
+    """
+    chosen = load_injectors(injectors, extra_injectors)
+    diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
+    runner = open_runner(
+        project,
+        store,
+        settings=settings,
+        sandbox=sandbox,
+        python=python,
+        extra_sandboxes=extra_sandboxes,
+        progress=progress,
+    )
+    return Campaign(
+        runner,
+        store,
+        chosen,
+        seed=seed,
+        sources=sources,
+        tests=tests,
+        extra_checks=extra_checks,
+        helpers=max(1, (os.cpu_count() or 1) // jobs),
+        diff=diff,
+        progress=progress,
+    )

@@ -1,0 +1,84 @@
+"""Run trials in order, several at a time, until enough candidates are valid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from itertools import takewhile
+from typing import Protocol
+
+from pytest_ssr.interrupts import is_stopped, workers
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
+
+GIVE_UP_AFTER = 60
+"""Candidates to try for each wanted bug, if no model proposes them."""
+
+
+class Attempts(Protocol):
+    """A source of candidate results by index."""
+
+    def attempt(self, index: int) -> CandidateResult | None:
+        """Return the result of a candidate, stored or new; None past the last one."""
+
+    def settle(self, wanted: Sequence[CandidateResult], made: Sequence[CandidateResult]) -> None:
+        """Publish the artifacts of the wanted results."""
+
+    def end(self) -> None:
+        """Start no more trials; running trials may stop early."""
+
+
+def tried(
+    source: Attempts,
+    count: int,
+    *,
+    jobs: int,
+    most: int,
+    tell: Callable[[CandidateResult], None] = lambda _: None,
+    progress: Callable[[Sequence[CandidateResult]], None] = lambda _: None,
+    only: Callable[[Sequence[CandidateResult]], list[CandidateResult]] = list,
+) -> list[CandidateResult]:
+    """Return the results up to the `count`-th valid one, in order of their index, at most `most` of them.
+
+    tell: called with each result, in order, once all results before it are there. progress: called with the results
+    in order so far. only: filters out results that do not count.
+    """
+    done: dict[int, CandidateResult] = {}
+    running: set[Future[CandidateResult | None]] = set()
+    following, last, reported = 0, most, 0
+    with workers(jobs) as pool:
+        try:
+            while True:
+                prefix = counted(only(_unbroken(done)), count)
+                for result in prefix[reported:]:
+                    tell(result)
+                reported = len(prefix)
+                enough = sum(a.status is CandidateStatus.VALID for a in prefix) >= count
+                while not enough and len(running) < jobs and following < last:
+                    running.add(pool.submit(source.attempt, following))
+                    following += 1
+                if enough or not running:
+                    break
+                progress(prefix)
+                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in finished:
+                    new = future.result()
+                    if new is None:
+                        last = following
+                    else:
+                        done[new.index] = new
+        finally:
+            source.end()
+        late = [f.result() for f in running if not f.cancel()]
+    done |= {a.index: a for a in late if a is not None}
+    if is_stopped():
+        # The end of the time budget leaves gaps in the order: every finished result counts.
+        prefix = counted(only([done[i] for i in sorted(done)]), count)
+        for result in prefix[reported:]:
+            tell(result)
+    source.settle(prefix, list(done.values()))
+    return prefix
+
+
+def _unbroken(done: Mapping[int, CandidateResult]) -> list[CandidateResult]:
+    """Return the results from index 0 up to the first that is still missing."""
+    return [done[i] for i in takewhile(done.__contains__, range(len(done)))]

@@ -1,0 +1,193 @@
+"""Format the results of a campaign as text, for the plugin's summary and the command line."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.progress import duration
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+
+# The cost of a valid bug, including the candidates that were rejected or survived before it: 1.6 to 2.8 suite runs on
+# toolz, jinja2 and sortedcontainers (suites of 2 to 7 s); 2 workers are 1.4 to 1.7 times as fast as one.
+_SUITES_PER_BUG, _SECONDS_PER_BUG, _SPEED_UP = 2.0, 2.0, 0.7
+
+
+def attempt_line(result: CandidateResult) -> str:
+    """Return one line about a candidate's result."""
+    location = f"{result.path}:{result.line} {result.scope}"
+    tail = {
+        CandidateStatus.VALID: f"{result.artifact_id}, breaks {result.fail_to_pass}",
+        CandidateStatus.SURVIVED: "",
+    }.get(result.status, f"{result.check}: {_short(result.reason)}")
+    return f"{result.status!s:9} {location}  {result.operator}" + (f"  ({tail})" if tail else "")
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 160 else line[:157] + "..."
+
+
+def progress_line(results: Sequence[CandidateResult], count: int, elapsed_s: float) -> str:
+    """Return the counts so far and an estimate of the remaining time."""
+    statuses = Counter(a.status for a in results)
+    valid, unproven = statuses[CandidateStatus.VALID], statuses[CandidateStatus.NOT_EXERCISED]
+    not_exercised = f"{unproven} not exercised, " if unproven else ""
+    remaining = ""
+    if 0 < valid < count:
+        remaining = f", about {duration(elapsed_s / valid * (count - valid))} left"
+    return (
+        f"{min(valid, count)} of {count} valid, {statuses[CandidateStatus.SURVIVED]} survived, "
+        f"{len(results) - valid - statuses[CandidateStatus.SURVIVED] - unproven} rejected, "
+        f"{not_exercised}{duration(elapsed_s)}{remaining}"
+    )
+
+
+def time_is_up(budget_s: float, valid: int, count: int) -> str:
+    """Return the line for a run that the time budget has ended."""
+    return (
+        f"the time budget of {duration(budget_s)} has ended: {valid} of {count} reached; "
+        "run the same command to continue"
+    )
+
+
+def ended_while_measuring(budget_s: float) -> str:
+    """Return the line for a time budget that ended before the first candidate."""
+    return (
+        f"the time budget of {duration(budget_s)} ended while the baseline was measured; "
+        "the results so far are kept, give a longer budget to continue"
+    )
+
+
+def shown(path: Path) -> str:
+    """Return a path for display: relative to the current directory if it is below it."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def rejections(results: Sequence[CandidateResult]) -> list[tuple[str, int]]:
+    """Return how many candidates each step rejected, most first."""
+    steps = Counter(a.check for a in results if a.status in (CandidateStatus.REJECTED, CandidateStatus.TIMED_OUT))
+    return sorted(steps.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def missed(results: Sequence[CandidateResult]) -> dict[tuple[str, str], list[CandidateResult]]:
+    """Return the surviving changes by (file, function), most survivors first."""
+    survivors: dict[tuple[str, str], list[CandidateResult]] = {}
+    for result in results:
+        if result.status is CandidateStatus.SURVIVED:
+            survivors.setdefault((result.path, result.scope), []).append(result)
+    return dict(sorted(survivors.items(), key=lambda pair: (-len(pair[1]), pair[0])))
+
+
+def changes_by_location(results: Sequence[CandidateResult]) -> Counter[tuple[str, str]]:
+    """Return how many changes were tried by (file, function)."""
+    unknown = (CandidateStatus.TIMED_OUT, CandidateStatus.NOT_EXERCISED)
+    return Counter((a.path, a.scope) for a in results if a.status not in unknown)
+
+
+def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) about the start of a campaign; kinds are plain and missed."""
+    base, runner = campaign.baseline, campaign.bench
+    yield (
+        "plain",
+        f"{len(base.stable)} of {len(base.collected)} tests pass, one run takes {base.seconds:.1f} s; "
+        f"sandbox {runner.provider.name}, Python {base.python}; store {shown(campaign.store.root)}",
+    )
+    if runner.interpreter.note:
+        yield "missed", runner.interpreter.note
+    if base.note:
+        yield "missed", f"not collected: {base.note}"
+    if base.set_aside:
+        yield "plain", _set_aside_line(base.set_aside)
+
+
+def _set_aside_line(set_aside: Mapping[str, str]) -> str:
+    first = [f"{name} ({reason})" for name, reason in list(set_aside.items())[:3]]
+    more = f" and {len(set_aside) - 3} more" if len(set_aside) > 3 else ""
+    return f"set aside: {', '.join(first)}{more}"
+
+
+def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
+    """Return a line with a first estimate of the time for the wanted bugs; None if the store has enough of them.
+
+    workers: processes or threads that run trials.
+    """
+    index = valid = 0
+    while valid < count and (result := campaign.known(index)) is not None:
+        valid += result.status is CandidateStatus.VALID
+        index += 1
+    remaining = count - valid
+    if not remaining:
+        return None
+    suite_s = campaign.baseline.seconds
+    run = f"{suite_s:.1f} s" if suite_s < 10 else duration(suite_s)
+    bugs = "bug" if remaining == 1 else "bugs"
+    more = " more" if valid else ""
+    seconds = estimated_s(suite_s, remaining, workers)
+    return f"one suite run takes {run}; about {duration(seconds)} for {remaining}{more} {bugs}"
+
+
+def estimated_s(suite_s: float, bugs: int, workers: int) -> float:
+    """Return the estimated seconds for a number of bugs; an error by a factor of two is usual."""
+    per_bug_s = _SUITES_PER_BUG * suite_s + _SECONDS_PER_BUG
+    return bugs * per_bug_s / math.pow(workers, _SPEED_UP)
+
+
+def _runs_line(results: Sequence[CandidateResult]) -> str:
+    """Return how the runs were made; also how often the fast screening was not possible, or was wrong."""
+    line = f"test runs: {sum(a.runs for a in results)}, {sum(a.forks for a in results)} of them in warm processes"
+    fallbacks = Counter(a.fallback for a in results if a.fallback)
+    if fallbacks:
+        line += f"; {fallbacks.total()} changes screened in fresh ones ({_short(fallbacks.most_common(1)[0][0])})"
+    wrong = [a.disagreement for a in results if a.disagreement]
+    if wrong:
+        line += f"; {len(wrong)} screened again because the quick way was wrong ({_short(wrong[0])})"
+    return line
+
+
+def summary_lines(
+    results: Sequence[CandidateResult], *, diffs: bool, most: int = 20, set_aside: Mapping[str, str] | None = None
+) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff.
+
+    set_aside: tests set aside during the trials, with the reasons.
+    """
+    valid = [a for a in results if a.status is CandidateStatus.VALID]
+    yield "heading", f"valid artifacts: {len(valid)}"
+    for result in valid:
+        yield "valid", f"  {attempt_line(result)[10:]}"
+    steps = rejections(results)
+    if steps:
+        yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
+    if results:
+        yield "heading", _runs_line(results)
+    if set_aside:
+        yield "plain", _set_aside_line(set_aside)
+    unproven = [a for a in results if a.status is CandidateStatus.NOT_EXERCISED]
+    if unproven:
+        yield "plain", f"not exercised: {len(unproven)} changes ({_short(unproven[0].reason)})"
+    survived = missed(results)
+    if not survived:
+        return
+    total = sum(map(len, survived.values()))
+    yield (
+        "heading",
+        f"what the tests missed: {total} of {len(results)} changes survived, in {len(survived)} "
+        f"place{'s' if len(survived) > 1 else ''}",
+    )
+    totals = changes_by_location(results)
+    for (path, scope), survivors in list(survived.items())[: None if diffs else most]:
+        names = ", ".join(sorted({a.operator for a in survivors}))
+        yield (
+            "missed",
+            f"  {path}:{survivors[0].line} {scope}  {len(survivors)} of {totals[path, scope]}: {names}",
+        )
+        if diffs:
+            for result in survivors:
+                yield from (("diff", f"    {line}") for line in result.diff.splitlines())
+    if len(survived) > most and not diffs:
+        yield "missed", f"  and {len(survived) - most} more places"

@@ -1,0 +1,244 @@
+"""Map the statements of a project to the tests that reach them, and so find the tests that a change can touch.
+
+`reach_probe` measures it while the tests run. If one test fills a cache that another reads, then which of them reaches
+a statement depends on the order: so it is measured in two orders before a change counts as survived. When in doubt, a
+test is selected: what runs at import concerns every test, and tests that start processes, leave threads running, or
+read the changed file are selected although no statement shows it.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pytest_ssr.execution.coverage_log import IMPORT_HOLDER, CoverageLog
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.source.function_diff import ChangedFunction, Spot, changed_functions
+
+_UNSEEN = ("__del__",)
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What a change can touch."""
+
+    tests: frozenset[str] | None
+    """The tests to run; None: all."""
+    functions: Mapping[str, tuple[ChangedFunction, ...]] | None
+    """By path the functions that differ; None if the change acts at import, or may do so."""
+    quiet: frozenset[str] = frozenset()
+    """Paths whose own changes do not act at import."""
+    unreached: frozenset[str] = frozenset()
+    """Watched paths whose changed statements no test reaches: they need not even be loaded."""
+
+
+@dataclass(slots=True)
+class CoverageMap:
+    """Statements by the tests that reach them."""
+
+    tests: tuple[str, ...]
+    """Every test, in order; a set of tests is an integer, whose lowest bit is the first test."""
+    spots: dict[str, dict[Spot, int]] = field(default_factory=dict)
+    """Path, then line and column of a statement, to the tests that reach it."""
+    at_import: dict[str, set[Spot]] = field(default_factory=dict)
+    """Path to the statements that are reached while modules are imported."""
+    always: int = 0
+    """Tests that start processes."""
+    opens: dict[str, int] = field(default_factory=dict)
+    """Path of a file of the tree to the tests that read it."""
+    collected_by_processes: bool = False
+    """Whether processes are started while modules are imported: a swap does not repeat what they did."""
+
+    @property
+    def everything(self) -> int:
+        """All tests."""
+        return (1 << len(self.tests)) - 1
+
+    @classmethod
+    def from_logs(cls, tests: Sequence[str], logs: Sequence[CoverageLog]) -> CoverageMap:
+        """Build the map from the logs of one run, or of the parts of one run, which ran different tests."""
+        reach = cls(tuple(tests))
+        bit_of = {name: 1 << index for index, name in enumerate(tests)}
+        for log in logs:
+            reach._add_log(log, bit_of)
+        for path in set().union(*(log.early for log in logs)):
+            # Loaded before the probe could watch it: which tests reach it is unknown.
+            reach.spots.pop(path, None)
+        return reach
+
+    def confirmed_by(self, other: CoverageMap) -> CoverageMap:
+        """Return the map that follows from two runs of the same tests in different orders.
+
+        If a statement is reached by other tests in another order, then the first test to need its effect reaches it,
+        and the others rely on that effect: it concerns every test. So does a file that other tests open.
+        """
+        merged = CoverageMap(
+            self.tests,
+            always=self.always | other.always,
+            collected_by_processes=self.collected_by_processes or other.collected_by_processes,
+        )
+        for path in {*self.spots, *other.spots}:
+            ours, theirs = self.spots.get(path, {}), other.spots.get(path, {})
+            merged.spots[path] = {}
+            for spot in {**theirs, **ours}:
+                bits = ours.get(spot, theirs.get(spot, 0))
+                merged.spots[path][spot] = bits if bits == theirs.get(spot, bits) else self.everything
+        for path in {*self.opens, *other.opens}:
+            bits = self.opens.get(path, 0)
+            merged.opens[path] = bits if bits == other.opens.get(path, 0) else self.everything
+        for path in {*self.at_import, *other.at_import}:
+            merged.at_import[path] = self.at_import.get(path, set()) | other.at_import.get(path, set())
+        return merged
+
+    def is_dear(self, state: CodebaseState, most: int) -> bool:
+        """Return whether a change acts at import, or is reached by more than `most` tests."""
+        bits = 0
+        for path, entry in state.changes.items():
+            functions = self._functions(state, path, entry.data if entry is not None else None)
+            at_import = self.at_import.get(path, set())
+            if functions is None or any(f.inside & at_import for f in functions):
+                return True
+            for spot in (spot for function in functions for spot in function.spots):
+                bits |= self.spots[path][spot]
+        return bits.bit_count() > most
+
+    def _add_log(self, log: CoverageLog, bit_of: Mapping[str, int]) -> None:
+        """Add the data of a log."""
+        for path, spot in log.spots:
+            self.spots.setdefault(path, {}).setdefault(spot, 0)
+        bits_of_set: dict[int, int] = {}
+        for holder, sets in log.reached.items():
+            if holder == IMPORT_HOLDER:
+                for statement in log.statements(sets):
+                    path, spot = log.spots[statement]
+                    self.at_import.setdefault(path, set()).add(spot)
+                continue
+            bits = self._bits(holder, bit_of)
+            for index in sets:
+                bits_of_set[index] = bits_of_set.get(index, 0) | bits
+        for index, bits in bits_of_set.items():
+            for statement in log.sets[index]:
+                path, spot = log.spots[statement]
+                self.spots[path][spot] |= bits
+        for path, holders in log.opens.items():
+            self.opens[path] = self.opens.get(path, 0) | self._bits_of(holders, bit_of)
+        self.always |= self._bits_of(log.starts_processes, bit_of)
+        self.collected_by_processes |= IMPORT_HOLDER in log.starts_processes
+
+    def _bits_of(self, holders: Collection[str], bit_of: Mapping[str, int]) -> int:
+        return functools.reduce(int.__or__, (self._bits(holder, bit_of) for holder in holders), 0)
+
+    def add_always(self, names: Collection[str]) -> None:
+        """Select these tests for every change."""
+        self.always |= sum(1 << index for index, name in enumerate(self.tests) if name in names)
+
+    def _bits(self, holder: str, bit_of: Mapping[str, int]) -> int:
+        if holder.startswith("file "):
+            prefix = f"{holder.removeprefix('file ')}::"
+            return sum(bit for name, bit in bit_of.items() if name.startswith(prefix))
+        return bit_of.get(holder, self.everything)
+
+    def touched_by(self, state: CodebaseState) -> Touched:
+        """Return what the changes of a state can touch."""
+        bits = self.always
+        functions: dict[str, tuple[ChangedFunction, ...]] | None = None if self.collected_by_processes else {}
+        quiet, unreached = set(state.changes), set(state.changes)
+        for path, entry in state.changes.items():
+            changed = self._functions(state, path, entry.data if entry is not None else None)
+            if changed is None:
+                return Touched(None, None)
+            if self.opens.get(path, 0):
+                # A test that reads the source sees lines that move; a swap does not move them in the functions below.
+                bits, functions = bits | self.opens[path], None
+            at_import = self.at_import.get(path, set())
+            if any(self.spots[path][spot] for function in changed for spot in function.spots):
+                unreached.discard(path)
+            for function in changed:
+                if function.spots & at_import or function.name in _UNSEEN:
+                    return Touched(None, None)
+                if function.inside & at_import:
+                    functions = None
+                    quiet.discard(path)
+                for spot in function.spots:
+                    bits |= self.spots[path][spot]
+            if functions is not None:
+                functions[path] = changed
+        return Touched(self.names(bits), functions, frozenset(quiet), frozenset(unreached))
+
+    def near(self, state: CodebaseState) -> frozenset[str]:
+        """Return the tests that reach the changed statements while they run, even if the change can touch more."""
+        bits = 0
+        for path, entry in state.changes.items():
+            for function in self._functions(state, path, entry.data if entry is not None else None) or ():
+                for spot in function.spots:
+                    bits |= self.spots[path][spot]
+        return self.names(bits)
+
+    def inside(self, paths: Collection[str]) -> frozenset[str]:
+        """Return the tests that reach any statement of these files while they run."""
+        bits = functools.reduce(int.__or__, (b for path in paths for b in self.spots.get(path, {}).values()), 0)
+        return self.names(bits)
+
+    def _functions(self, state: CodebaseState, path: str, new: bytes | None) -> tuple[ChangedFunction, ...] | None:
+        spots = self.spots.get(path)
+        old = state.snapshot.entry(path) if path in state.snapshot.files else None
+        if spots is None or old is None or new is None:
+            return None
+        changed = changed_functions(old.data, new)
+        if changed is None or any(spot not in spots for function in changed for spot in function.spots):
+            return None
+        return changed
+
+    def names(self, bits: int) -> frozenset[str]:
+        """Return the ids of a set of tests, given as bits."""
+        names = []
+        while bits:
+            lowest = bits & -bits
+            names.append(self.tests[lowest.bit_length() - 1])
+            bits ^= lowest
+        return frozenset(names)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON; large parts are compressed."""
+        sets: dict[int, int] = {}
+        table = {
+            path: [[line, column, sets.setdefault(bits, len(sets))] for (line, column), bits in spots.items()]
+            for path, spots in self.spots.items()
+        }
+        return {
+            "tests": list(self.tests),
+            "spots": _pack([table, [f"{bits:x}" for bits in sets]]),
+            "at_import": {path: sorted(spots) for path, spots in sorted(self.at_import.items())},
+            "always": f"{self.always:x}",
+            "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
+            "collected_by_processes": self.collected_by_processes,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CoverageMap:
+        """Read plain data back."""
+        table, hex_sets = _unpack(data["spots"])
+        sets = [int(bits, 16) for bits in hex_sets]
+        return cls(
+            tests=tuple(data["tests"]),
+            spots={
+                path: {(line, column): sets[index] for line, column, index in spots} for path, spots in table.items()
+            },
+            at_import={path: {(line, column) for line, column in spots} for path, spots in data["at_import"].items()},
+            always=int(data["always"], 16),
+            opens={path: int(bits, 16) for path, bits in data["opens"].items()},
+            collected_by_processes=data["collected_by_processes"],
+        )
+
+
+def _pack(data: object) -> str:
+    return base64.b85encode(zlib.compress(json.dumps(data).encode(), 6)).decode()
+
+
+def _unpack(packed: str) -> Any:
+    return json.loads(zlib.decompress(base64.b85decode(packed)))

@@ -1,0 +1,389 @@
+"""Run tests and scripts on codebase states, each run only once: the same tree, tests and seeds give the cached run.
+
+Each run gets a fresh sandbox made from the snapshot, which is closed after it, so that no run sees what another leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import secrets
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.baseline_parts import Parts
+from pytest_ssr.execution.coverage_log import CoverageLog
+from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
+from pytest_ssr.execution.run_locks import Locks
+from pytest_ssr.execution.script import Parsed, run_parser, run_script
+from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.status_run import StatusRun
+from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
+from pytest_ssr.progress import Progress
+from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
+from pytest_ssr.sandbox.supervision.cgroup import kills_for_memory
+from pytest_ssr.settings import RuleSettings
+
+_NOT_STARTED = (126, 127)
+FLOOR_S = 5.0
+FACTOR = 5.0
+_MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
+MOST_VALUES = 2 * MIB
+"""Largest number of bytes to read of what blind tests write; the recorder stops at half of that."""
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
+
+
+class Shelf(Protocol):
+    """Stores, beyond this process, what artifacts' scripts do on the original."""
+
+    def get(self, script: bytes, parser: bytes) -> Mapping[str, Any] | None:
+        """Return the stored data of a script and its parser, or None."""
+
+    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
+        """Store the data of a script and its parser."""
+
+
+class Runner:
+    """Makes runs on states of one snapshot, and caches them.
+
+    Runs on the original are shared with all runners returned by `scoped`; those on other states live as long as the
+    runner.
+
+    selection: makes a run of fewer tests on a state if the results of the others are known. screened: by the hash of a
+    state's tree, the run of all tests that its changes can touch. memo: what else is known of the original; also
+    shared. shelf: for scripts on the original. root: pytest's options as of `root_options`. progress: is called during
+    a whole run; not shared.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        provider: SandboxProvider,
+        interpreter: Interpreter,
+        settings: RuleSettings,
+        *,
+        limits: Limits | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.provider = provider
+        self.interpreter = interpreter
+        self.settings = settings
+        self.limits = limits or Limits()
+        self.runs_made = 0
+        self.forks_made = 0
+        self.warm: ForkServer | None = None
+        self.selection: Selected | None = None
+        self.root: tuple[str, ...] = ()
+        self.shelf: Shelf | None = None
+        self.progress: Progress | None = None
+        self.screened: dict[str, SuiteRun] = {}
+        self.memo: dict[tuple[object, ...], Any] = {}
+        self._suites: dict[tuple[object, ...], SuiteRun] = {}
+        self._scripts: dict[tuple[object, ...], StatusRun] = {}
+        self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
+        self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
+        self._parsed: dict[tuple[bytes, bytes], Parsed] = {}
+        self._locks = Locks()
+
+    def scoped(self) -> Runner:
+        """Return a runner for one artifact: it shares the runs on the original and counts its own."""
+        other = Runner(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
+        other._original_suites, other._locks = self._original_suites, self._locks
+        other._original_scripts = self._original_scripts
+        other._parsed, other.memo = self._parsed, self.memo
+        other.warm, other.selection = self.warm, self.selection
+        other.root, other.shelf = self.root, self.shelf
+        return other
+
+    @property
+    def original(self) -> CodebaseState:
+        """The unchanged state."""
+        return CodebaseState(self.snapshot)
+
+    def open(self, state: CodebaseState) -> Sandbox:
+        """Open a sandbox on a state for the interpreter; raise SandboxError if that fails."""
+        shown, hidden = self.interpreter.readable, self.interpreter.hidden
+        return state.open(self.provider, readable=shown, hidden=hidden)
+
+    def limits_after(self, seconds: float) -> Limits:
+        """Return the limits for a changed tree whose run takes `seconds` on the original."""
+        wall = min(self.settings.time_limit_s, FLOOR_S + FACTOR * seconds)
+        return replace(self.limits, wall_s=wall)
+
+    def suite(
+        self,
+        state: CodebaseState,
+        files: Sequence[str] = (),
+        *,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        like_s: float | None = None,
+        fresh: bool = False,
+        whole: bool = False,
+        shared: bool = False,
+    ) -> tuple[SuiteRun, bool]:
+        """Run pytest with our own reporter; the second item is whether the run was made now rather than cached.
+
+        like_s: seconds the same run takes on the original, from which the time limit follows. fresh: use a fresh
+        process even if a fork of a warm one would do. whole: run all tests of the files, even those that the state's
+        changes cannot touch. shared: other artifacts will need the same run.
+        """
+        key = (state.tree_hash, tuple(files), self.root, hash_seed, order_seed, whole or self.selection is None, fresh)
+        cache = self._original_suites if shared or not state.changes else self._suites
+        with self._locks.hold(key):
+            if key in cache:
+                return cache[key], False
+            kills = kills_for_memory()
+            runs_before = self.runs_made
+            run = None
+            if not fresh and self.selection is not None and not whole:
+                run = self.selection(self, state, files, hash_seed, order_seed)
+            if run is None and not fresh:
+                run = self._forked(state, files, hash_seed, order_seed, like_s)
+            if run is None:
+                run = self.fresh(state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like_s)
+            _cache_run(cache, key, run, kills)
+            return run, self.runs_made > runs_before
+
+    def fresh(
+        self,
+        state: CodebaseState,
+        files: Sequence[str] = (),
+        *,
+        selection: Selection | None = None,
+        hash_seed: int = 0,
+        order_seed: int | None = None,
+        like_s: float | None = None,
+        collect_only: bool = False,
+    ) -> SuiteRun:
+        """Make a run in a fresh process; the other arguments are those of `suite`.
+
+        selection: the tests to run. collect_only: collect the tests and run none.
+        """
+        with self.open(state) as sandbox:
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                options=self.root,
+                limits=self._limits(like_s),
+                hash_seed=hash_seed,
+                order_seed=order_seed,
+                watched=sorted(state.changes),
+                selection=selection,
+                progress=self.progress,
+                collect_only=collect_only,
+            )
+        self.runs_made += 1
+        self._require_start(run)
+        return run
+
+    def modules(self, state: CodebaseState, files: Sequence[str] = ()) -> frozenset[str] | None:
+        """Return what collecting the tests of a tree imports from outside of it; None if collection ends early."""
+        run = self.fresh(state, files, collect_only=True)
+        return None if run.fault else frozenset(run.modules)
+
+    def _require_start(self, run: SuiteRun) -> None:
+        """Raise SandboxError if a run is void because the interpreter cannot be started here."""
+        if run.exit_code in _NOT_STARTED and not run.collected:
+            with self.open(self.original) as sandbox:
+                require_start(sandbox, self.interpreter)
+
+    def _forked(
+        self,
+        state: CodebaseState,
+        files: Sequence[str],
+        hash_seed: int,
+        order_seed: int | None,
+        like_s: float | None,
+    ) -> SuiteRun | None:
+        """Make the run in a fork of a warm process that has not imported the project; None if that is impossible."""
+        if self.warm is None or not files:
+            return None
+        request = Wanted(
+            state,
+            targets=files,
+            hash_seed=hash_seed,
+            order_seed=order_seed,
+            wall_s=self._limits(like_s).wall_s,
+        )
+        try:
+            return self.fork(request)
+        except UnfitError:
+            return None
+
+    def fork(self, request: Wanted) -> SuiteRun:
+        """Make a run in a fork of a warm process and count it; raise UnfitError if that is impossible."""
+        if self.warm is None:
+            raise UnfitError("there are no warm processes")
+        run = self.warm.run(request)
+        self.runs_made += 1
+        self.forks_made += 1
+        return run
+
+    def probe(
+        self,
+        code: Sequence[str],
+        files: Sequence[str],
+        hash_seed: int,
+        order_seed: int | None,
+        *,
+        selection: Selection | None = None,
+        parts: Parts | None = None,
+    ) -> tuple[SuiteRun, CoverageLog]:
+        """Run pytest on the original and record which statements of `code` each test reaches.
+
+        parts: saves every few seconds what was measured so far.
+        """
+        saving = parts.saving_from if parts is not None else contextlib.nullcontext
+        with self.open(self.original) as sandbox, saving(sandbox):
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                options=self.root,
+                limits=self._limits(None),
+                hash_seed=hash_seed,
+                order_seed=order_seed,
+                probed=code,
+                selection=selection,
+                progress=self.progress,
+            )
+            self.runs_made += 1
+            self._require_start(run)
+            try:
+                raw = sandbox.read(f"{sandbox.scratch}/{FOLDER}/{REACH}", max_bytes=_MOST_BYTES)
+            except (FileNotFoundError, SandboxError):
+                raw = b""
+        return run, CoverageLog.parse(raw)
+
+    def values(
+        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float, copies: str = ""
+    ) -> tuple[list[str] | None, SuiteRun]:
+        """Run blind tests on a state, and return the lines that our recorder writes there.
+
+        The lines are None if there are more than the recorder can have written. like_s: as for `suite`. copies: a part
+        of the names of the files whose tests may not take long.
+        """
+        with self.open(state) as sandbox:
+            path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
+            sandbox.write(path, b"")
+            run = run_suite(
+                sandbox,
+                self.interpreter,
+                targets=files,
+                # Blind tests have no assertions that pytest could rewrite.
+                options=(*self.root, "--assert=plain"),
+                limits=self._limits(like_s),
+                hash_seed=hash_seed,
+                env={"SSR_VALUES": path, "SSR_COPIES": copies},
+                guests=("blind_recorder",),
+            )
+            self.runs_made += 1
+            return _read_lines(sandbox, path), run
+
+    def plain_values(
+        self, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings, *, like_s: float
+    ) -> list[str]:
+        """Run blind tests on a state without pytest in charge, each twice; return the lines that our recorder writes.
+
+        like_s: as for `suite`.
+        """
+        with self.open(state) as sandbox:
+            path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
+            sandbox.write(path, b"")
+            run_plain(sandbox, self.interpreter, cases, surroundings, path, limits=self._limits(like_s))
+            self.runs_made += 1
+            return _read_lines(sandbox, path) or []
+
+    def script(
+        self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None
+    ) -> tuple[StatusRun, bool]:
+        """Run an artifact's script on a state and its parser on the output; cached as in `suite`."""
+        key = (state.tree_hash, artifact.script, artifact.parser)
+        cache = self._scripts if state.changes else self._original_scripts
+        with self._locks.hold(key):
+            if key not in cache and not state.changes and (stored := self._read_shelf(artifact)) is not None:
+                cache[key] = stored
+            if key in cache:
+                return cache[key], False
+            run = self._run_script(state, artifact, like_s)
+            return run, True
+
+    def _run_script(self, state: CodebaseState, artifact: BugArtifact, like_s: float | None) -> StatusRun:
+        kills = kills_for_memory()
+        with self.open(state) as sandbox:
+            done = run_script(sandbox, self.interpreter, artifact.script, limits=self._limits(like_s))
+        self.runs_made += 1
+        run = StatusRun(
+            output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault, limit=done.limit
+        )
+        if not done.fault:
+            parsed = self.parse(artifact.parser, done.output)
+            run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault, limit=parsed.limit)
+        cache = self._scripts if state.changes else self._original_scripts
+        key = (state.tree_hash, artifact.script, artifact.parser)
+        sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_SHELVED
+        if self.shelf is not None and not state.changes and sound:
+            self.shelf.put(artifact.script, artifact.parser, run.to_json())
+        return run
+
+    def _read_shelf(self, artifact: BugArtifact) -> StatusRun | None:
+        data = self.shelf.get(artifact.script, artifact.parser) if self.shelf is not None else None
+        try:
+            return StatusRun.from_json(data) if data is not None else None
+        except (KeyError, ValueError, TypeError, zlib.error):
+            return None
+
+    def parse_again(self, parser: bytes, output: bytes) -> Parsed:
+        """Run a parser over an output, or a part of it; artifacts with the same parser and output share the result."""
+        key = (parser, hashlib.sha256(output).digest())
+        if key not in self._parsed:
+            self._parsed[key] = self.parse(parser, output)
+        return self._parsed[key]
+
+    def parse(self, parser: bytes, output: bytes) -> Parsed:
+        """Run a parser over an output in an otherwise empty sandbox."""
+        digest = hashlib.sha256(self.snapshot.tree_hash.encode()).hexdigest()[:8]
+        with tempfile.TemporaryDirectory(prefix=f"ssr-empty-{digest}-") as empty:
+            root = f"{tempfile.gettempdir()}/ssr-parser"
+            with self.provider.open(Path(empty), mount_at=root, readable=self.interpreter.readable) as sandbox:
+                limits = replace(self.limits, wall_s=30.0)
+                return run_parser(sandbox, self.interpreter, parser, output, limits=limits)
+
+    def _limits(self, like_s: float | None) -> Limits:
+        if like_s is None:
+            return replace(self.limits, wall_s=self.settings.time_limit_s)
+        return self.limits_after(like_s)
+
+
+def _read_lines(sandbox: Sandbox, path: str) -> list[str] | None:
+    """Return the lines of a file that tests can write to; None if there are more than the recorder can have written."""
+    try:
+        return sandbox.read(path, max_bytes=MOST_VALUES).decode("utf-8", "replace").splitlines()
+    except FileNotFoundError:
+        # The tests may have deleted it; then they have written nothing.
+        return []
+    except SandboxError:
+        return None
+
+
+def _cache_run(cache: dict[_K, _V], key: _K, run: _V, kills: int) -> bool:
+    """Cache a run, unless the kernel has since killed a process for lack of memory: it may be of that run."""
+    sound = kills_for_memory() == kills
+    if sound:
+        cache[key] = run
+    return sound

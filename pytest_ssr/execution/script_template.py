@@ -1,0 +1,96 @@
+"""Generate the `test_script.sh` and `test_parser.py` of the artifacts that this package makes.
+
+The script needs only bash, python and pytest. Besides pytest's verbose output it prints one marked line of ASCII JSON
+for each test, because no scraping of pytest's text can delimit ids that contain spaces, brackets or ` - `.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+MARK = "#ssr-result "
+
+_SCRIPT = """\
+#!/usr/bin/env bash
+# Runs the oracle tests from the repository root, verbosely, and prints each test's id and outcome on a line of its own.
+set -u
+export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+plugin="$(mktemp -d)" || exit 1
+trap 'rm -rf "$plugin"' EXIT
+cat > "$plugin/ssr_lines.py" <<'PLUGIN'
+import json, os
+_fd = os.dup(1)
+_seen = {}
+_failures = 0
+def pytest_runtest_makereport(item):
+    # To show failures in full takes longer than the tests, where hundreds fail.
+    if _failures >= 20:
+        item.config.option.tbstyle = "line"
+def pytest_runtest_logreport(report):
+    global _failures
+    _failures += report.outcome == "failed"
+    seen = _seen.setdefault(report.nodeid, [])
+    seen.append((report.when, report.outcome, hasattr(report, "wasxfail")))
+def pytest_runtest_logfinish(nodeid):
+    seen = _seen.pop(nodeid, [])
+    if any(outcome == "failed" for _, outcome, _ in seen):
+        status = "failed"
+    elif any(outcome == "skipped" for _, outcome, _ in seen):
+        status = "xfailed" if any(x for _, _, x in seen) else "skipped"
+    else:
+        status = "passed"
+    line = json.dumps({"id": nodeid, "status": status})
+    os.write(_fd, ("\\n#ssr-result " + line + "\\n").encode())
+PLUGIN
+PYTHONPATH="$plugin:$PYTHONPATH" python -m pytest -p ssr_lines -o addopts= @OPTIONS@ \\
+  -v --tb=short -p no:randomly -o cache_dir="$plugin/cache" --continue-on-collection-errors \\
+  @FILES@
+"""
+
+_PARSER = '''\
+"""Reads the output of test_script.sh on standard input; prints {test id: "passed" | "failed"} as JSON.
+
+Tests that were skipped or were expected to fail have neither status and are left out.
+"""
+
+import json
+import sys
+
+MARK = b"#ssr-result "
+statuses = {}
+for line in sys.stdin.buffer.read().split(b"\\n"):
+    if not line.startswith(MARK):
+        continue
+    try:
+        record = json.loads(line[len(MARK):])
+        name, status = record["id"], record["status"]
+    except (ValueError, KeyError, TypeError):
+        continue
+    if status == "failed":
+        statuses[name] = "failed"
+    elif status == "passed":
+        statuses.setdefault(name, "passed")
+json.dump(statuses, sys.stdout, indent=0, sort_keys=True)
+print()
+'''
+
+
+def own_script(test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
+    """Return a script that runs these files with these pytest options: the project's own, without dropped ones."""
+    quoted = " \\\n  ".join(shlex.quote(p) for p in test_files)
+    script = _SCRIPT.replace("@OPTIONS@", shlex.join(options)).replace("@FILES@", quoted)
+    return script.encode("utf-8", "surrogateescape")
+
+
+def is_own(script: bytes, parser: bytes) -> bool:
+    """Return whether an artifact's script and parser are ours, which run its tests as `Runner.suite` does."""
+    start, _, rest = _SCRIPT.encode().partition(b"@OPTIONS@")
+    between, _, end = rest.partition(b"@FILES@")
+    middle = script.removeprefix(start).removesuffix(end)
+    return parser == own_parser() and script == start + middle + end and middle.count(between) == 1
+
+
+def own_parser() -> bytes:
+    """Return the parser that goes with `own_script`."""
+    return _PARSER.encode()

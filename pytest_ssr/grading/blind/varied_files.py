@@ -1,0 +1,135 @@
+"""Draw copies of blind test files with other inputs, for the tests of one artifact."""
+
+from __future__ import annotations
+
+import ast
+import random
+import string
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+
+from pytest_ssr.grading.blind.data_files import varied_data
+from pytest_ssr.grading.blind.files import BlindFiles
+from pytest_ssr.grading.blind.inputs import names_of_tests, vary, vary_module
+from pytest_ssr.grading.blind.rewrite import Blind
+from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import SuiteRun
+
+_LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
+_TEST_S, _FILE_S = 0.004, 0.04
+"""Overhead in seconds of a test and of a test file."""
+_MOST_COPIES_OF_PASSING = 5
+"""Most copies of a PASS_TO_PASS test."""
+_CYCLE, _FAR = 5, (0, 2, 4)
+"""The copies, modulo five, with inputs far from the tests' own: more than half, so that they can decide."""
+
+
+@dataclass(frozen=True)
+class Copy:
+    """A test file with other inputs."""
+
+    path: str
+    blind: Blind
+    unchanged: frozenset[int]
+    """The numbers of the assertions that still have the tests' own inputs."""
+    targets: tuple[str, ...]
+    """The ids of its tests."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """The modules and data files that it reads in place of the tests' own, by path."""
+
+
+class CopyGenerator:
+    """Draws copies of the tests of one artifact."""
+
+    def __init__(
+        self,
+        original: CodebaseState,
+        files: Sequence[str],
+        blind_files: BlindFiles,
+        original_run: SuiteRun,
+        tests: Collection[str],
+        failing: Collection[str],
+        rng: random.Random,
+    ) -> None:
+        """Prepare to draw copies.
+
+        original_run: a run of the files on the original. tests, failing: ids of all recorded tests, of FAIL_TO_PASS.
+        """
+        self._files, self._blind, self._original_run = files, blind_files.blind, original_run
+        self._tests, self._failing, self._rng = tests, failing, rng
+        self.token = "".join(rng.choices(string.ascii_lowercase, k=8))
+        self._original = original
+        surface = (PurePosixPath(p) for p in original.snapshot.files if not p.endswith(".py") and is_test_surface(p))
+        self._data = {path.name: str(path) for path in surface}
+        self._modules = {PurePosixPath(p).stem: p for p in blind_files.blind if p not in files}
+
+    def draw(self, endless: Collection[str]) -> Iterator[Copy]:
+        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first; endless: functions to skip."""
+        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
+        seconds: dict[str, float] = defaultdict(float)
+        for node_id, result in self._original_run.results.items():
+            if node_id in self._tests:
+                seconds[node_id.partition("[")[0]] += result.duration_s + _TEST_S
+        inheriting = {
+            f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
+        }
+        defined |= {n for n in seconds if n.rpartition("::")[0] in inheriting}
+        failing = {i.partition("[")[0] for i in self._failing}
+        names = [n for n in seconds if n in defined and n not in endless]
+        self._rng.shuffle(names)
+        names.sort(key=lambda n: n not in failing)
+        budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
+        files = {n.partition("::")[0] for n in names if n in failing}
+        needed = sum(seconds[n] for n in names if n in failing) + _FILE_S * len(files)
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, budget_s / 2 / max(needed, _FILE_S))))
+        remaining_s, counts = 0.0, dict.fromkeys(names, 0)
+        for number in range(copies):
+            remaining_s += budget_s / 2 / copies
+            wanted: dict[str, set[str]] = {path: set() for path in files}
+            for name in names:
+                path, _, chain = name.partition("::")
+                cost = 0.0 if name in failing else seconds[name] + (0.0 if path in wanted else _FILE_S)
+                if name in failing or (cost <= remaining_s and counts[name] < _MOST_COPIES_OF_PASSING):
+                    remaining_s, counts[name] = remaining_s - cost, counts[name] + 1
+                    wanted.setdefault(path, set()).add(chain)
+            for path, chains in wanted.items():
+                yield self._copy(path, chains, number)
+
+    def _copy(self, path: str, chains: Collection[str], number: int) -> Copy:
+        """Return a copy of a file with some of its tests, with inputs drawn for them."""
+        blind, posix, far = self._blind[path], PurePosixPath(path), number % _CYCLE in _FAR
+        suffix = f"_{self.token}{number}"
+        files = dict(self._read_by(blind.tree, suffix, far=far))
+        renamed = {PurePosixPath(p).name.replace(suffix, ""): PurePosixPath(p).name for p in files}
+        tree, unchanged = vary(blind.tree, chains, self._rng, many=number % 2 == 0, far=far, renamed=renamed)
+        name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
+        targets = tuple(f"{name}::{c}" for c in sorted(chains))
+        return Copy(name, Blind(tree, blind.sites), unchanged, targets, files)
+
+    def _read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
+        """Yield the test modules that a file imports and the data files that it names, with other inputs."""
+        texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        for name in sorted({PurePosixPath(t).name for t in texts} & self._data.keys()):
+            path = PurePosixPath(self._data[name])
+            entry = self._original.entry(str(path))
+            data = varied_data(entry.data, self._rng, far=far) if entry is not None else None
+            if data is not None:
+                yield str(path.with_name(f"{path.stem}{suffix}{path.suffix}")), data
+        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
+        for name in sorted({(n.module or "").rpartition(".")[2] for n in imports} & self._modules.keys()):
+            path = PurePosixPath(self._modules[name])
+            varied = vary_module(self._blind[str(path)].tree, self._rng, far=far)
+            yield str(path.with_name(f"{path.stem}{suffix}.py")), Blind(varied, {}).text
+
+    def function_of(self, node_id: str) -> str:
+        """Return the original test function of a copy's node id."""
+        path, _, rest = node_id.partition("[")[0].partition("::")
+        posix = PurePosixPath(path)
+        return f"{posix.with_name(posix.stem.rpartition('_' + self.token)[0] + '.py')}::{rest}"
+
+
+def _classes_with_bases(blind: Blind) -> Iterator[ast.ClassDef]:
+    return (node for node in blind.tree.body if isinstance(node, ast.ClassDef) and node.bases)

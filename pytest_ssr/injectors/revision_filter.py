@@ -1,0 +1,210 @@
+"""Find the functions that changed since a git revision, and restrict injectors to them.
+
+The working tree, as in the snapshot, is compared with the revision. A function or method has changed if its text,
+decorators included, is not that of a function of the same qualified name in the old file; a move within the file is
+not a change. Statements outside functions are compared one by one within their class or module. All of a new file has
+changed; a renamed file is compared with its old content.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
+from pytest_ssr.injectors.combination import CombinationInjector
+from pytest_ssr.injectors.git_history import run_git
+from pytest_ssr.injectors.protocol import Candidate, DependentInjector, Injector, SourceTree
+from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.patch.changes import split_lines
+from pytest_ssr.patch.line_matching import edits
+from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.source.syntax_tree import MODULE, ParsedSource, parse
+
+_MAX_REJECTED = 20_000
+"""Number of candidates in a row outside the changed functions after which an injector counts as exhausted."""
+_NAME_STATUS = ("--relative", "-M", "--no-ext-diff", "--no-textconv", "--no-color", "--name-status", "-z")
+_RENAMES = ("R", "C")
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectDiff:
+    """What has changed in a snapshot since a revision."""
+
+    commit: str
+    """The full hash of the revision."""
+    lines: Mapping[str, tuple[tuple[int, int], ...]]
+    """Path to the spans of lines (0-based, half-open) of changed functions and statements; no path without any."""
+
+    @property
+    def key(self) -> str:
+        """A string that is equal exactly for equal lines."""
+        return repr(sorted(self.lines.items()))
+
+    def covers(self, candidate: Candidate, tree: SourceTree) -> bool:
+        """Return whether every edit of a candidate lies in a changed function or statement."""
+        return all(self._covers(path, data, tree) for path, data in candidate.changes.items())
+
+    def _covers(self, path: str, data: bytes | None, tree: SourceTree) -> bool:
+        spans = self.lines.get(path, ())
+        if data is None or not spans:
+            return False
+        old, new = split_lines(tree.read(path)), split_lines(data)
+        # An insertion before the first line of a span lies outside it, one after its last line inside.
+        return all(
+            any(
+                first <= e.old_from and e.old_to <= end and (e.old_from, e.old_to) != (first, first)
+                for first, end in spans
+            )
+            for e in edits(old, new)
+        )
+
+
+def read_diff(snapshot: Snapshot, revision: str) -> ProjectDiff:
+    """Return what has changed since a revision.
+
+    Raises ProjectError if the project is not in a git repository, SettingsError for an unknown revision,
+    NothingToDoError if no code has changed.
+    """
+    project = snapshot.origin
+    inside, _, reason = run_git(project, "rev-parse", "--is-inside-work-tree")
+    if not inside:
+        raise ProjectError(f"{project} is not in a git repository ({reason}); changes since {revision} cannot be found")
+    exists, out, _ = run_git(project, "rev-parse", "--verify", "-q", "--end-of-options", f"{revision}^{{commit}}")
+    if not exists or not revision:
+        raise SettingsError(
+            f"{project} has no git revision {revision!r}; name a commit, a branch or a tag, "
+            "and fetch it first in a shallow clone"
+        )
+    commit = out.decode("ascii").strip()
+    lines: dict[str, tuple[tuple[int, int], ...]] = {}
+    earlier = _changed_files(snapshot, commit)
+    for path in snapshot.code_paths():
+        if path in earlier:
+            spans = _changed_lines(path, snapshot.read(path), _old_content(snapshot, commit, earlier[path]))
+            if spans:
+                lines[path] = spans
+    if not lines:
+        raise NothingToDoError(
+            f"no function of {project} has changed since {revision}; there is nothing to inject into"
+        )
+    return ProjectDiff(commit, lines)
+
+
+def _changed_files(snapshot: Snapshot, commit: str) -> dict[str, str]:
+    """Return the files that differ from a commit, each with its path in the commit; empty for a new file."""
+    succeeded, out, reason = run_git(snapshot.origin, "diff", *_NAME_STATUS, commit, "--", ".")
+    if not succeeded:
+        raise ProjectError(f"git cannot compare {snapshot.origin} with {commit[:12]}: {reason}")
+    old_paths: dict[str, str] = {}
+    fields = iter(os.fsdecode(out).split("\0"))
+    for status in fields:
+        if status[:1] in _RENAMES:
+            old = next(fields)
+            old_paths[next(fields)] = old
+        elif status:
+            path = next(fields)
+            old_paths[path] = "" if status == "A" else path
+    succeeded, out, reason = run_git(snapshot.origin, "ls-files", "-z", "--others", "--exclude-standard")
+    old_paths |= {path: "" for path in os.fsdecode(out).split("\0") if path}
+    return old_paths
+
+
+def _old_content(snapshot: Snapshot, commit: str, path: str) -> bytes | None:
+    if not path:
+        return None
+    succeeded, out, _ = run_git(snapshot.origin, "cat-file", "blob", f"{commit}:./{path}")
+    return out if succeeded else None
+
+
+def _changed_lines(path: str, new: bytes, old: bytes | None) -> tuple[tuple[int, int], ...]:
+    """Return the spans of lines that changed; the whole file if no old version can be parsed."""
+    before = parse(path, old) if old is not None else None
+    after = parse(path, new)
+    if before is None or after is None:
+        return ((0, len(split_lines(new))),) if new else ()
+    old_units = {(unit.scope, unit.text) for unit in _units(before, before.root, "")}
+    spans = [unit.lines for unit in _units(after, after.root, "") if (unit.scope, unit.text) not in old_units]
+    return tuple(sorted(spans))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    """The unit of comparison: a function with everything nested in it, or a statement outside functions."""
+
+    scope: str
+    """The qualified name of the function, or of the class or module that contains the statement."""
+    text: bytes
+    lines: tuple[int, int]
+
+
+def _units(source: ParsedSource, parent: Node, prefix: str) -> Iterator[_Unit]:
+    for child in parent.named_children:
+        inner = child.child_by_field_name("definition") if child.type == "decorated_definition" else child
+        if inner is None or child.type == "comment":
+            continue
+        body = inner.child_by_field_name("body")
+        if inner.type in ("function_definition", "class_definition"):
+            name_node = inner.child_by_field_name("name")
+            name = prefix + (source.text(name_node).decode(errors="replace") if name_node is not None else "?")
+            if inner.type == "function_definition" or body is None:
+                yield _unit(source, child, child, f"{name}()")
+            else:
+                yield _unit(source, child, body, prefix, before=True)
+                yield from _units(source, body, f"{name}.")
+        elif _contains_definitions(inner):
+            yield from _units(source, inner, prefix)
+        else:
+            yield _unit(source, child, child, prefix)
+
+
+def _unit(source: ParsedSource, first: Node, last: Node, scope: str, *, before: bool = False) -> _Unit:
+    """Return the unit from one node to another; before: without the last one, as for a class without its body."""
+    end = last.start_byte if before else last.end_byte
+    text = source.data[first.start_byte : end].replace(b"\r\n", b"\n").rstrip()
+    row = first.start_point.row
+    return _Unit(scope or MODULE, text, (row, row + 1 + text.count(b"\n")))
+
+
+def _contains_definitions(node: Node) -> bool:
+    """Return whether a statement outside functions (an `if`, a `try`) contains functions or classes."""
+    pending = list(node.named_children)
+    while pending:
+        current = pending.pop()
+        if current.type in ("function_definition", "class_definition"):
+            return True
+        pending += current.named_children
+    return False
+
+
+class RestrictedInjector:
+    """An injector whose candidates are restricted to what has changed."""
+
+    def __init__(self, injector: Injector, diff: ProjectDiff) -> None:
+        self.name = injector.name
+        self._injector, self._diff = injector, diff
+
+    def depends_on(self, tree: SourceTree) -> str:
+        """Return what the injector depends on."""
+        return self._injector.depends_on(tree) if isinstance(self._injector, DependentInjector) else ""
+
+    def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+        """Yield the candidates that lie in the changes, until too many in a row do not."""
+        rejected = 0
+        for candidate in self._injector.candidates(tree, seed=seed):
+            require_going_on()
+            if self._diff.covers(candidate, tree):
+                rejected = 0
+                yield candidate
+            elif (rejected := rejected + 1) > _MAX_REJECTED:
+                return
+
+
+def narrowed(injector: Injector, diff: ProjectDiff) -> Injector:
+    """Return an injector restricted to what has changed; a combination draws from restricted sources."""
+    if isinstance(injector, CombinationInjector):
+        return CombinationInjector([narrowed(source, diff) for source in injector.sources])
+    return RestrictedInjector(injector, diff)

@@ -1,0 +1,307 @@
+"""Copy a project directory into an immutable, content-addressed snapshot.
+
+The snapshot holds the project's tracked files and the untracked ones that git does not ignore, with the content of
+the working tree; without git, every file except the output of tools. Ignored files that an import needs (generated
+modules, compiled extensions, `.egg-info`) are included, see docs/decisions/snapshot-support-files.md.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, advice
+from pytest_ssr.interrupts import require_going_on, uninterrupted
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.project.file_roles import is_injectable
+
+_TOOL_FOLDERS = frozenset(
+    (".git", ".hg", ".svn", ".ssr", "__pycache__", ".tox", ".nox", ".venv", "venv", "node_modules", ".eggs")
+)
+_TOOL_SUFFIXES = (".pyc", ".pyo")
+_SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
+_MANIFEST = "manifest.json"
+STORE_MARK = "ssr-store.json"
+"""The file that marks a store, so that one inside a project is not copied with the project."""
+MAX_SNAPSHOT_BYTES = 4 * 1024**3
+EPOCH_S = 1_000_000_000
+"""The modification time of every file of a snapshot, in seconds; no file changed later has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileStamp:
+    """One file of a snapshot."""
+
+    mode: int
+    """Git's file mode: 0o100644, 0o100755 or 0o120000."""
+    sha256: str
+    """Hash of the content, or of the target of a symlink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """An immutable copy of a project's files."""
+
+    directory: Path
+    """Directory of the copy; never written to."""
+    files: Mapping[str, FileStamp]
+    """Relative path to stamp, sorted by path."""
+    tree_hash: str
+    """Hash of all paths, modes and contents."""
+    origin: Path
+    """The project that was copied."""
+    allowed: frozenset[str] | None = None
+    """The files that bugs may go into; None for all code files of the product."""
+
+    def paths(self) -> Sequence[str]:
+        """Return the paths of all files, sorted."""
+        return tuple(self.files)
+
+    def read(self, path: str) -> bytes:
+        """Return one file's content; raises FileNotFoundError if the snapshot does not have it."""
+        return self.entry(path).data
+
+    def entry(self, path: str) -> FileEntry:
+        """Return one file's content and mode; raises FileNotFoundError if the snapshot does not have it."""
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        mode = self.files[path].mode
+        full = self.directory / path
+        return FileEntry(os.readlink(full).encode() if mode == 0o120000 else full.read_bytes(), mode)
+
+    def compiled(self, path: str) -> Sequence[str]:
+        """Return the compiled files of a source file in the copy, as relative paths."""
+        folder, stem = PurePosixPath(path).parent / "__pycache__", PurePosixPath(path).stem
+        cache = self.directory / folder
+        if not path.endswith(".py") or not os.path.isdir(cache):
+            return ()
+        return tuple(
+            str(folder / n) for n in sorted(os.listdir(cache)) if n.startswith(f"{stem}.") and n.endswith(".pyc")
+        )
+
+    @property
+    def project_name(self) -> str:
+        """The name in `pyproject.toml`, else that of the directory."""
+        try:
+            name = tomllib.loads(self.read("pyproject.toml").decode())["project"]["name"]
+        except (OSError, ValueError, KeyError, TypeError):
+            name = None
+        return name if isinstance(name, str) and name else self.origin.name
+
+    def code_paths(self) -> Sequence[str]:
+        """Return the Python files that bugs may go into, sorted."""
+        return tuple(
+            p
+            for p, s in self.files.items()
+            if (self.allowed is None or p in self.allowed) and s.mode != 0o120000 and is_injectable(p)
+        )
+
+
+def require_directory(project: Path) -> None:
+    """Raise ProjectError unless the project is an existing directory."""
+    if not project.exists():
+        raise ProjectError(f"{project} does not exist; name the project's top directory")
+    if not project.is_dir():
+        raise ProjectError(f"{project} is not a directory; name the project's top directory")
+
+
+def take_snapshot(project: Path, trees: Path) -> Snapshot:
+    """Copy a project's files into `trees/<hash>` unless they are there already, and return the snapshot.
+
+    Raises ProjectError if the directory is missing or holds no Python file, StoreError if the copy cannot be written.
+    """
+    project = project.resolve()
+    require_directory(project)
+    try:
+        paths = sorted(set(_listed(project)))
+    except RecursionError:
+        raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
+    if not any(p.endswith(".py") for p in paths):
+        raise ProjectError(f"{project} holds no Python file; run this in the top directory of a Python project")
+    try:
+        files = _stamped(project, paths)
+        final = trees / hash_of(files)
+        if _intact(final, files):
+            return Snapshot(final / "tree", files, final.name, project)
+    except OSError as error:
+        raise ProjectError(f"cannot read {error.filename or project}: {error.strerror or error}") from None
+    return _copied(project, paths, trees)
+
+
+@uninterrupted()
+def _copied(project: Path, paths: Sequence[str], trees: Path) -> Snapshot:
+    try:
+        trees.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
+    except OSError as error:
+        raise StoreError(f"cannot write to {trees}: {error.strerror}; choose another place with --store") from None
+    try:
+        return _fill(project, paths, staging, trees)
+    except OSError as error:
+        raise StoreWriteError(f"cannot copy {project} to {trees}: {advice(error)} (nothing was lost)") from None
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
+def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> dict[str, FileStamp]:
+    """Return the stamps of the files that exist, copying each file below `copy` if it is given."""
+    files: dict[str, FileStamp] = {}
+    total = 0
+    for path in paths:
+        require_going_on()
+        entry = _read_entry(f"{project}/{path}")
+        if entry is None:
+            continue
+        total += len(entry.data)
+        if total > MAX_SNAPSHOT_BYTES:
+            raise ProjectError(f"{project} holds more than 4 GiB of files; ignore the large ones in .gitignore")
+        files[path] = FileStamp(entry.mode, hashlib.sha256(entry.data).hexdigest())
+        if copy is not None:
+            write_entry(copy / path, entry)
+    return files
+
+
+def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Snapshot:
+    files = _stamped(project, paths, staging / "tree")
+    tree_hash = hash_of(files)
+    final = trees / tree_hash
+    manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
+    (staging / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
+    set_times(staging / "tree")
+    if not _intact(final, files):
+        shutil.rmtree(final, ignore_errors=True)
+        try:
+            staging.rename(final)
+        except OSError:
+            if not _intact(final, files):
+                raise
+    return Snapshot(final / "tree", files, tree_hash, project)
+
+
+def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
+    """Return whether a stored tree matches its hash; an incomplete or edited one is written again."""
+    if not (directory / _MANIFEST).is_file():
+        return False
+    for path, stamp in files.items():
+        full = f"{directory}/tree/{path}"
+        entry = _read_entry(full)
+        if entry is None or entry.mode != stamp.mode:
+            return False
+        if entry.mode != 0o120000 and os.stat(full).st_mtime_ns != EPOCH_S * 10**9:
+            return False
+        if hashlib.sha256(entry.data).hexdigest() != stamp.sha256:
+            return False
+    return True
+
+
+def set_times(top: Path) -> None:
+    """Set the modification time of `top` and everything below it to `EPOCH_S`."""
+    for folder, _, names in os.walk(top, topdown=False):
+        require_going_on()
+        for name in names:
+            os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
+        os.utime(folder, (EPOCH_S, EPOCH_S))
+
+
+def hash_of(files: Mapping[str, FileStamp]) -> str:
+    """Return a hash of paths, modes and contents, 40 hexadecimal characters."""
+    digest = hashlib.sha256()
+    for path in sorted(files):
+        digest.update(f"{files[path].mode:o} {files[path].sha256} {path}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()[:40]
+
+
+def write_entry(target: Path, entry: FileEntry) -> None:
+    """Write one file or symlink, creating its parents."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if entry.mode == 0o120000:
+        target.symlink_to(os.fsdecode(entry.data))
+        return
+    target.write_bytes(entry.data)
+    target.chmod(0o755 if entry.mode == 0o100755 else 0o644)
+
+
+def _read_entry(path: str | Path) -> FileEntry | None:
+    try:
+        info = os.lstat(path)
+    except OSError:
+        return None
+    if stat.S_ISLNK(info.st_mode):
+        return FileEntry(os.fsencode(os.readlink(path)), 0o120000)
+    if not stat.S_ISREG(info.st_mode):
+        return None
+    with open(path, "rb") as file:
+        return FileEntry(file.read(), 0o100755 if info.st_mode & stat.S_IXUSR else 0o100644)
+
+
+def _listed(project: Path) -> Iterator[str]:
+    listed = _git_listed(project)
+    if listed is None:
+        yield from _walked(project, every=True)
+        return
+    for path in listed:
+        if (project / path).is_dir() and not (project / path).is_symlink():
+            yield from (f"{path.rstrip('/')}/{p}" for p in _walked(project / path, every=True))
+        elif not _is_tool_output(path):
+            yield path
+    packages = {str(PurePosixPath(p).parent) for p in listed if p.endswith(".py")}
+    for path in _walked(project, every=False):
+        parent = PurePosixPath(path).parent
+        if any(part.endswith(".egg-info") for part in parent.parts) or (
+            str(parent) in packages and path.endswith(_SUPPORT_SUFFIXES)
+        ):
+            yield path
+
+
+def _is_tool_output(path: str) -> bool:
+    return ".ssr" in PurePosixPath(path).parts or path.endswith(_TOOL_SUFFIXES)
+
+
+def _git_listed(project: Path) -> list[str] | None:
+    """Return what git tracks or would track below a directory; None if it is not in a repository."""
+    command = [
+        "git",
+        "-c",
+        "safe.directory=*",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+    ]
+    env = {"PATH": os.environ.get("PATH", os.defpath), "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(command, cwd=project, env=env, capture_output=True, check=False, timeout=120)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if done.returncode != 0:
+        return None
+    names = [os.fsdecode(n) for n in done.stdout.split(b"\0") if n]
+    return names or None
+
+
+def _walked(top: Path, *, every: bool) -> Iterator[str]:
+    for folder, folders, names in os.walk(top):
+        folders[:] = sorted(
+            f
+            for f in folders
+            if f not in _TOOL_FOLDERS
+            and not (f.startswith(".") and f.endswith("_cache"))
+            and not os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))
+            and not os.path.exists(os.path.join(folder, f, STORE_MARK))
+        )
+        relative = Path(folder).relative_to(top).as_posix()
+        prefix = "" if relative == "." else f"{relative}/"
+        links = [f for f in folders if (Path(folder) / f).is_symlink()] if every else []
+        for name in sorted([*names, *links]):
+            if not name.endswith(_TOOL_SUFFIXES):
+                yield prefix + name

@@ -1,0 +1,1 @@
+"""Define the records that the plugin writes and reads."""

@@ -1,0 +1,87 @@
+"""Define the record of a candidate and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Any
+
+SCHEMA_VERSION = 2
+
+
+class CandidateStatus(StrEnum):
+    """The result of a candidate."""
+
+    VALID = "valid"
+    SURVIVED = "survived"
+    REJECTED = "rejected"
+    TIMED_OUT = "timed-out"
+    NOT_EXERCISED = "not-exercised"
+    """No test failed, and nothing proves that the tests ran the changed code."""
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateResult:
+    """One candidate and its result."""
+
+    index: int
+    """Its index in the campaign's order."""
+    status: CandidateStatus
+    """valid, survived, rejected, timed-out or not-exercised."""
+    strategy: str
+    """As in Candidate, like the five that follow."""
+    operator: str
+    path: str
+    line: int
+    scope: str
+    detail: str
+    diff: str
+    """The change as a diff, for people to read."""
+    check: str = ""
+    """The step that rejected it: `screening`, `weakening` or a check's name."""
+    reason: str = ""
+    """The reason, in one sentence."""
+    artifact_id: str = ""
+    """The artifact's id if the candidate is valid, else empty."""
+    fail_to_pass: int = 0
+    """Number of tests that it breaks."""
+    seconds: float = 0.0
+    """Wall time of its trial, in seconds."""
+    runs: int = 0
+    """Number of test runs in its trial."""
+    tier: str = ""
+    """How it was screened: none (no test reaches it), swap or import (forks of warm processes), or fresh."""
+    forks: int = 0
+    """Number of those runs that were forks of warm processes."""
+    fallback: str = ""
+    """Why it was screened in a fresh process."""
+    disagreement: str = ""
+    """Tests for which the screening in a warm process was wrong; the candidate was screened again in a fresh one."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CandidateResult | None:
+        """Read plain data back; None if it has another schema version or is incomplete: the trial then runs again."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            return None
+        fields = {k: v for k, v in data.items() if k != "schema_version"}
+        try:
+            return cls(**{**fields, "status": CandidateStatus(fields["status"])})
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def counted(results: Sequence[CandidateResult], count: int) -> list[CandidateResult]:
+    """Return the results, in order, up to the `count`-th valid one; other workers may have produced more."""
+    prefix: list[CandidateResult] = []
+    valid = 0
+    for result in results:
+        if valid == count:
+            break
+        prefix.append(result)
+        valid += result.status is CandidateStatus.VALID
+    return prefix

@@ -1,0 +1,153 @@
+"""Define the record of all checks on one artifact; it reads back equal from JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from pytest_ssr.errors import StoreError
+
+SCHEMA_VERSION = 1
+CHECK_NAMES = (
+    "test-files",
+    "test-parser",
+    "test-script",
+    "bug-scope",
+    "bug-validity",
+    "test-weakening",
+    "inverse-mutation",
+)
+CONTROL_NAMES = ("empty-patch", "reverse-patch", "weakening-only")
+REPEAT_NAMES = ("original-repeats", "buggy-repeats")
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """One run that a check made or shared."""
+
+    kind: str
+    """script, parser or suite."""
+    state: str
+    """Name of the codebase state it ran on."""
+    outcome: str
+    """How it ended, with its counts."""
+    seconds: float = 0.0
+    """Wall time in seconds; 0 if an earlier check made the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of one check, control or repeat."""
+
+    name: str
+    """Its name, as in node ids."""
+    passed: bool | None
+    """None if it was not run because an earlier one failed."""
+    reason: str = ""
+    """One sentence that names the file or the test."""
+    seconds: float = 0.0
+    """Wall time of the check with its runs, in seconds."""
+    runs: tuple[RunRecord, ...] = ()
+    """The runs it used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The results of all checks on one artifact."""
+
+    artifact_id: str
+    """The content id; empty if the artifact could not be read."""
+    tree_hash: str
+    """Hash of the snapshot it was validated on."""
+    checks: tuple[CheckResult, ...] = ()
+    """The seven checks, in order."""
+    controls: tuple[CheckResult, ...] = ()
+    """Empty patch, exact reverse, weakening alone."""
+    repeats: tuple[CheckResult, ...] = ()
+    """The original and the buggy state again."""
+    fail_to_pass: tuple[str, ...] = ()
+    """Ids that the bug breaks, sorted."""
+    pass_to_pass: tuple[str, ...] = ()
+    """Ids that pass with and without the bug, sorted."""
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    """Id to the reason why it does not count: it fails on the original, or is flaky."""
+    files_control: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """File (or hunk) of the bug to the failing tests that pass once it is reverted."""
+    fault: str = ""
+    """Why the artifact could not be validated at all."""
+    certified: str = "full"
+    """full: every run ran whole files. selected: in runs of pytest itself, tests that the bug cannot reach counted as
+    in the baseline; the artifact's own script ran whole files."""
+
+    original_s: float = 0.0
+    """Seconds that the oracle tests take on the original, the basis of time limits in grading; 0 if not known."""
+
+    @property
+    def results(self) -> tuple[CheckResult, ...]:
+        """Checks, controls and repeats, in the order in which they run."""
+        return (*self.checks, *self.controls, *self.repeats)
+
+    @property
+    def valid(self) -> bool:
+        """Whether all checks, controls and repeats ran and passed."""
+        names = {r.name for r in self.results if r.passed}
+        return (
+            not self.fault
+            and names.issuperset((*CHECK_NAMES, *CONTROL_NAMES, *REPEAT_NAMES))
+            and all(r.passed for r in self.results)
+        )
+
+    @property
+    def rejection(self) -> CheckResult | None:
+        """The first result that failed, or None."""
+        return next((r for r in self.results if r.passed is False), None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {"schema_version": SCHEMA_VERSION, "valid": self.valid, **asdict(self)}
+
+    def without_times(self) -> dict[str, Any]:
+        """Return plain data without times, which is equal for equal artifacts."""
+        data = self.to_json()
+        del data["original_s"]
+        for result in (*data["checks"], *data["controls"], *data["repeats"]):
+            del result["seconds"]
+            for run in result["runs"]:
+                del run["seconds"]
+        return data
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Verdict:
+        """Read plain data back; raises StoreError for another schema version or missing data."""
+        if data.get("schema_version") != SCHEMA_VERSION:
+            raise StoreError(
+                f"a verdict has schema version {data.get('schema_version')}, this release reads {SCHEMA_VERSION}"
+            )
+        try:
+            return cls(
+                artifact_id=data["artifact_id"],
+                tree_hash=data["tree_hash"],
+                checks=tuple(_result(r) for r in data["checks"]),
+                controls=tuple(_result(r) for r in data["controls"]),
+                repeats=tuple(_result(r) for r in data["repeats"]),
+                fail_to_pass=tuple(data["fail_to_pass"]),
+                pass_to_pass=tuple(data["pass_to_pass"]),
+                set_aside=dict(data["set_aside"]),
+                files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
+                fault=data["fault"],
+                certified=data["certified"],
+                original_s=float(data.get("original_s", 0.0)),
+            )
+        except (KeyError, TypeError, AttributeError) as error:
+            raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None
+
+
+def _result(data: Mapping[str, Any]) -> CheckResult:
+    return CheckResult(
+        data["name"],
+        data["passed"],
+        data["reason"],
+        data.get("seconds", 0.0),
+        tuple(RunRecord(r["kind"], r["state"], r["outcome"], r.get("seconds", 0.0)) for r in data["runs"]),
+    )

@@ -1,0 +1,1 @@
+"""The sandboxes `docker` and `gvisor`; only this package uses the Docker SDK."""

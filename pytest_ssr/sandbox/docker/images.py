@@ -1,0 +1,104 @@
+"""Pull missing images, and build the image that shows the host's own system."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import os
+import sys
+import tarfile
+import time
+from typing import TYPE_CHECKING
+
+from pytest_ssr.errors import SandboxUnavailableError
+from pytest_ssr.sandbox.host import etc_files, shown_links
+from pytest_ssr.sandbox.protocol import MIB
+
+if TYPE_CHECKING:
+    import docker
+
+LABEL = "io.pytest-ssr.owner"
+_HOST_IMAGE = "pytest-ssr-host"
+_PULL_ATTEMPTS = 3
+
+
+def ensure_image(client: docker.DockerClient, image: str) -> str:
+    """Pull an image if it is missing, with retries and with progress on a terminal, and return its local name.
+
+    `SSR_IMAGE_PREFIX` (such as a mirror's `host/path/`) is put before the name to pull; the image is then tagged with
+    its own name, except for a name with a digest, which an engine does not accept as a tag.
+    """
+    import docker
+
+    source = os.environ.get("SSR_IMAGE_PREFIX", "") + image
+    for local in dict.fromkeys((image, source)):
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            client.images.get(local)
+            return local
+    for attempt in range(_PULL_ATTEMPTS):
+        try:
+            _pull(client, source)
+            if source == image or "@" in image:
+                return source
+            name, _, tag = image.rpartition(":") if ":" in image.rsplit("/", 1)[-1] else (image, "", "latest")
+            client.api.tag(source, name, tag)
+            return image
+        except docker.errors.DockerException as error:
+            final = isinstance(error, docker.errors.NotFound) or attempt == _PULL_ATTEMPTS - 1
+            if final:
+                raise SandboxUnavailableError(
+                    f"the image {source} is missing and cannot be pulled: {short_message(error)}; pull it, build it, "
+                    "or set SSR_IMAGE_PREFIX to a mirror"
+                ) from None
+            time.sleep(2**attempt)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _pull(client: docker.DockerClient, image: str) -> None:
+    import docker
+
+    shown = sys.stderr.isatty()
+    done: dict[str, tuple[int, int]] = {}
+    tag = None if "@" in image or ":" in image.rsplit("/", 1)[-1] else "latest"
+    for event in client.api.pull(image, tag=tag, stream=True, decode=True):
+        if "error" in event:
+            raise docker.errors.DockerException(event["error"])
+        detail = event.get("progressDetail") or {}
+        if "total" in detail:
+            done[event["id"]] = (detail.get("current", 0), detail["total"])
+            if shown:
+                received, total = (sum(part) / MIB for part in zip(*done.values(), strict=True))
+                line = f"\rssr: pulling {image}: {received:.0f} of {total:.0f} MiB"
+                print(line, end="", file=sys.stderr, flush=True)
+    if shown and done:
+        print(file=sys.stderr)
+
+
+def host_image(client: docker.DockerClient) -> str:
+    """Return the name of an image with only symlinks and a small `/etc`, building it if it is missing."""
+    import docker
+
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        for path, target in shown_links().items():
+            link = tarfile.TarInfo(path.lstrip("/"))
+            link.type, link.linkname = tarfile.SYMTYPE, target
+            archive.addfile(link)
+        for name, data in sorted(etc_files().items()):
+            entry = tarfile.TarInfo(f"etc/{name}")
+            entry.size, entry.mode = len(data), 0o644
+            archive.addfile(entry, io.BytesIO(data))
+    data = raw.getvalue()
+    tag = hashlib.sha256(data).hexdigest()[:16]
+    try:
+        client.images.get(f"{_HOST_IMAGE}:{tag}")
+    except docker.errors.ImageNotFound:
+        client.api.import_image_from_data(data, repository=_HOST_IMAGE, tag=tag, changes=[f"LABEL {LABEL}=none"])
+    return f"{_HOST_IMAGE}:{tag}"
+
+
+def short_message(error: Exception) -> str:
+    """Return the engine's message for an error, on one line and cut off at 300 characters."""
+    explanation = getattr(error, "explanation", None)
+    return " ".join(str(explanation or error).split())[:300]

@@ -1,0 +1,1 @@
+"""Manage the files of sandboxes: working directories, overlays, and safe access to files of untrusted code."""

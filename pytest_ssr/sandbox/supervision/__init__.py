@@ -1,0 +1,1 @@
+"""Start, limit, measure and kill the processes of sandboxes and their descendants."""

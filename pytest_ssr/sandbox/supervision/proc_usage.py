@@ -1,0 +1,138 @@
+"""Measure the processes, threads and memory of a running command by `/proc` (proc(5)), and kill all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from pytest_ssr.sandbox.protocol import Limit, Limits
+from pytest_ssr.sandbox.supervision.cgroup import Group
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_ROUNDS = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The current resource usage of a command and its descendants."""
+
+    pids: frozenset[int]
+    """The living processes."""
+    threads: int
+    """The number of their threads."""
+    resident_bytes: int
+    """The total of their resident memory; a page shared by several processes counts for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    parent: int
+    threads: int
+    started: int
+    resident_bytes: int
+
+
+class Descendants:
+    """All descendants of a process, including orphans that were seen before or that carry the marker."""
+
+    def __init__(self, root: int, marker: bytes = b"") -> None:
+        self._root, self._marker = root, marker
+        self._seen: dict[int, int] = {}
+        entry = _entry(root)
+        self._since = entry.started if entry else 0
+
+    def usage(self) -> Usage:
+        """Sample the usage of the processes."""
+        entries = {int(n): e for n in os.listdir("/proc") if n.isdigit() and (e := _entry(int(n))) is not None}
+        pids = {p for p, e in entries.items() if p == self._root or self._seen.get(p) == e.started}
+        if self._marker:
+            # Processes older than the command cannot belong to it, so most environments need not be read.
+            young = (p for p, e in entries.items() if e.started >= self._since and p not in pids)
+            pids |= {p for p in young if self._marked(p)}
+        children = pids
+        while children:
+            children = {p for p, e in entries.items() if e.parent in children} - pids
+            pids |= children
+        self._seen = {p: entries[p].started for p in pids if p in entries}
+        alive = [entries[p] for p in self._seen]
+        return Usage(frozenset(self._seen), sum(e.threads for e in alive), sum(e.resident_bytes for e in alive))
+
+    def exceeded_limit(self, limits: Limits, group: Group | None) -> Limit | None:
+        """Return the limit of processes or memory that is exceeded now; none if the group is within its limits."""
+        if group is not None and group.within(limits):
+            return None
+        usage = self.usage()
+        if usage.threads > limits.processes:
+            return Limit.PROCESSES
+        if usage.resident_bytes > limits.memory_bytes and self.proportional_bytes() > limits.memory_bytes:
+            return Limit.MEMORY
+        return None
+
+    def proportional_bytes(self) -> int:
+        """Return the memory in bytes with shared pages counted once; the resident memory if that is unknown."""
+        return sum(_proportional(pid) for pid in self.usage().pids)
+
+    def kill(self) -> None:
+        """Kill the processes, and what they start in the meantime, until none is left."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._root, signal.SIGKILL)
+        for _ in range(_ROUNDS):
+            pids = self.usage().pids
+            if not pids:
+                return
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.003)
+
+    def _marked(self, pid: int) -> bool:
+        with contextlib.suppress(OSError):
+            return self._marker in Path(f"/proc/{pid}/environ").read_bytes()
+        return False
+
+
+def kill_marked(marker: bytes) -> None:
+    """Kill every process with the marker in its environment or command line, except this one and its ancestors."""
+    ancestors, pid = set[int](), os.getpid()
+    while pid > 0 and pid not in ancestors and (entry := _entry(pid)) is not None:
+        ancestors.add(pid)
+        pid = entry.parent
+    for _ in range(_ROUNDS):
+        count = 0
+        for name in os.listdir("/proc"):
+            if not name.isdigit() or int(name) in ancestors or _entry(int(name)) is None:
+                continue
+            with contextlib.suppress(OSError):
+                if any(marker in Path(f"/proc/{name}/{file}").read_bytes() for file in ("environ", "cmdline")):
+                    os.kill(int(name), signal.SIGKILL)
+                    count += 1
+        if not count:
+            return
+        time.sleep(0.003)
+
+
+def _entry(pid: int) -> _Entry | None:
+    """Return the data of `/proc/PID/stat`, or None for a zombie or a process that does not exist."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            raw = file.read()
+        fields = raw[raw.rindex(b")") + 2 :].split()
+        # A process whose main thread has ended is shown as a zombie while its other threads still run.
+        if fields[0] in (b"Z", b"X") and int(fields[17]) < 2:
+            return None
+        return _Entry(int(fields[1]), int(fields[17]), int(fields[19]), int(fields[21]) * _PAGE)
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _proportional(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_bytes().splitlines():
+            if line.startswith(b"Pss:"):
+                return int(line.split()[1]) * 1024
+    entry = _entry(pid)
+    return entry.resident_bytes if entry else 0

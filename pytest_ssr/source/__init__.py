@@ -1,0 +1,1 @@
+"""Parse, locate, edit and compare Python source."""

@@ -1,0 +1,1 @@
+"""Store artifacts, verdicts and baselines on disk."""

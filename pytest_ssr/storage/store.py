@@ -1,0 +1,263 @@
+"""Keep artifacts, verdicts, baselines and results in the store `.ssr/`; safe for concurrent processes and kills.
+
+Every write goes to a temporary name and is renamed when complete, so a reader sees all of it or nothing. Names are
+content ids, or keys of everything a result depends on; two writers of the same name write the same content.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import functools
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, advice
+from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.project.snapshot import STORE_MARK
+from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
+
+STORE_VERSION = 1
+_VERSION_FILE = STORE_MARK
+_POLL_S = 0.1
+
+
+class Store:
+    """A directory of finished results."""
+
+    def __init__(self, root: Path) -> None:
+        """Open a store, creating it if it does not exist; raises StoreError if it cannot be used."""
+        self.root = root.absolute()
+        version = self.root / _VERSION_FILE
+        with self._reporting(f"open the store {self.root}"):
+            # Checked twice: another run may be creating the store now, and writes the version first.
+            if self.root.exists() and not version.exists() and self._foreign() and not version.exists():
+                raise StoreError(f"{self.root} is not a store and not empty; choose another with --store")
+            if not (self.root / ".gitignore").exists():
+                self._write(self.root / ".gitignore", b"*\n")
+            if not version.exists():
+                self._write(version, json.dumps({"store_version": STORE_VERSION}).encode() + b"\n")
+            for folder in ("artifacts", "verdicts", "baselines", "attempts", "trees", "tmp"):
+                (self.root / folder).mkdir(parents=True, exist_ok=True)
+        content = self._load(version)
+        if content is None:
+            raise StoreError(f'{version} is damaged; it should hold {{"store_version": {STORE_VERSION}}}')
+        if content.get("store_version") != STORE_VERSION:
+            raise StoreError(
+                f"{self.root} was written by another release (store version {content.get('store_version')}, "
+                f"this one reads {STORE_VERSION}); choose another with --store, or remove it"
+            )
+        self._sweep()
+
+    @property
+    def trees(self) -> Path:
+        """The directory of snapshots."""
+        return self.root / "trees"
+
+    def put_artifact(self, artifact_id: str, artifact: BugArtifact) -> Path:
+        """Write an artifact under its id unless it exists; return its directory."""
+        final = self.root / "artifacts" / artifact_id
+        if _is_complete(final):
+            return final
+        with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
+            write_artifact(staging, artifact)
+            _sync_directory(staging)
+            if not _is_complete(final):
+                shutil.rmtree(final, ignore_errors=True)
+            try:
+                staging.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+            _sync_directory(final.parent)
+        return final
+
+    def publish(self, artifact_id: str) -> None:
+        """Keep an artifact among the artifacts from now on; a spare one is moved back."""
+        if self.record("wanted", artifact_id) is None:
+            self.put_record("wanted", artifact_id, {})
+        self._move("spare", "artifacts", artifact_id)
+
+    def make_spare(self, artifact_id: str) -> None:
+        """Set aside an artifact that exceeds the wanted number; a later run that wants more can use it.
+
+        An artifact that any run has published is not moved.
+        """
+        if self.record("wanted", artifact_id) is None:
+            self._move("artifacts", "spare", artifact_id)
+            if self.record("wanted", artifact_id) is not None:
+                # Another run has published it in the meantime.
+                self._move("spare", "artifacts", artifact_id)
+
+    def has_artifact(self, artifact_id: str) -> bool:
+        """Return whether an artifact exists and is complete, including spare ones."""
+        return any(_is_complete(self.root / kind / artifact_id) for kind in ("artifacts", "spare"))
+
+    def _move(self, source: str, target: str, artifact_id: str) -> None:
+        with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
+            (self.root / target).mkdir(exist_ok=True)
+            try:
+                (self.root / source / artifact_id).rename(self.root / target / artifact_id)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+
+    def artifact_ids(self) -> list[str]:
+        """Return the ids of all artifacts, sorted."""
+        with self._reporting(f"list {self.root}"):
+            return sorted(p.name for p in (self.root / "artifacts").iterdir() if p.is_dir())
+
+    def artifact(self, artifact_id: str) -> BugArtifact:
+        """Read one artifact; raises ArtifactError if it does not exist or is damaged."""
+        return read_artifact(self.root / "artifacts" / artifact_id)
+
+    def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
+        """Write one JSON record atomically; kind is a folder of the store."""
+        self.put_file(kind, f"{name}.json", json.dumps(data, indent=1, sort_keys=True).encode() + b"\n")
+
+    def put_file(self, kind: str, name: str, data: bytes) -> None:
+        """Write one file atomically; kind is a folder of the store."""
+        target = self.root / kind / name
+        with self._reporting(f"write {target}"):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self._write(target, data)
+
+    def record(self, kind: str, name: str) -> dict[str, Any] | None:
+        """Read one JSON record; None if it does not exist or is not valid JSON."""
+        return self._load(self.root / kind / f"{name}.json")
+
+    def remove_record(self, kind: str, name: str) -> None:
+        """Remove one JSON record if it exists."""
+        path = self.root / kind / f"{name}.json"
+        with self._reporting(f"remove {path}"):
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold the lock of a name, for one thread of one process at a time; others wait."""
+        path = self.root / "locks" / name
+        with self._reporting(f"write {path}"):
+            path.parent.mkdir(exist_ok=True)
+            file = path.open("ab")
+        with file:
+            while not _locked(file.fileno()):
+                time.sleep(_POLL_S)
+                require_going_on()
+            yield
+
+    def _foreign(self) -> bool:
+        return any(p.name not in (".gitignore", "tmp", "artifacts") for p in self.root.iterdir())
+
+    def _load(self, path: Path) -> dict[str, Any] | None:
+        try:
+            data = json.loads(path.read_bytes())
+        except (FileNotFoundError, ValueError, RecursionError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from None
+        return data if isinstance(data, dict) else None
+
+    def _write(self, target: Path, data: bytes) -> None:
+        staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
+        staging.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with staging.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            staging.replace(target)
+        finally:
+            staging.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _staging(self) -> Iterator[Path]:
+        staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
+        staging.mkdir(parents=True)
+        try:
+            yield staging
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+    def _sweep(self) -> None:
+        """Remove the temporary files of killed processes."""
+        for path in (self.root / "tmp").iterdir():
+            pid = path.name.partition("-")[0]
+            if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _reporting(self, action: str) -> Iterator[None]:
+        """Turn an OSError during an action into a StoreWriteError; finished results are not affected."""
+        try:
+            yield
+        except OSError as error:
+            note = "" if action.startswith("open") else " (what is finished is kept)"
+            raise StoreWriteError(f"cannot {action}: {advice(error)}{note}") from None
+
+
+@functools.cache
+def code_hash() -> str:
+    """Return a hash of this package's source: results of one version are not reused by another."""
+    package = Path(__file__).parents[1]
+    digest = hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def key_of(*parts: object) -> str:
+    """Return a hash of everything a result depends on, 24 hexadecimal characters."""
+    return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        # The file system has no locks.
+        return True
+    return True
+
+
+def _is_complete(directory: Path) -> bool:
+    try:
+        read_artifact(directory)
+    except ArtifactError:
+        return False
+    return True
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def resolve_artifact(name: str, store: Store | None) -> Path:
+    """Return an artifact's directory from a path, or from an id or its unique prefix in a store.
+
+    Raises ArtifactError if the name is neither, or the prefix is ambiguous.
+    """
+    path = Path(name)
+    if name and path.is_dir():
+        return path
+    if store is not None:
+        matches = [i for i in store.artifact_ids() if name and i.startswith(name)]
+        if len(matches) == 1:
+            return store.root / "artifacts" / matches[0]
+        if matches:
+            raise ArtifactError(f"{name} is the beginning of {len(matches)} ids; give more characters")
+    location = f"in the store {store.root}" if store is not None else "in a store: there is none here"
+    raise ArtifactError(f"{name} is neither an artifact's directory nor the id of one {location}")

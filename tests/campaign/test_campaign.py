@@ -1,0 +1,79 @@
+"""Test a campaign that ends during a trial, and the reuse of scripts on the original."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from plain import plain_python
+
+from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.trial import Trial
+from pytest_ssr.execution import runner
+from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.sandbox.protocol import Sandbox
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+
+
+def test_an_unneeded_trial_stops_and_can_run_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "calc.py").write_text("def double(x):\n    return x * 2\n")
+    (project / "test_calc.py").write_text(
+        "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc\n"
+    )
+    store = Store(tmp_path / "store")
+    campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=0)
+    try:
+        steps: list[str] = []
+        result = Trial.result
+
+        def first_only(trial: Trial, name: str) -> object:
+            steps.append(name)
+            campaign.ending.set()
+            return result(trial, name)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Trial, "result", first_only)
+            assert campaign.attempt(0) is None
+        assert len(steps) == 1
+        assert campaign.known(0) is None
+        campaign.ending.clear()
+        attempt = campaign.attempt(0)
+        assert attempt is not None
+        assert attempt.status is CandidateStatus.VALID, attempt.reason
+    finally:
+        campaign.close()
+
+
+def test_scripts_on_the_original_run_once_for_all_campaigns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "calc.py").write_text("def double(x):\n    return x * 2\n\n\ndef half(x):\n    return x // 2\n")
+    (project / "test_calc.py").write_text(
+        "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc.half(9) == 4\n"
+    )
+    on_original: list[bool] = []
+    run = runner.run_script
+
+    def counted(sandbox: Sandbox, *args: object, **kwargs: object) -> object:
+        on_original.append(sandbox.read("calc.py") == (project / "calc.py").read_bytes())
+        return run(sandbox, *args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(runner, "run_script", counted)
+    store, counts = Store(tmp_path / "store"), []
+    for damaged in (False, False, True):
+        if damaged:
+            for path in store.root.glob("baselines/scripts-*/*.json"):
+                path.write_text('{"statuses": {}, "outputs": ["no", "packed text"], "exit_code": 0, "seconds": 1}')
+        on_original.clear()
+        campaign = open_campaign(project, store, settings=RuleSettings(), python=plain_python(), seed=len(counts))
+        try:
+            attempts = [campaign.attempt(index) for index in range(2)]
+        finally:
+            campaign.close()
+        counts.append(on_original.count(True))
+        assert any(a is not None and a.status is CandidateStatus.VALID for a in attempts)
+        assert on_original.count(False) >= 2, "scripts on changed states run each time"
+    assert counts == [1, 0, 1]

@@ -1,0 +1,188 @@
+"""Blind tests without pytest in charge: which ones run, twice each, and in which environment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.patch import FileEntry
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+
+FILE = "tests/test_rows.py"
+HERE = Surroundings(7, with_pytest=False, ahead_s=0, seed=1)
+LATER = Surroundings(7, with_pytest=True, ahead_s=10**9, seed=1)
+TESTS = """\
+import asyncio
+import sys
+import time
+import unittest
+
+import ssr_blind_recorder
+
+RUNS = []
+MARKS = [("b", [10, 20]), ("a", iter([1, 2]))]
+
+
+class Mark:
+    name = "parametrize"
+
+    def __init__(self, *args, **kwargs):
+        self.args, self.kwargs = args, kwargs
+
+
+def setup_module(module):
+    RUNS.append(module.__name__)
+
+
+def test_rows(a, b):
+    ssr_blind_recorder.record(0, a, b)
+
+
+test_rows.pytestmark = [Mark(*m) for m in MARKS]
+
+
+def test_indirect(a):
+    ssr_blind_recorder.record(0, a)
+
+
+test_indirect.pytestmark = [Mark("a", [1, 2], indirect=True)]
+
+
+def test_fixture(capsys):
+    ssr_blind_recorder.record(0)
+
+
+async def test_coroutine():
+    ssr_blind_recorder.record(0)
+
+
+def test_fails():
+    ssr_blind_recorder.record(0)
+    raise SystemExit(3)
+    ssr_blind_recorder.record(1)
+
+
+def test_default(tmp_path, extra=5):
+    ssr_blind_recorder.record(0, tmp_path.is_dir(), extra, RUNS)
+    RUNS.append(extra)
+
+
+class TestMethods:
+    pytestmark = Mark("c", [[1], [2]])
+
+    @classmethod
+    def setup_class(cls):
+        cls.one = 1
+
+    def setup_method(self, method):
+        self.two = method.__name__
+
+    def test_method(self, c):
+        ssr_blind_recorder.record(0, self.one, self.two, c)
+
+
+class TestUnit(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.one = 1
+
+    def setUp(self):
+        self.two = 2
+
+    def test_unit(self):
+        ssr_blind_recorder.record(0, self.one, self.two)
+
+
+def test_clocks():
+    years = [time.gmtime().tm_year, time.localtime().tm_year, int(time.strftime("%Y")), int(time.asctime()[-4:])]
+    late = [time.time(), time.time_ns() / 1e9, time.monotonic(), asyncio.new_event_loop().time()]
+    ssr_blind_recorder.record(0, [y > 2050 for y in years], [n > 1e9 for n in late])
+
+
+def test_process():
+    ssr_blind_recorder.record(0, "pytest" in sys.modules, hash("a") == hash("b"), type(sys.stdout).__name__)
+"""
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
+    folder = tmp_path_factory.mktemp("plain")
+    (folder / "project" / "tests").mkdir(parents=True)
+    (folder / "project" / "tests" / "test_rows.py").write_text(TESTS)
+    return open_runner(folder / "project", Store(folder / "store"), settings=RuleSettings(), sandbox="process")
+
+
+def run_cases(runner: Runner, surroundings: Surroundings, cases: Sequence[tuple[str, dict[str, int]]]) -> list[object]:
+    """Return the id, without the file, and the values of each line."""
+    wanted = [PlainCase(f"{FILE}::{name}", rows) for name, rows in cases]
+    lines = runner.plain_values(runner.original, wanted, surroundings, like_s=1.0)
+    return [(case.removeprefix(f"{FILE}::"), values) for case, _, _, values in map(json.loads, lines)]
+
+
+def test_each_runs_twice_with_the_rows_of_its_parameters(runner: Runner) -> None:
+    cases = [
+        ("test_rows[one]", {"a": 0, "b": 1}),
+        ("test_rows[two]", {"a": 1, "b": 0}),
+        ("TestMethods::test_method[1]", {"c": 1}),
+        ("TestUnit::test_unit", {}),
+    ]
+    values = [[1, 20], [2, 10], [1, "test_method", ["l", 2]], [1, 2]]
+    expected = [(name + ending, v) for ending in ("", AGAIN) for (name, _), v in zip(cases, values, strict=True)]
+    assert run_cases(runner, HERE, cases) == expected
+
+
+def test_the_second_round_sees_what_the_first_left(runner: Runner) -> None:
+    first, second = run_cases(runner, HERE, [("test_default", {})])
+    assert first == ("test_default", [True, 5, ["l", "test_rows"]])
+    assert second == ("test_defaultagain", [True, 5, ["l", "test_rows", 5]])
+
+
+@pytest.mark.parametrize(
+    "name", ["test_fixture", "test_indirect[1]", "test_coroutine", "test_gone", "TestGone::test_a"]
+)
+def test_tests_that_need_pytest_are_skipped(runner: Runner, name: str) -> None:
+    """The cases after it run."""
+    lines = run_cases(runner, HERE, [(name, {"a": 0}), ("TestUnit::test_unit", {})])
+    assert [case for case, _ in lines] == ["TestUnit::test_unit", f"TestUnit::test_unit{AGAIN}"]
+
+
+def test_a_test_that_raises_does_not_reach_its_end(runner: Runner) -> None:
+    assert [v for _, v in run_cases(runner, HERE, [("test_fails", {})])] == [[], []]
+
+
+@pytest.mark.parametrize(("surroundings", "late"), [(HERE, False), (LATER, True)])
+def test_clocks_can_be_ahead(runner: Runner, surroundings: Surroundings, late: bool) -> None:
+    (_, values), _ = run_cases(runner, surroundings, [("test_clocks", {})])
+    assert values == [["l", *[late] * 4], ["l", True, True, late, late]]
+
+
+@pytest.mark.parametrize(("surroundings", "is_imported"), [(HERE, False), (LATER, True)])
+def test_pytest_is_imported_on_request_and_captures_nothing(
+    runner: Runner, surroundings: Surroundings, is_imported: bool
+) -> None:
+    (_, values), _ = run_cases(runner, surroundings, [("test_process", {})])
+    assert values == [is_imported, False, "TextIOWrapper"]
+
+
+def test_a_file_that_cannot_be_imported_writes_nothing(runner: Runner) -> None:
+    state = runner.original.replace({FILE: FileEntry(b"import nowhere\n", 0o100644)})
+    assert runner.plain_values(state, [PlainCase(f"{FILE}::test_fails", {})], HERE, like_s=1.0) == []
+
+
+def test_two_files_of_one_name_are_two_modules(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / "project" / folder).mkdir(parents=True)
+        text = f"import ssr_blind_recorder\n\n\ndef test_it():\n    ssr_blind_recorder.record(0, {folder!r})\n"
+        (tmp_path / "project" / folder / "test_it.py").write_text(text)
+    store = Store(tmp_path / "store")
+    runner = open_runner(tmp_path / "project", store, settings=RuleSettings(), sandbox="process")
+    cases = [PlainCase(f"{folder}/test_it.py::test_it", {}) for folder in ("a", "b")]
+    lines = runner.plain_values(runner.original, cases, HERE, like_s=1.0)
+    assert [json.loads(line)[3] for line in lines] == [["a"], ["b"]] * 2

@@ -1,0 +1,47 @@
+"""Models are created from their names; an unknown name is an error."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from harness.models.factory import is_model, is_started_late, open_model
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "late"),
+    [
+        ("openai/gpt", True, False),
+        ("vllm:/models/a", True, True),
+        ("vllm:http://127.0.0.1:8000/v1", True, False),
+        ("scripted:a.json", True, False),
+        ("search", False, False),
+        ("replay:a/b", False, False),
+        ("mutation", False, False),
+    ],
+)
+def test_a_model_is_known_by_its_name(name: str, model: bool, late: bool) -> None:
+    assert (is_model(name), is_started_late(name)) == (model, late)
+
+
+@pytest.mark.parametrize(("name", "extra"), [("openai/gpt", "litellm"), ("vllm:http://127.0.0.1:9/v1", "vllm")])
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch, name: str, extra: str) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda package: None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'pytest-ssr\[{extra}\]'"):
+        open_model(name)
+
+
+def test_a_configured_window_applies_to_scripts(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text("[]")
+    name = f"scripted:{tmp_path}/a.json"
+    for window, expected in ((9000, 9000), (0, 1_000_000)):
+        model = open_model(name, context_tokens=window)
+        assert (model.context_tokens, model.session("r").context_tokens) == (expected, expected)
+
+
+def test_an_unknown_name_is_an_error() -> None:
+    with pytest.raises(SettingsError, match="'gpt' is not a model; use PROVIDER/MODEL"):
+        open_model("gpt")

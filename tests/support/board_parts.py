@@ -1,0 +1,129 @@
+"""Write runs for leaderboard tests: folders as `ssr run` writes them, and stores as `ssr play` does."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from harness.evaluation.reports import write_run
+from harness.leaderboard.board import Board, make_board
+from harness.leaderboard.loading import read_runs
+from harness.leaderboard.settings import RankSettings
+from harness.records.episode import Episode, Rollout
+from harness.records.evaluation_result import EvaluationResult, Status
+from pytest_ssr.records.reasons import Reason, ReasonCode
+from pytest_ssr.storage.store import Store
+
+HOSTILE = '=HYPERLINK("x")<img src=x onerror=alert(1)>|`*_[a](javascript:b)\u202e\x1b[31m$x_{$\n</script>&amp;'
+AS_TOLD = Reason(ReasonCode.TESTS_FAIL, "as told")
+LETTERS = {"r": Status.RESOLVED, "u": Status.UNRESOLVED, "i": Status.INFRA, "e": Status.EMPTY}
+
+
+class RunFiles:
+    """Patches and logs of evaluation results."""
+
+    def patch(self, outcome: EvaluationResult) -> str:
+        return "" if outcome.status is Status.EMPTY else f"diff of {outcome.instance_id} {outcome.attempt}\n"
+
+    def trajectory(self, outcome: EvaluationResult) -> Mapping[str, Any] | None:
+        return {"messages": []} if outcome.rollout else None
+
+    def native(self, outcome: EvaluationResult) -> Mapping[str, Any] | None:
+        return None
+
+    def log(self, outcome: EvaluationResult) -> str:
+        return "log\n"
+
+
+def outcomes(
+    model: str, told: Mapping[str, str], *, seed: str = "", repos: int = 0, **values: Any
+) -> list[EvaluationResult]:
+    """Return evaluation results: `told` maps each instance to a letter for each attempt.
+
+    repos: number of repositories; 0 for one repository for each instance.
+    """
+    results = []
+    for n, (instance, letters) in enumerate(told.items()):
+        repo = f"org/repo{n % repos if repos else n}"
+        for attempt, letter in enumerate(letters):
+            key = hashlib.sha256(f"{model}{instance}{attempt}{seed}".encode("utf-8", "replace")).hexdigest()[:24]
+            shape = {"rollout": key, "cost_usd": 0.5, "tokens": 1000, "steps": 10, "solver_s": 30.0, **values}
+            status = LETTERS[letter]
+            verdict = None if status is Status.INFRA else status is Status.RESOLVED
+            shape = {"resolved": verdict, "tests": verdict, **shape}
+            results.append(EvaluationResult(instance, repo, model, status, AS_TOLD, attempt=attempt, **shape))
+    return results
+
+
+def run_folder(
+    folder: Path, made: Iterable[EvaluationResult], *, wanted: int = 0, instances: Iterable[str] = ()
+) -> Path:
+    """Write a run's folder as `ssr run` does; instances: the selected ones in addition to those with a result."""
+    rows = list(made)
+    selected = sorted({o.instance_id for o in rows} | set(instances))
+    about = {"dataset": "rows.jsonl", "split": "test"}
+    write_run(folder, "ssr", RunFiles(), rows, wanted=wanted or len(rows), instances=selected, about=about)
+    return folder
+
+
+def results_only(folder: Path, made: Iterable[EvaluationResult]) -> Path:
+    """Write only the results of a run."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "results.jsonl").write_text("".join(json.dumps(o.to_json()) + "\n" for o in made))
+    return folder
+
+
+def rollout(artifact: str, attempt: int, solver: str, resolved: bool | None, **values: Any) -> Rollout:
+    key = hashlib.sha256(f"{artifact}{attempt}{solver}".encode()).hexdigest()[:24]
+    shape = {
+        "reward": None,
+        "reason": AS_TOLD,
+        "tests": resolved,
+        "exit_reason": "submitted",
+        "status": "completed",
+        **values,
+    }
+    return Rollout(key, attempt, solver, 0, resolved, **{"tokens": 100, "steps": 3, "seconds": 2.0, **shape})
+
+
+def episode(number: int, *, valid: bool = True, solvers: Mapping[str, str] | None = None, **values: Any) -> Episode:
+    """Return the episode of one bug; solvers: by solver, a letter for each attempt."""
+    artifact = values.pop("artifact_id", f"bug{number:03d}") if valid else ""
+    grades = {"r": True, "u": False, "i": None}
+    rollouts = [
+        rollout(artifact, n, solver, grades[letter])
+        for solver, letters in (solvers or {}).items()
+        for n, letter in enumerate(letters)
+    ]
+    shape: dict[str, Any] = {
+        "project": f"project{number % 3}",
+        "round": 1,
+        "order": 1,
+        "parent": "",
+        "strategy": "mutation",
+        "operator": "compare",
+        "path": f"m{number}.py",
+        "scope": "f",
+        "lines": 2,
+        "fail_to_pass": 1,
+        "reason": "" if valid else "bug-validity: no test fails",
+        "change": f"change{number}",
+        "seconds": 1.0,
+        **values,
+    }
+    return Episode(artifact_id=artifact, valid=valid, rollouts=tuple(rollouts), **shape)
+
+
+def store(folder: Path, *rounds: list[Episode], run: str = "abc") -> Path:
+    """Write the rounds of one run into a store as `ssr play` does."""
+    target = Store(folder)
+    for number, episodes in enumerate(rounds, 1):
+        target.put_record(f"episodes/{run}", f"round-{number:03d}-001", {"episodes": [e.to_json() for e in episodes]})
+    return folder
+
+
+def board(*runs: Path | str, by: str = "auto", **settings: Any) -> Board:
+    return make_board(read_runs([str(r) for r in runs], by=by), RankSettings(**settings))
