@@ -35,7 +35,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.screening import FRESH, Screened
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.records.test_run import RunStatus, some
+from pytest_ssr.records.test_run import RunStatus, abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, code_hash
 
@@ -194,7 +194,7 @@ def measure(name: str, arguments: argparse.Namespace, previous: Sequence[Compari
 
 def describe(comparison: Comparison) -> str:
     """Return a line that describes a change on which the two differ."""
-    tests = some(comparison.difference) or "no test"
+    tests = abbreviate(comparison.difference) or "no test"
     unsteady = "" if comparison.steady else "; plain runs differ among themselves"
     note = f"; {comparison.note}" if comparison.note else ""
     return (

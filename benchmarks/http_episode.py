@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "support"
 
 from model_server import Served, message, response, serving
 
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 
 CODE, TESTS = "src/itsdangerous/encoding.py", "tests/test_itsdangerous/test_encoding.py"
 RIGHT, WRONG = 'bytestr.rjust(8, b"\\x00")', 'bytestr.ljust(8, b"\\x00")'
@@ -47,8 +47,8 @@ def replacing(path: str, old: str, new: str) -> tuple[str, dict[str, Any]]:
 def injecting(folder: str) -> list[dict[str, Any]]:
     """Return the model's replies as the injector."""
     texts = {
-        "test_script.sh": own_script([TESTS], options=()).decode(),
-        "test_parser.py": own_parser().decode(),
+        "test_script.sh": default_script([TESTS], options=()).decode(),
+        "test_parser.py": default_parser().decode(),
         "test_files.txt": f"{TESTS}\n",
     }
     write = "\n".join(f"cat > $A/{name} <<'END'\n{text}END" for name, text in texts.items())

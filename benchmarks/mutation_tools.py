@@ -37,7 +37,7 @@ from pytest_ssr.execution.runner import FACTOR, FLOOR_S
 from pytest_ssr.execution.screening import NONE, Screened
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.test_run import RunStatus, some
+from pytest_ssr.records.test_run import RunStatus, abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -334,7 +334,7 @@ def judge(campaign: Campaign, tool: str, mutant: Mutant, screened: Screened, see
     if broken:
         kinds = ", ".join(f"{n} {kind}" for kind, n in Counter(broken.values()).items())
         overlap = f", mutmut ran {len(set(broken) & set(mutant.tests))} of these" if mutant.tests else ""
-        reasons.insert(1, f"in the whole suite {kinds}{overlap}: {some(list(broken), most=1)}")
+        reasons.insert(1, f"in the whole suite {kinds}{overlap}: {abbreviate(list(broken), most=1)}")
     description = f"`{change_of(campaign, mutant)}`: {tool} {mutant.verdict}, ours {ours}, fresh {' and '.join(fresh)}"
     return who, f"{mutant.name} {description}; right: {who}; {'; '.join(reason for reason in reasons if reason)}"
 

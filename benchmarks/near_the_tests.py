@@ -25,7 +25,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -82,9 +82,9 @@ def own_grader(folder: Path, project: str) -> tuple[Grader, dict[str, str]]:
     runner = open_runner(folder / "project", store, settings=RuleSettings(), sandbox="bubblewrap")
     bug = runner.original.replace({module: FileEntry(data["buggy"].encode())})
     artifact = BugArtifact(
-        script=own_script([tests], options=()),
+        script=default_script([tests], options=()),
         test_files=(tests,),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=bug.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )

@@ -81,13 +81,13 @@ class MissingExtraError(SsrError):
         super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")
 
 
-def unforeseen(error: Exception) -> str:
+def describe_unexpected(error: Exception) -> str:
     """Return an unexpected error as a string with its source location, so that it can be reported as a bug."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({Path(last.filename).name}, line {last.lineno})"
 
 
-def advice(error: OSError, *, option: str = "--store") -> str:
+def os_error_advice(error: OSError, *, option: str = "--store") -> str:
     """Return the cause of a file system error and, for common causes, what to do about it.
 
     option: the option that chooses the directory; empty if the path itself is an argument.

@@ -2,7 +2,7 @@
 
 Python raises KeyboardInterrupt in the main thread only, and waits for all other threads before it exits. So threads are
 started here (`workers`, `background`), each belongs to a scope, and every loop that waits for a command, a model or a
-lock calls `require_going_on` at least every `POLL_S` seconds. A nested scope ends with the scope around it.
+lock calls `raise_if_stopped` at least every `POLL_S` seconds. A nested scope ends with the scope around it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import Any, Generic, ParamSpec, Self, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 POLL_S = 0.2
-"""Maximum number of seconds that a loop may wait between two calls of `require_going_on`."""
+"""Maximum number of seconds that a loop may wait between two calls of `raise_if_stopped`."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SIGNALS_TO_EXIT = 3
 _AT_EXIT_S = 5.0
 
 
-class TimeIsUpError(BaseException):
+class TimeBudgetError(BaseException):
     """The time budget has ended: unfinished work is abandoned, finished work is kept.
 
     Not an Exception, so that no handler mistakes it for a failure of the work itself.
@@ -72,23 +72,23 @@ class _Current(threading.local):
 _current = _Current()
 
 
-def require_going_on() -> None:
+def raise_if_stopped() -> None:
     """Raise KeyboardInterrupt if this thread's work was stopped, TimeIsUpError if its time budget has ended."""
     scope = _current.scope
     if scope.is_stopped():
         _signals.pending = False
         raise KeyboardInterrupt("the run was interrupted")
     if time.monotonic() >= scope.deadline:
-        raise TimeIsUpError
+        raise TimeBudgetError
 
 
 def pause(seconds: float) -> None:
-    """Sleep, unless this thread's work is stopped or its budget ends first; raises like `require_going_on`."""
+    """Sleep, unless this thread's work is stopped or its budget ends first; raises like `raise_if_stopped`."""
     deadline = time.monotonic() + seconds
-    require_going_on()
+    raise_if_stopped()
     while (remaining_s := deadline - time.monotonic()) > 0:
         _current.scope.wait(min(POLL_S, remaining_s))
-        require_going_on()
+        raise_if_stopped()
 
 
 def is_stopped() -> bool:
@@ -99,7 +99,7 @@ def is_stopped() -> bool:
 
 @contextlib.contextmanager
 def until(deadline: float) -> Iterator[None]:
-    """Make `require_going_on` raise TimeIsUpError after `deadline` (`time.monotonic`), here and in new threads."""
+    """Make `raise_if_stopped` raise TimeIsUpError after `deadline` (`time.monotonic`), here and in new threads."""
     outer = _current.scope
     _current.scope = _Scope(outer, deadline)
     try:
@@ -177,7 +177,7 @@ class Background(Generic[_T]):
         Raises KeyboardInterrupt if the work was stopped.
         """
         while not wait([self._future], POLL_S).done:
-            require_going_on()
+            raise_if_stopped()
         return self._future.result()
 
     def stop(self) -> None:
@@ -247,7 +247,7 @@ class _Signals:
 _signals = _Signals()
 
 
-def end_at_signals() -> None:
+def install_signal_handlers() -> None:
     """Make SIGINT (Ctrl-C) and SIGTERM stop all work of this process and raise KeyboardInterrupt in the main thread.
 
     Earlier interrupts are forgotten. A signal that was ignored when this process started stays ignored.
@@ -265,7 +265,7 @@ def end_at_signals() -> None:
 def uninterrupted() -> Iterator[None]:
     """Defer signals during an operation that must not be split: starting a process, cleaning up after it.
 
-    Inside, `require_going_on` still raises; a signal that it did not raise for takes effect at the end.
+    Inside, `raise_if_stopped` still raises; a signal that it did not raise for takes effect at the end.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -15,7 +15,7 @@ _PLAIN_EVERY_S = 15.0
 """Often enough to show that the run is alive, rarely enough to keep a log readable."""
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return a duration as a string in seconds, minutes or hours, whichever reads best."""
     if seconds < 100:
         return f"{seconds:.0f} s"
@@ -23,7 +23,7 @@ def duration(seconds: float) -> str:
     return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
-class MeasuringLines:
+class ProgressLines:
     """Show the progress of the baseline run: one changing line on a terminal, otherwise a line every 15 seconds."""
 
     def __init__(
@@ -44,7 +44,7 @@ class MeasuringLines:
         """Show the counts; see Progress."""
         with self._lock:
             now = self._clock()
-            line = measuring_line(collected, done, now - self._start)
+            line = progress_line(collected, done, now - self._start)
             if self._live is not None:
                 self._shown = True
                 self._live(line)
@@ -59,7 +59,7 @@ class MeasuringLines:
                 self._live("")
 
 
-def measuring_line(collected: int, done: int, elapsed_s: float) -> str:
+def progress_line(collected: int, done: int, elapsed_s: float) -> str:
     """Return `measuring the tests: 812 of 1950 run, 34 s`, without the counts if they are unknown."""
     if not collected:
         return f"measuring the tests, {elapsed_s:.0f} s"

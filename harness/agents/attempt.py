@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 
-from harness.agents.loop import Agent, closing
+from harness.agents.loop import Agent, record_end
 from harness.agents.tools.protocol import ToolBundle, schema_of
 from harness.agents.workspace import Workspace
 from harness.models.protocol import Model, ToolSchema
@@ -34,7 +34,7 @@ def run_attempt(
     journal.describe(
         tools=tools, sampling=asdict(agent.sampling), limits=asdict(agent.limits), observe_as=agent.observe_as
     )
-    with closing(journal):
+    with record_end(journal):
         require_room(agent.model, agent.sampling, system=system, tools=tools)
         own = replace(agent, model=agent.model.session(journal.trajectory.rollout_id))
         with open_workspace() as workspace:

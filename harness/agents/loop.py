@@ -22,7 +22,7 @@ from harness.models.budget import BudgetSpentError
 from harness.models.protocol import Model
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
-from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, unforeseen
+from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, describe_unexpected
 
 _MAX_TIGHTENINGS = 6
 _LONGEST_CYCLE = 3
@@ -63,9 +63,9 @@ class Agent:
     def run(self, system: str, task: str, workspace: Workspace, journal: Journal) -> Trajectory:
         """Run the model until it submits or a limit ends the rollout.
 
-        Ctrl-C and internal errors also close the record; see `closing` for those that are raised again.
+        Ctrl-C and internal errors also close the record; see `record_end` for those that are raised again.
         """
-        with closing(journal):
+        with record_end(journal):
             try:
                 _Rollout(self, workspace, journal).go(system, task)
             except EndOfRollout as end:
@@ -79,7 +79,7 @@ class Agent:
 
 
 @contextlib.contextmanager
-def closing(journal: Journal) -> Iterator[None]:
+def record_end(journal: Journal) -> Iterator[None]:
     """Record the end of a rollout that an exception ends.
 
     A model that does not reply, a sandbox that breaks and an unexpected error are recorded and suppressed. Whatever
@@ -98,7 +98,7 @@ def closing(journal: Journal) -> Iterator[None]:
         if isinstance(error, SsrError):
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
-        journal.end(ExitReason.INFRA, unforeseen(error))
+        journal.end(ExitReason.INFRA, describe_unexpected(error))
     except BaseException as error:
         journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
         raise

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.interpreter import Interpreter
-from pytest_ssr.project.solver_checkout import is_left_out, left_out
+from pytest_ssr.project.solver_checkout import is_omitted, omitted_paths
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox
 
@@ -80,13 +80,13 @@ def collect_state(sandbox: Sandbox, interpreter: Interpreter, start: CodebaseSta
     """
     entries = _list_tree(sandbox, interpreter)
     original_paths = {p for p in {*start.snapshot.files, *start.changes} if start.entry(p) is not None}
-    hidden = left_out(original_paths)
+    hidden = omitted_paths(original_paths)
     visible = original_paths - hidden
     changes: dict[str, FileEntry | None] = {}
     room = _MAX_TOTAL_BYTES
     for path, entry in entries.items():
         old = start.entry(path)
-        if path in hidden or is_left_out(path) or (old is not None and entry.is_same(old)):
+        if path in hidden or is_omitted(path) or (old is not None and entry.is_same(old)):
             continue
         if reason := _refusal(path, entry, old, visible):
             raise ArtifactError(reason)

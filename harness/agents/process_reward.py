@@ -24,7 +24,7 @@ from pytest_ssr.storage.store import key_of
 _BOXED = re.compile(r"\\boxed\{\s*([+-]?\d+(?:\.\d+)?)\s*\}")
 _BEFORE, _SHORT, _LONG, _TASK = 8, 1000, 4000, 8000
 _MIN_SHARE = 0.02
-JUDGING = Sampling(max_tokens=1024)
+JUDGE_SAMPLING = Sampling(max_tokens=1024)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class ProcessReward:
     model: Model
     votes: int = 3
     coefficient: float = 1.0
-    sampling: Sampling = JUDGING
+    sampling: Sampling = JUDGE_SAMPLING
 
     def __post_init__(self) -> None:
         """Raise SettingsError for less than one vote."""
@@ -77,7 +77,7 @@ class ProcessReward:
         sampling = replace(self.sampling, seed=(base + step.id * self.votes + number) & 0x7FFFFFFF)
         try:
             question = [Message(USER, self._fitting_question(rollout, step))]
-            return boxed(self.model.reply(question, tools=(), sampling=sampling).message.content)
+            return boxed_value(self.model.reply(question, tools=(), sampling=sampling).message.content)
         except RefusedError:
             return None
         except ModelError as error:
@@ -98,7 +98,7 @@ class ProcessReward:
         judge = self.opened(rollout)
         return [
             StepScore.of(step.id, [judge.vote(rollout, step, number) for number in range(self.votes)])
-            for step in judged(rollout)
+            for step in scored_steps(rollout)
         ]
 
     def combined(self, outcome: float | None, scores: Sequence[StepScore]) -> float | None:
@@ -109,12 +109,12 @@ class ProcessReward:
         return outcome + self.coefficient * fmean(values) if values else outcome
 
 
-def judged(rollout: Trajectory) -> list[Step]:
+def scored_steps(rollout: Trajectory) -> list[Step]:
     """Return the steps of a rollout that are scored: all except the submission."""
     return [s for s in rollout.steps if s.kind != "submit"]
 
 
-def boxed(text: str) -> float | None:
+def boxed_value(text: str) -> float | None:
     r"""Return the last value in `\boxed{}`, clipped to -1 to 1; None if there is no value."""
     values = _BOXED.findall(text)
     return max(-1.0, min(1.0, float(values[-1]))) if values else None

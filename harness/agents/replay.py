@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.workspace import Workspace
-from harness.models.identity import hash_of
+from harness.models.identity import hash_path
 from harness.models.replay import Recording
 from harness.records.messages import Sampling
 from harness.records.trajectory import SCHEMA, ExitReason, Journal, Trajectory
@@ -75,7 +75,7 @@ class Recordings:
             raise SettingsError(f"{self.path} contains no rollout of {_ROLES[self.role]}{filters} to replay")
         object.__setattr__(self, "_recordings", tuple(recordings))
         originals = {r.rollout for r in recordings if r.is_original}
-        hashes = {(r.rollout, hash_of(r.path)) for r in recordings if r.is_original or r.rollout not in originals}
+        hashes = {(r.rollout, hash_path(r.path)) for r in recordings if r.is_original or r.rollout not in originals}
         object.__setattr__(self, "key", key_of("replay", sorted(hashes)))
 
     @classmethod

@@ -23,10 +23,10 @@ from pytest_ssr.errors import (
     SsrError,
     StoreError,
     StoreWriteError,
-    advice,
+    os_error_advice,
 )
 from pytest_ssr.escaping import escaped
-from pytest_ssr.interrupts import end_at_signals
+from pytest_ssr.interrupts import install_signal_handlers
 
 DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
 
@@ -41,7 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else argv
     arguments = parser(argv).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
-    end_at_signals()
+    install_signal_handlers()
     try:
         return run(arguments)
     except SsrError as error:
@@ -63,7 +63,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Standard output is closed or full: its reader has ended, or its disk has no space.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if not isinstance(error, BrokenPipeError):
-            print(f"ssr: {escaped(str(error.filename or 'standard output'))}: {advice(error)}", file=sys.stderr)
+            print(
+                f"ssr: {escaped(str(error.filename or 'standard output'))}: {os_error_advice(error)}", file=sys.stderr
+            )
         return BROKEN
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TypedDict
 
 from harness.agents.limits import RolloutLimits
-from harness.agents.process_reward import JUDGING, ProcessReward
+from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
 from harness.datasets import Instance
 from harness.datasets.loading import Selection, read_instances
 from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late
 from harness.records.messages import Sampling
-from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes
+from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes_code
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SettingsError
@@ -99,7 +99,7 @@ def require_counts(arguments: argparse.Namespace, *names: str) -> None:
             raise SettingsError(f"--{name} must be at least 1, not {getattr(arguments, name)}")
 
 
-def open_roles(arguments: argparse.Namespace, directory: Path) -> PlayerFactory:
+def open_players(arguments: argparse.Namespace, directory: Path) -> PlayerFactory:
     """Return the factory of solvers and models; raises SettingsError for invalid options or ones without an effect.
 
     directory: contains the store if none was given.
@@ -154,7 +154,7 @@ def _require_effect(arguments: argparse.Namespace) -> None:
             raise SettingsError(f"--vllm-{name} is for a model whose server is started here: vllm:PATH")
     if arguments.context and not names:
         raise SettingsError("--context is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE")
-    if injector and writes(injector) and arguments.fixed_mixture:
+    if injector and writes_code(injector) and arguments.fixed_mixture:
         raise SettingsError(f"--fixed-mixture is for operators, not for {injector}")
     for name in INJECTOR_OPTIONS:
         if injector and not is_model(injector) and getattr(arguments, name) is not None:
@@ -217,7 +217,7 @@ def chosen_judge(arguments: argparse.Namespace, roles: PlayerFactory) -> Process
     sampling = {"temperature": arguments.judge_temperature, "max_tokens": arguments.judge_max_tokens}
     return roles.judge(
         arguments.judge,
-        sampling=replace(JUDGING, **{k: v for k, v in sampling.items() if v is not None}),
+        sampling=replace(JUDGE_SAMPLING, **{k: v for k, v in sampling.items() if v is not None}),
         **{k: v for k, v in given.items() if v is not None},
     )
 

@@ -13,7 +13,7 @@ from typing import Any
 from harness.datasets import r2e
 from harness.datasets.diff_repair import as_git_diff
 from harness.datasets.instance import Instance, RowError
-from harness.storage.atomic_write import half_character
+from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 
@@ -116,7 +116,7 @@ def _text(row: Mapping[str, Any], field: str, location: str) -> str:
         return ""
     if not isinstance(value, str):
         raise RowError(f"{location}: {field} is {type(value).__name__}, not text")
-    if half := half_character(value):
+    if half := lone_surrogate(value):
         raise RowError(f"{location}: {field} holds {half}, which is half a character")
     return value
 

@@ -16,11 +16,11 @@ from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.repositories import Repositories
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import own_parser, own_script
-from pytest_ssr.grading import LEAST_S
+from pytest_ssr.execution.script_template import default_parser, default_script
+from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -34,7 +34,7 @@ class InstanceTask:
     artifact: BugArtifact
     options: tuple[str, ...] = ()
     """Options for pytest: its root, and those that the project's own configuration adds."""
-    original_s: float = LEAST_S
+    original_s: float = MIN_DURATION_S
     """Seconds that the tests take with the reference solution, at least LEAST_S."""
 
     @property
@@ -51,13 +51,11 @@ class InstanceTask:
         files = [p for p in self.artifact.test_files if p.endswith(".py")]
         solved, _ = self.runner.suite(self.runner.original, files, fresh=True)
         if failing := wanted - solved.passing:
-            return (
-                f"{self._count(failing, wanted)} with the reference solution: {some(failing)}{_because(solved.fault)}"
-            )
+            return f"{self._count(failing, wanted)} with the reference solution: {abbreviate(failing)}{_because(solved.fault)}"
         buggy = self.runner.original.apply(self.artifact.bug)
         unsolved, _ = self.runner.suite(buggy, files, like_s=self.original_s, fresh=True)
         if passing := set(self.instance.fail_to_pass) & unsolved.passing:
-            return f"{len(passing)} FAIL_TO_PASS tests pass without the reference solution: {some(passing)}"
+            return f"{len(passing)} FAIL_TO_PASS tests pass without the reference solution: {abbreviate(passing)}"
         return ""
 
     @staticmethod
@@ -107,13 +105,13 @@ def open_task(
     reference_run, _ = runner.suite(runner.original, files, fresh=True)
     options = (*runner.root, *reference_run.addopts)
     artifact = BugArtifact(
-        script=own_script(files, options=options),
+        script=default_script(files, options=options),
         test_files=tuple(sorted({*files, *instance.test_patch.paths} & runner.snapshot.files.keys())),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=instance.patch.reverse(),
         weaken=instance.test_patch.reverse(),
     )
-    return InstanceTask(instance, runner, artifact, options, max(LEAST_S, reference_run.seconds))
+    return InstanceTask(instance, runner, artifact, options, max(MIN_DURATION_S, reference_run.seconds))
 
 
 def _test_files(instance: Instance, runner: Runner) -> list[str]:
@@ -121,5 +119,5 @@ def _test_files(instance: Instance, runner: Runner) -> list[str]:
     files = {name.split("::", 1)[0] for name in (*instance.fail_to_pass, *instance.pass_to_pass)}
     unknown = sorted(f for f in files if f not in runner.snapshot.files)
     if unknown:
-        raise InstanceError(f"{instance.id}: the repository has no such test files: {some(unknown)}")
+        raise InstanceError(f"{instance.id}: the repository has no such test files: {abbreviate(unknown)}")
     return sorted(files)

@@ -17,7 +17,14 @@ from harness.datasets.repositories import Repositories
 from harness.evaluation.logs import resolved_by, test_log
 from harness.records.evaluation_result import EvaluationResult, Status, status_of
 from harness.storage.code_version import code_hash
-from pytest_ssr.errors import ArtifactError, SandboxError, SandboxUnavailableError, SettingsError, SsrError, unforeseen
+from pytest_ssr.errors import (
+    ArtifactError,
+    SandboxError,
+    SandboxUnavailableError,
+    SettingsError,
+    SsrError,
+    describe_unexpected,
+)
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
@@ -217,7 +224,7 @@ def fault_of(error: Exception, instance: Instance) -> Reason:
         return Reason(ReasonCode.SANDBOX_FAILED, str(error))
     if isinstance(error, SsrError):
         return _unusable(f"{instance.id}: {error}")
-    return Reason(ReasonCode.INTERNAL_ERROR, unforeseen(error))
+    return Reason(ReasonCode.INTERNAL_ERROR, describe_unexpected(error))
 
 
 def _unusable(message: str) -> Reason:

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.datasets import Instance
-from harness.storage.atomic_write import half_character
+from harness.storage.atomic_write import lone_surrogate
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 
 GOLD, EMPTY = "gold", "empty"
 _MINI_FILE = "preds.json"
@@ -71,10 +71,10 @@ def read_predictions(
     if not wanted:
         raise SettingsError(f"{source} predicts none of the {len(instances)} instances")
     if missing := [i.id for i in instances if i.id not in by_id]:
-        report(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {some(missing)}")
+        report(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {abbreviate(missing)}")
     if unmatched := sorted(by_id.keys() - {i.id for i in instances}):
         report(
-            f"{len(unmatched)} of {len(by_id)} predictions in {source} are for none of the instances: {some(unmatched)}"
+            f"{len(unmatched)} of {len(by_id)} predictions in {source} are for none of the instances: {abbreviate(unmatched)}"
         )
     folders: dict[str, str] = {}
     for model in dict.fromkeys(p.model for p in wanted):
@@ -91,7 +91,7 @@ def folder_of(model: str) -> str:
 
 def require_name(model: str, location: str) -> str:
     """Return a model's name; raises SettingsError for one that cannot name a folder."""
-    if half_character(model) or not model.isprintable() or len(os.fsencode(folder_of(model))) > _MAX_NAME_BYTES:
+    if lone_surrogate(model) or not model.isprintable() or len(os.fsencode(folder_of(model))) > _MAX_NAME_BYTES:
         raise SettingsError(f"{location} {ascii(model)[:80]} cannot name a folder")
     return model
 
@@ -135,7 +135,7 @@ def _prediction(row: Any, location: str) -> Prediction:
     patch = row.get("model_patch", row.get("patch"))
     if patch is not None and not isinstance(patch, str):
         raise SettingsError(f"{location}: model_patch is {type(patch).__name__}, not text")
-    if half := half_character(patch or ""):
+    if half := lone_surrogate(patch or ""):
         raise SettingsError(f"{location}: model_patch holds {half}, which is half a character")
     model = require_name(str(row.get("model_name_or_path") or "unnamed"), f"{location}: model_name_or_path")
     return Prediction(row["instance_id"], model, patch or "")

@@ -10,7 +10,7 @@ from typing import Any
 from harness.records.evaluation_result import EvaluationResult
 from harness.records.trajectory import Trajectory
 from harness.records.usage import RunUsage
-from harness.solvers.mini.trajectory_reader import read_recorded
+from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 
 
 def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -> EvaluationResult:
@@ -21,7 +21,7 @@ def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -
     result = replace(evaluated, model=model)
     if path is None:
         return result
-    recording = read_recorded(path, model)
+    recording = read_mini_trajectory(path, model)
     usage = RunUsage.of(recording.rollout)
     return replace(
         result,

@@ -19,9 +19,9 @@ from typing import Any, Protocol
 
 from harness.evaluation.logs import NOT_APPLIED
 from harness.evaluation.predictions import folder_of
-from harness.records.evaluation_result import EvaluationResult, Status, counts
+from harness.records.evaluation_result import EvaluationResult, Status, status_totals
 from harness.storage.atomic_write import write_text
-from pytest_ssr.errors import StoreWriteError, advice
+from pytest_ssr.errors import StoreWriteError, os_error_advice
 
 LOGS, RESULTS, META, RUN = Path("logs", "run_evaluation"), "results.jsonl", "meta.json", "run.json"
 EARLIER = "results.earlier.jsonl"
@@ -64,7 +64,7 @@ def write_run(
     """
     without_result = sorted(set(instances) - {r.instance_id for r in results})
     summary = {
-        **counts(results),
+        **status_totals(results),
         "wanted": wanted,
         "instances": len(instances),
         "without_outcome": without_result,
@@ -101,7 +101,7 @@ def store_write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreWriteError(f"{error.filename or path}: {advice(error)}") from None
+        raise StoreWriteError(f"{error.filename or path}: {os_error_advice(error)}") from None
 
 
 def keep_earlier(path: Path, current: Sequence[Mapping[str, Any]]) -> int:

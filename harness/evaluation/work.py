@@ -15,9 +15,9 @@ from harness.evaluation.recorded import trajectory_json, with_recording
 from harness.records.episode import Rollout
 from harness.records.evaluation_result import EvaluationResult, Status, status_of
 from harness.records.trajectory import read_trajectory
-from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini.solver import NATIVE
-from harness.solvers.mini.trajectory_reader import read_recorded
+from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -113,12 +113,12 @@ class PredictionWork:
         unit = self._unit(result)
         if unit.recorded is None:
             return None
-        return trajectory_json(result, read_recorded(unit.recorded, unit.model).rollout)
+        return trajectory_json(result, read_mini_trajectory(unit.recorded, unit.model).rollout)
 
     def native(self, result: EvaluationResult) -> Mapping[str, Any] | None:
         """Return the content of its trajectory file."""
         unit = self._unit(result)
-        return read_recorded(unit.recorded, unit.model).data if unit.recorded is not None else None
+        return read_mini_trajectory(unit.recorded, unit.model).data if unit.recorded is not None else None
 
     def log(self, result: EvaluationResult) -> str:
         """Return the log of a plain run."""
@@ -151,7 +151,7 @@ class RolloutWork:
     """Describe the task by the row's statement, if it has one, instead of by the tests."""
     on_close: Callable[[], None] = lambda: None
     """Closes the resources that the solver uses."""
-    _solving: tuple[str, Solving] | None = None
+    _solving: tuple[str, RolloutRunner] | None = None
     _by_id: dict[str, Instance] = field(default_factory=dict)
 
     @property
@@ -280,12 +280,12 @@ class RolloutWork:
         except OSError:
             return b""
 
-    def _open_solving(self, instance: Instance) -> Solving:
+    def _open_solving(self, instance: Instance) -> RolloutRunner:
         if self._solving is not None and self._solving[0] == instance.id:
             return self._solving[1]
         self._close_solving()
         task = self.grader.task(instance)
-        solving = Solving(
+        solving = RolloutRunner(
             task.runner.scoped(),
             task.artifact,
             Verdict(

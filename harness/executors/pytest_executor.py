@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OUTCOME, ENDS, WORK = "ssr_outcome", "ssr_ends", "--ssr-work"
 
 
-def share(
+def run_units(
     plan: object,
     take: Callable[[str, EvaluationResult], None],
     lose: Callable[[str, str], None],

@@ -16,7 +16,7 @@ import pytest
 from harness.evaluation.work import Unit, Work
 from harness.executors.pytest_executor import ENDS, OUTCOME, WORK
 from pytest_ssr.errors import SsrError
-from pytest_ssr.interrupts import end_at_signals
+from pytest_ssr.interrupts import install_signal_handlers
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,7 +53,7 @@ class WorkerPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool:
         """Create an item for each unit to run, in the requested order."""
-        end_at_signals()
+        install_signal_handlers()
         by_name = {u.name: u for u in self._work.units}
         session.items = [
             UnitItem.from_parent(session, name=name, nodeid=name, work=self._work, unit=by_name[name])

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, Protocol
 
 from harness.exporters.protocol import Row
 from harness.exporters.skipped import damaged
-from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, advice
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 
 CONTAINERS = ("jsonl", "jsonl.zst", "parquet")
 TARS = ("tar", "tar.zst")
@@ -234,7 +234,7 @@ class Destination:
         try:
             yield
         except OSError as error:
-            reason = advice(error).replace("with --store", "with --out")
+            reason = os_error_advice(error).replace("with --store", "with --out")
             raise StoreWriteError(f"cannot write {self.out}: {reason} (nothing was written under that name)") from None
 
 

@@ -12,7 +12,7 @@ from harness.exporters.filters import Filters
 from harness.exporters.index import Index, RolloutLocation
 from harness.exporters.protocol import Task
 from harness.exporters.record import Record
-from harness.exporters.record_builder import Known, record_of
+from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkippedError, damaged
 from harness.exporters.sources import ReportSkip, Source, grade_of
 from harness.records.trajectory import Trajectory, read_trajectory
@@ -68,7 +68,7 @@ class Library:
             data["task"] = {**data["task"], "solve_rate": rate, "graded": graded}
         return record
 
-    def _solver_context(self, rollout: Trajectory, location: RolloutLocation, folder: Path) -> Known:
+    def _solver_context(self, rollout: Trajectory, location: RolloutLocation, folder: Path) -> RolloutContext:
         row, grade = self.index.task(rollout.task_id), grade_of(folder)
         rate, graded = self.index.solve_rate(rollout.task_id, rollout.model)
         task: dict[str, Any] = {
@@ -84,7 +84,7 @@ class Library:
             patch = None
         if grade is None:
             reason = "it has no grade: it was cut off, or its record is damaged or from another release"
-            return Known(task, verdict={"resolved": None, "reason": reason, "infra": True}, patch=patch)
+            return RolloutContext(task, verdict={"resolved": None, "reason": reason, "infra": True}, patch=patch)
         reward, components = grade.reward, {"resolved": grade.reward}
         judge_rewards = self.index.judge_rewards(location.id)
         if len(judge_rewards) == 1:
@@ -102,16 +102,16 @@ class Library:
             "reason_code": str(grade.reason.code),
             "infra": grade.verdict is None,
         }
-        return Known(task, reward, components, verdict, flags, patch)
+        return RolloutContext(task, reward, components, verdict, flags, patch)
 
-    def _injector_context(self, rollout: Trajectory, location: RolloutLocation) -> Known:
+    def _injector_context(self, rollout: Trajectory, location: RolloutLocation) -> RolloutContext:
         """Return the context of an injector's rollout, from the campaign's record and the episodes."""
         injection = self.index.injection(location.id)
         task: dict[str, Any] = {"repository": location.repository, "tree_hash": location.tree}
         task["strategy"] = str(rollout.provenance.get("strategy", ""))
         if injection is None:
             reason = "its campaign has no record of it: it was cut off, or it is a replay"
-            return Known(task, verdict={"valid": None, "reason": reason, "infra": True})
+            return RolloutContext(task, verdict={"valid": None, "reason": reason, "infra": True})
         task |= {
             "strategy": injection["strategy"],
             "operator": injection["operator"],
@@ -119,18 +119,18 @@ class Library:
         }
         verdict = {"valid": bool(injection["valid"]), "reason": injection["reason"], "infra": False}
         if not injection["valid"]:
-            return Known(task, -1.0, {"valid": -1.0}, verdict)
+            return RolloutContext(task, -1.0, {"valid": -1.0}, verdict)
         artifact = self.index.task(injection["artifact"])
         if artifact is not None and artifact["rollout"] not in ("", location.id):
-            return Known(task, verdict=verdict, flags=[_MADE_BEFORE])
+            return RolloutContext(task, verdict=verdict, flags=[_MADE_BEFORE])
         episodes = self.index.episodes(injection["artifact"])
         rewards = {row["reward"] for row in episodes if not row["repeated"] and row["reward"] is not None}
         rates = {row["rate"] for row in episodes if row["rate"] is not None}
         task["solve_rate"] = rates.pop() if len(rates) == 1 else None
         if len(rewards) == 1:
             reward = rewards.pop()
-            return Known(task, reward, {"solve-rate": reward}, verdict)
-        return Known(task, verdict=verdict, flags=[_REWARDS_DIFFER] if rewards else [])
+            return RolloutContext(task, reward, {"solve-rate": reward}, verdict)
+        return RolloutContext(task, verdict=verdict, flags=[_REWARDS_DIFFER] if rewards else [])
 
     def tasks(self) -> Iterator[Task]:
         """Yield the artifacts as tasks."""
@@ -169,7 +169,7 @@ def _artifact(folder: Path) -> BugArtifact:
 
 
 @dataclass(slots=True)
-class Rollouts:
+class RolloutGroup:
     """The rollouts of one role at one task, as formats see them."""
 
     library: Library
@@ -210,7 +210,7 @@ class Rollouts:
 
 
 @dataclass(frozen=True, slots=True)
-class OneTask:
+class ArtifactGroup:
     """An artifact alone, as formats see it."""
 
     task: Task

@@ -18,7 +18,7 @@ MALFORMED = "malformed"
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RolloutContext:
     """The context of a rollout besides its trajectory."""
 
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Known:
     patch: str | None = None
 
 
-def record_of(rollout: Trajectory, context: Known) -> Record:
+def record_of(rollout: Trajectory, context: RolloutContext) -> Record:
     """Return the record of a rollout; an aborted one has no reward. Raises SkippedError for a damaged one."""
     aborted = rollout.status == "aborted"
     messages = _messages(rollout.messages)

@@ -67,7 +67,7 @@ def _find_source(path: Path) -> Source:
     )
 
 
-def fill(index: Index, sources: Sequence[Source], report_skip: ReportSkip) -> None:
+def index_sources(index: Index, sources: Sequence[Source], report_skip: ReportSkip) -> None:
     """Index the contents of the sources; report what cannot be read. Raises StoreError if a source cannot be read."""
     for number, source in enumerate(sources):
         if source.is_file:

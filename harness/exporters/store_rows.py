@@ -9,7 +9,7 @@ from harness.exporters.index import Index
 from harness.exporters.library import Library
 from harness.exporters.protocol import Choices, Row
 from harness.exporters.skipped import SkippedError
-from harness.exporters.sources import Source, fill
+from harness.exporters.sources import Source, index_sources
 from harness.exporters.tasks import instance
 from pytest_ssr.project.snapshot import STORE_MARK
 
@@ -31,7 +31,7 @@ def rows_of(store: Path, repos: Path, report: Callable[[str, str], None]) -> Ite
 
     sources = [Source(store)]
     with Index() as index:
-        fill(index, sources, report_skip)
+        index_sources(index, sources, report_skip)
         for task in Library(sources, index).tasks():
             try:
                 yield instance(task, Choices(repos=repos))

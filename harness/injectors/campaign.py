@@ -13,7 +13,7 @@ from harness.injectors.external import ExternalInjector
 from harness.injectors.model import Injected, ModelInjector
 from harness.injectors.replay import ReplayInjector
 from harness.records.trajectory import ExitReason, Journal, Trajectory
-from harness.records.usage import NAME, RunUsage, begin_anew
+from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.artifact_builder import artifact_info
 from pytest_ssr.errors import ModelError
@@ -31,14 +31,14 @@ from pytest_ssr.storage.verdict_store import Verdicts
 _MAX_ABORTED = 3
 
 
-Submitting = ModelInjector | ReplayInjector | ExternalInjector
+ArtifactInjector = ModelInjector | ReplayInjector | ExternalInjector
 """Injectors that submit complete artifacts."""
 
 
 class ModelCampaign:
     """Attempts of one model at one tree; reproducible for a seed if the model's server is deterministic."""
 
-    def __init__(self, bench: Runner, store: Store, injector: Submitting, *, seed: int) -> None:
+    def __init__(self, bench: Runner, store: Store, injector: ArtifactInjector, *, seed: int) -> None:
         """Raises ProjectError or SettingsError if no attempt is possible."""
         injector.require(bench.snapshot)
         self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
@@ -94,7 +94,7 @@ class ModelCampaign:
         for _ in range(_MAX_ABORTED):
             if self._ending.is_set():
                 return None
-            earlier, begin = begin_anew(folder), time.perf_counter()
+            earlier, begin = archive_interrupted(folder), time.perf_counter()
             done = self._inject(name, index, folder / NAME)
             if done.trajectory.status != "aborted":
                 self._spent[index] = earlier + RunUsage.of(done.trajectory)

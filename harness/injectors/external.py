@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from harness.agents.loop import closing
+from harness.agents.loop import record_end
 from harness.injectors.artifact_codec import encode_artifact
 from harness.injectors.model import Injected
 from harness.records.trajectory import ExitReason, Journal
@@ -65,7 +65,7 @@ class ExternalInjector:
     def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
         """Submit the artifact with the attempt's number, and validate it."""
         directory = self.directories[journal.trajectory.attempt]
-        with closing(journal):
+        with record_end(journal):
             try:
                 artifact = read_artifact(directory)
             except ArtifactError as error:

@@ -14,7 +14,7 @@ from random import Random
 
 from harness.agents.attempt import require_room, run_attempt
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import Agent, closing
+from harness.agents.loop import Agent, record_end
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
@@ -23,7 +23,7 @@ from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace
 from harness.agents.workspace_factory import open_workspace
 from harness.injectors.artifact_codec import encode_artifact
-from harness.models.identity import hash_of, identity_of
+from harness.models.identity import hash_path, identity_of
 from harness.models.protocol import Model
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal, Trajectory
@@ -101,7 +101,7 @@ class ModelInjector:
     @property
     def key(self) -> str:
         """A hash of everything that an attempt depends on, except the project."""
-        model, bundles = identity_of(self.model), [hash_of(b.folder) for b in self.bundles]
+        model, bundles = identity_of(self.model), [hash_path(b.folder) for b in self.bundles]
         settings = (self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, self.context_tokens)
         return key_of(model, *settings, bundles)
 
@@ -115,7 +115,7 @@ class ModelInjector:
         Raises ProjectError if the project has no history that the strategy can use, SettingsError if the settings
         allow no attempt; both before the sandbox is opened.
         """
-        with closing(journal):
+        with record_end(journal):
             strategy = Random(seed).choice(self.strategies(runner.snapshot))
         journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
         session = _Session(self, runner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.agents.loop import closing
+from harness.agents.loop import record_end
 from harness.agents.replay import Recordings, repeat
 from harness.injectors.artifact_codec import decode_artifact
 from harness.injectors.model import Injected
@@ -34,7 +34,7 @@ class ReplayInjector(Recordings):
         A missing recording, or one that cannot be reproduced, is an aborted attempt. Raises SettingsError if several
         recordings match.
         """
-        with closing(journal):
+        with record_end(journal):
             path = self.find((runner.snapshot.tree_hash, journal.trajectory.attempt), seed)
         if path is None:
             reason = f"{self.path} contains no attempt {journal.trajectory.attempt + 1} at this tree"

@@ -16,7 +16,7 @@ from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
 from harness.records.evaluation_result import SCHEMA_VERSION, EvaluationResult
 from harness.records.rewards import ALPHA
-from harness.records.validation import whole
+from harness.records.validation import validated
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.reasons import Rule
 
@@ -156,7 +156,7 @@ def _attempt(row: Mapping[str, Any], location: str, label: str, rule: Rule) -> A
     try:
         if outcome is None or not outcome.instance_id or not outcome.model:
             raise TypeError(f"it is not a result of schema version {SCHEMA_VERSION}")
-        result = whole(outcome).by(rule)
+        result = validated(outcome).by(rule)
     except TypeError as error:
         raise SettingsError(f"{location} is damaged: {error}") from None
     has_rollout = bool(result.rollout)

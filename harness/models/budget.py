@@ -17,7 +17,7 @@ from harness.models.protocol import Model, ToolSchema
 from harness.models.wrapper import ModelWrapper
 from harness.records.messages import Message, Reply, Sampling, Usage
 from pytest_ssr.errors import ModelError, SettingsError
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.interrupts import raise_if_stopped
 
 _POLL_S = 0.1
 
@@ -63,7 +63,7 @@ class Budget:
         with self._changed:
             while not self._can_start():
                 self._changed.wait(_POLL_S)
-                require_going_on()
+                raise_if_stopped()
             self._under_way += 1
         try:
             yield
@@ -75,7 +75,7 @@ class Budget:
     def _can_start(self) -> bool:
         for name, limit, spent, dearest in (
             ("USD", self.usd, self.spent_usd, self._dearest_usd if self.completed_calls else None),
-            ("tokens", self.tokens, tokens_of(self.spent), self._dearest_tokens if self.completed_calls else None),
+            ("tokens", self.tokens, total_tokens(self.spent), self._dearest_tokens if self.completed_calls else None),
             ("calls", self.calls, self.completed_calls, 1),
         ):
             if limit is None:
@@ -97,10 +97,10 @@ class Budget:
             self.unpriced += reply.cost_usd is None
             self.estimated += reply.usage.estimated
             self._dearest_usd = max(self._dearest_usd, reply.cost_usd or 0.0)
-            self._dearest_tokens = max(self._dearest_tokens, tokens_of(reply.usage))
+            self._dearest_tokens = max(self._dearest_tokens, total_tokens(reply.usage))
 
 
-def tokens_of(usage: Usage) -> int:
+def total_tokens(usage: Usage) -> int:
     """Return the tokens that count for a budget: prompt and reply together."""
     return usage.prompt_tokens + usage.completion_tokens
 

@@ -9,7 +9,7 @@ from harness.models.protocol import Model, ToolSchema
 from harness.models.timeouts import is_ready, start_query
 from harness.models.wrapper import ModelWrapper
 from harness.records.messages import Message, Reply, Sampling
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.interrupts import raise_if_stopped
 
 _POLL_S = 0.1
 _T = TypeVar("_T")
@@ -39,5 +39,5 @@ class CancellableModel(ModelWrapper):
 def _wait_for(query: Callable[[], _T]) -> _T:
     future = start_query(query)
     while not is_ready(future, _POLL_S):
-        require_going_on()
+        raise_if_stopped()
     return future.result()

@@ -15,7 +15,7 @@ def identity_of(model: Model) -> str:
     return f"{model.name} {getattr(model, 'identity', '')}".strip()
 
 
-def hash_of(path: Path) -> str:
+def hash_path(path: Path) -> str:
     """Return a hash of a file's content, or of a folder's files and their names; empty if the path does not exist.
 
     Of a file larger than 16 MiB, its size and 64 pieces from beginning to end are hashed: fine-tuned weights differ

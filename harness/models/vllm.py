@@ -22,7 +22,7 @@ from pathlib import Path
 import httpx
 
 from harness.models.http import HttpModel
-from harness.models.identity import hash_of
+from harness.models.identity import hash_path
 from harness.models.protocol import ToolSchema
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Message, Reply, Sampling
@@ -80,7 +80,7 @@ class VllmModel:
     @functools.cached_property
     def identity(self) -> str:
         """A hash of the model's files if it is a folder, and the user's arguments, which may change the model."""
-        return " ".join(filter(None, (hash_of(Path(self._path)), *self._user_arguments)))
+        return " ".join(filter(None, (hash_path(Path(self._path)), *self._user_arguments)))
 
     def reply(self, messages: Sequence[Message], *, tools: Sequence[ToolSchema], sampling: Sampling) -> Reply:
         """Query the server; a server that died is restarted, and a retry of the caller repeats the request."""

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
-from harness.records.validation import whole
+from harness.records.validation import validated
 from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 
 SCHEMA_VERSION = 3
@@ -83,7 +83,7 @@ class Rollout:
         values = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
         try:
             own = {"reason": Reason.from_json(values["reason"]), "flags": flags_from_json(data)}
-            return whole(cls(**{**values, **own, "rule": str(Rule(values["rule"]))}))
+            return validated(cls(**{**values, **own, "rule": str(Rule(values["rule"]))}))
         except (KeyError, TypeError, ValueError):
             return None
 
@@ -157,18 +157,18 @@ class Episode:
                 return None
             values = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
             rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in values["rollouts"]]
-            episode = whole(cls(**{**values, "rollouts": tuple(r for r in rollouts if r is not None)}))
+            episode = validated(cls(**{**values, "rollouts": tuple(r for r in rollouts if r is not None)}))
         except (AttributeError, KeyError, TypeError):
             return None
         return episode if len(episode.rollouts) == len(rollouts) else None
 
 
-def missing(episodes: Sequence[Episode]) -> int:
+def count_ungraded(episodes: Sequence[Episode]) -> int:
     """Return how many attempts in these episodes have no grade."""
     return sum(r.verdict is None for e in episodes for r in e.rollouts)
 
 
-def graded(episodes: Sequence[Episode]) -> tuple[int, int]:
+def count_graded(episodes: Sequence[Episode]) -> tuple[int, int]:
     """Return the numbers of resolved and of graded attempts in these episodes."""
     outcomes = [r.verdict for e in episodes for r in e.rollouts if r.verdict is not None]
     return sum(outcomes), len(outcomes)

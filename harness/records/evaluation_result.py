@@ -115,7 +115,7 @@ def status_of(verdict: bool | None, code: ReasonCode) -> Status:
     return Status.TIMED_OUT if code is ReasonCode.TIMED_OUT else Status.UNRESOLVED
 
 
-def counts(outcomes: Iterable[EvaluationResult]) -> dict[str, Any]:
+def status_totals(outcomes: Iterable[EvaluationResult]) -> dict[str, Any]:
     """Return the totals of a run: the number of results of each status, and the resolved share of the graded ones."""
     results = list(outcomes)
     by_status = {status: sum(r.status is status for r in results) for status in Status}

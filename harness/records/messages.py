@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from harness.records.validation import whole
+from harness.records.validation import validated
 from pytest_ssr.errors import SettingsError
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
@@ -105,8 +105,10 @@ class Message:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Message:
         """Return the message that `to_json` wrote; raises KeyError or TypeError for other data."""
-        calls = tuple(whole(ToolCall(**call)) for call in data.get("tool_calls", ()))
-        return whole(cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("thoughts", {})))
+        calls = tuple(validated(ToolCall(**call)) for call in data.get("tool_calls", ()))
+        return validated(
+            cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("thoughts", {}))
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ class Reply:
         return cls(
             message=Message.from_json(data["message"]),
             finish_reason=data["finish_reason"],
-            usage=whole(Usage(**data["usage"])),
+            usage=validated(Usage(**data["usage"])),
             cost_usd=data["cost_usd"],
             latency_s=data["latency_s"],
             request_id=data["request_id"],

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from harness.records.messages import Message, Reply, Usage
-from harness.records.validation import whole
+from harness.records.validation import validated
 from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreError, StoreWriteError
 
@@ -314,10 +314,12 @@ def _add_event(trajectory: Trajectory | None, kind: str, data: dict[str, Any]) -
         token_data = {
             n: tuple(data[n]) if data[n] is not None else None for n in ("prompt_ids", "token_ids", "logprobs")
         }
-        usage = whole(Usage(**data["usage"]))
-        trajectory.calls.append(whole(ModelCall(**{**data, **token_data, "sent": tuple(data["sent"]), "usage": usage})))
+        usage = validated(Usage(**data["usage"]))
+        trajectory.calls.append(
+            validated(ModelCall(**{**data, **token_data, "sent": tuple(data["sent"]), "usage": usage}))
+        )
     elif kind == "step":
-        trajectory.steps.append(whole(Step(**data)))
+        trajectory.steps.append(validated(Step(**data)))
     elif kind == "end":
         if not isinstance(data["result"], dict) or not isinstance(data["detail"], str):
             raise ValueError(kind)

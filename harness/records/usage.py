@@ -53,7 +53,7 @@ class RunUsage:
         return total
 
 
-def begin_anew(folder: Path) -> RunUsage:
+def archive_interrupted(folder: Path) -> RunUsage:
     """Rename the trajectory of an interrupted try, and return the usage of all interrupted tries in the folder."""
     last = folder / NAME
     earlier = sorted(folder.glob("earlier-*.jsonl"))

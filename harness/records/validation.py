@@ -19,7 +19,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def whole(record: _Record) -> _Record:
+def validated(record: _Record) -> _Record:
     """Return the dataclass if its fields have their declared types; raises TypeError naming the first that does not.
 
     Fields declared as other classes are not checked here: the code that reads those classes does it.

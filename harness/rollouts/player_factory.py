@@ -180,7 +180,7 @@ def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
     return [Bundle.read(folder) for folder in folders]
 
 
-def writes(name: str) -> bool:
+def writes_code(name: str) -> bool:
     """Return whether a player's code or commands come from a model or from others, live or recorded."""
     return is_model(name) or name.startswith(("replay:", PREFIX))
 

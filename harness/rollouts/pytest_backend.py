@@ -14,14 +14,14 @@ from harness.agents.limits import RolloutLimits
 from harness.models.budget import Budget
 from harness.models.factory import is_model
 from harness.records.rewards import interval
-from harness.rollouts.player_factory import PlayerFactory, writes
-from harness.rollouts.runner import Solving, proven
+from harness.rollouts.player_factory import PlayerFactory, writes_code
+from harness.rollouts.runner import RolloutRunner, validated_verdict
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
-from pytest_ssr.storage.verdict_store import trusts
+from pytest_ssr.storage.verdict_store import is_trusted
 
 
 class AttemptResult(NamedTuple):
@@ -55,11 +55,11 @@ class PytestBackend:
         if limits and not is_model(solver):
             raise SettingsError(f"--ssr-{next(iter(limits)).replace('_', '-')} is for a model, not for {solver}")
         self._store, self._seed, self._players = store, seed, _player_factory(limits, workers, store)
-        self._rollout_runner: tuple[Path, Solving] | None = None
+        self._rollout_runner: tuple[Path, RolloutRunner] | None = None
         self._invalid: dict[Path, ArtifactError] = {}
         try:
             self._solver = self._players.solver(solver)
-            trusted = not writes(solver) and all(trusts(store, d) for d in directories)
+            trusted = not writes_code(solver) and all(is_trusted(store, d) for d in directories)
             self._runner = open_runner(project, store, **runner_arguments, model_written=not trusted)
         except BaseException:
             self._players.close()
@@ -71,7 +71,7 @@ class PytestBackend:
         rollout = rollout_runner.known(number) or rollout_runner.attempt(number)
         return AttemptResult(rollout.verdict, rollout.reason.text, rollout.id)
 
-    def _runner_for(self, directory: Path) -> Solving:
+    def _runner_for(self, directory: Path) -> RolloutRunner:
         if self._rollout_runner is not None and self._rollout_runner[0] == directory:
             return self._rollout_runner[1]
         self._close_runner()
@@ -80,12 +80,12 @@ class PytestBackend:
         runner = self._runner.scoped()
         try:
             artifact = read_artifact(directory)
-            verdict = proven(artifact, runner, self._store)
+            verdict = validated_verdict(artifact, runner, self._store)
         except ArtifactError as error:
             self._invalid[directory] = error
             raise
         baseline = functools.partial(project_baseline, self._runner, self._store)
-        rollout_runner = Solving(
+        rollout_runner = RolloutRunner(
             runner, artifact, verdict, self._solver, self._store, seed=self._seed, baseline=baseline
         )
         self._rollout_runner = (directory, rollout_runner)

@@ -10,22 +10,22 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from harness.agents.loop import closing
-from harness.agents.process_reward import ProcessReward, StepScore, judged
-from harness.models.budget import Budget, BudgetedModel, tokens_of
-from harness.models.identity import hash_of
+from harness.agents.loop import record_end
+from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
+from harness.models.budget import Budget, BudgetedModel, total_tokens
+from harness.models.identity import hash_path
 from harness.records.episode import Rollout
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
-from harness.records.usage import NAME, RunUsage, begin_anew
-from harness.records.validation import whole
+from harness.records.usage import NAME, RunUsage, archive_interrupted
+from harness.records.validation import validated
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.storage.code_version import code_hash
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.errors import ArtifactError, SsrError, unforeseen
+from pytest_ssr.errors import ArtifactError, SsrError, describe_unexpected
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.grading import Grade, KnownBaseline, grade_patch
+from pytest_ssr.grading import BaselineSource, Grade, grade_patch
 from pytest_ssr.interrupts import workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -40,7 +40,7 @@ TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
 
 
 @dataclass(slots=True)
-class Solving:
+class RolloutRunner:
     """Runs attempts at one artifact; holds what they share."""
 
     bench: Runner
@@ -59,7 +59,7 @@ class Solving:
     """The verdict of a grade that decides the reward."""
     full: bool = False
     """Run all tests of each grade, even after a failure."""
-    baseline: KnownBaseline | None = None
+    baseline: BaselineSource | None = None
     """Returns the project's baseline, so that grading also runs tests of files outside the artifact."""
     grader: Callable[[Patch], Grade] | None = None
     """Grades submissions instead of this package's rule for artifacts."""
@@ -133,7 +133,7 @@ class Solving:
 
     def _run(self, attempt: int, key: str) -> Rollout:
         folder = self.store.root / ROLLOUTS / key
-        task, earlier = self.task(), begin_anew(folder)
+        task, earlier = self.task(), archive_interrupted(folder)
         seed = int(key_of(self.seed, attempt)[:8], 16) & 0x7FFFFFFF
         trajectory = Trajectory(
             rollout_id=key,
@@ -151,7 +151,7 @@ class Solving:
         begin = time.monotonic()
         journal = Journal(trajectory, folder / TRAJECTORY)
         solution = Solution(None, trajectory)
-        with closing(journal):
+        with record_end(journal):
             solution = self.solver.solve(task, seed=seed, journal=journal)
         seconds = time.monotonic() - begin
         rollout = self._save(self._ungraded(solution, key, attempt, seed, seconds, earlier))
@@ -213,9 +213,9 @@ class Solving:
         """
         folder, total = f"{ROLLOUTS}/{rollout}", RunUsage()
         path, scores = self.store.root / folder / TRAJECTORY, []
-        trajectory, version = read_trajectory(path), hash_of(path)
+        trajectory, version = read_trajectory(path), hash_path(path)
         opened = judge.opened(trajectory)
-        for step in judged(trajectory):
+        for step in scored_steps(trajectory):
             name = f"scores-{judge.key}-{step.id:05d}"
             votes, spent = _stored_votes(self.store.record(folder, name), version)
             while len(votes) < judge.votes:
@@ -225,7 +225,7 @@ class Solving:
                 votes.append(
                     replace(opened, model=BudgetedModel(opened.model, meter)).vote(trajectory, step, len(votes))
                 )
-                spent += RunUsage(tokens_of(meter.spent), meter.spent_usd, meter.unpriced, meter.estimated)
+                spent += RunUsage(total_tokens(meter.spent), meter.spent_usd, meter.unpriced, meter.estimated)
                 self.store.put_record(folder, name, {"trajectory": version, "votes": votes, "spent": asdict(spent)})
             scores.append(StepScore.of(step.id, votes))
             total += spent
@@ -314,7 +314,9 @@ class Solving:
             except SsrError:
                 raise
             except Exception as error:
-                grade = Grade(self.verdict.artifact_id, None, Reason(ReasonCode.INTERNAL_ERROR, unforeseen(error)))
+                grade = Grade(
+                    self.verdict.artifact_id, None, Reason(ReasonCode.INTERNAL_ERROR, describe_unexpected(error))
+                )
             if grade.resolved is None:
                 return grade
             self._grades[name] = grade
@@ -328,14 +330,16 @@ def _stored_votes(data: Mapping[str, Any] | None, version: str) -> tuple[list[fl
     """
     try:
         record = data or {}
-        spent, votes = whole(RunUsage(**record["spent"])), record["votes"]
+        spent, votes = validated(RunUsage(**record["spent"])), record["votes"]
     except (KeyError, TypeError):
         return [], RunUsage()
     are_votes = isinstance(votes, list) and all(v is None or (type(v) in (int, float) and -1 <= v <= 1) for v in votes)
     return (votes if are_votes and record.get("trajectory") == version else []), spent
 
 
-def proven(artifact: BugArtifact, runner: Runner, store: Store, *, begin: Callable[[], None] = lambda: None) -> Verdict:
+def validated_verdict(
+    artifact: BugArtifact, runner: Runner, store: Store, *, begin: Callable[[], None] = lambda: None
+) -> Verdict:
     """Return the verdict on an artifact, from the store or by validating it now.
 
     Stored verdicts of another environment, other settings or another version of this package do not count.
@@ -354,7 +358,7 @@ def proven(artifact: BugArtifact, runner: Runner, store: Store, *, begin: Callab
     return verdict
 
 
-def rates(rollouts: Sequence[Rollout]) -> tuple[int, int]:
+def count_resolved(rollouts: Sequence[Rollout]) -> tuple[int, int]:
     """Return the number of resolved rollouts, and the number of graded ones."""
     grades = [r.verdict for r in rollouts if r.verdict is not None]
     return sum(grades), len(grades)

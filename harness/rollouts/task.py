@@ -17,7 +17,7 @@ from harness.solvers.protocol import SolverTask
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.solver_checkout import Leak, leaks, write_solver_tree
+from pytest_ssr.project.solver_checkout import Leak, find_leaks, write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.sandbox.protocol import Limits
@@ -37,7 +37,7 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
     tree = folder / "tree"
     if not tree.exists():
         write_solver_tree(weakened, tree)
-    visible = leaks(artifact, runner.original, [tree])
+    visible = find_leaks(artifact, runner.original, [tree])
     if not visible:
         runner, visible = without_copies(artifact, runner)
     if visible:
@@ -60,17 +60,17 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
 
 def without_copies(artifact: BugArtifact, runner: Runner) -> tuple[Runner, list[Leak]]:
     """Return a runner whose sandboxes hide copies of the fix, and the copies that are still visible."""
-    visible = copies(artifact, runner)
+    visible = find_copies(artifact, runner)
     for _ in range(_MAX_ROUNDS if runner.provider.name != "process" else 0):
         if not visible:
             break
         runner, hidden = runner.scoped(), dict.fromkeys((*runner.interpreter.hidden, *(leak.path for leak in visible)))
         runner.interpreter = replace(runner.interpreter, hidden=tuple(hidden))
-        visible = copies(artifact, runner)
+        visible = find_copies(artifact, runner)
     return runner, visible
 
 
-def copies(artifact: BugArtifact, runner: Runner) -> list[Leak]:
+def find_copies(artifact: BugArtifact, runner: Runner) -> list[Leak]:
     """Return the copies, visible in the sandbox besides the tree, of files that the bug changes.
 
     A line of a fix, such as `return self._value`, may occur anywhere by chance; it counts only together with its

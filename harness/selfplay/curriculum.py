@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 
 from harness.records.rewards import ALPHA, expected_injector_reward
-from pytest_ssr.injectors.interleave import in_turn
+from pytest_ssr.injectors.interleave import interleave
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.source.syntax_tree import count_statements, parse, scopes
@@ -224,7 +224,7 @@ class Curriculum:
         """
         rng = Random(f"mixture:{seed}:{self._table.key()}")
         draws, functions = self._table.draws(rng), Functions(tree)
-        source = in_turn([i.candidates(tree, seed=seed) for i in self._injectors])
+        source = interleave([i.candidates(tree, seed=seed) for i in self._injectors])
         waiting: dict[Traits, deque[Candidate]] = {}
         count = 0
         while True:

@@ -19,7 +19,7 @@ from pytest_ssr.records.artifact import BugArtifact
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class FailedRepair:
     """A repair that did not resolve a bug of order 1."""
 
     parent: str
@@ -28,7 +28,7 @@ class Failed:
     patch: Patch
 
 
-def candidate_of(original: CodebaseState, failed: Failed) -> Candidate | None:
+def failed_repair_candidate(original: CodebaseState, failed: FailedRepair) -> Candidate | None:
     """Return the buggy state with the failed repair, as a candidate.
 
     Returns None if the repair does not apply, changes no code, or restores the parent or the original.
@@ -62,7 +62,7 @@ def candidate_of(original: CodebaseState, failed: Failed) -> Candidate | None:
 class HigherOrderInjector:
     """Offers failed repairs as bugs, each distinct bug once."""
 
-    def __init__(self, failed: Sequence[Failed]) -> None:
+    def __init__(self, failed: Sequence[FailedRepair]) -> None:
         self._failed = tuple(failed)
         digest = hashlib.sha256()
         for repair in failed:
@@ -73,6 +73,6 @@ class HigherOrderInjector:
         """Yield the candidates in the order in which the repairs failed; the seed has no effect."""
         assert isinstance(tree, Snapshot)
         for failed in self._failed:
-            candidate = candidate_of(CodebaseState(tree), failed)
+            candidate = failed_repair_candidate(CodebaseState(tree), failed)
             if candidate is not None:
                 yield candidate

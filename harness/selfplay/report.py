@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from statistics import fmean
 from typing import Any
 
-from harness.records.episode import Episode, Rollout, graded, missing
+from harness.records.episode import Episode, Rollout, count_graded, count_ungraded
 from harness.records.rewards import best_solve_rate, clustered_interval, interval
-from pytest_ssr.progress import duration
+from pytest_ssr.progress import format_duration
 
 SIZES = ((1, 2, "1-2 lines"), (3, 5, "3-5 lines"), (6, 15, "6-15 lines"), (16, 10**9, "16 lines and more"))
 WAYS = ("strategy", "operator", "size", "round", "project")
@@ -48,7 +48,7 @@ def tables(episodes: Sequence[Episode], *, alpha: float, kind: str) -> dict[str,
 def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> dict[str, Any]:
     tries = [e for e in episodes if e.counts]
     valid = [e for e in tries if e.valid]
-    solved, attempts = graded(valid)
+    solved, attempts = count_graded(valid)
     rewards = [r for e in episodes if (r := e.reward(alpha=alpha, kind=kind)) is not None]
     rollouts = [r for e in valid for r in e.rollouts]
     solver = [r.reward for r in rollouts if r.reward is not None]
@@ -61,10 +61,10 @@ def _row(name: str, episodes: Sequence[Episode], *, alpha: float, kind: str) -> 
         "refused": sum(bool(e.refused) for e in valid),
         "attempts": attempts,
         "solved": solved,
-        "solve_rate": _share(solved, attempts, clustered_interval([graded([e]) for e in valid])),
+        "solve_rate": _share(solved, attempts, clustered_interval([count_graded([e]) for e in valid])),
         "injector_reward": fmean(rewards) if rewards else None,
         "solver_reward": fmean(solver) if solver else None,
-        "ungraded": missing(valid),
+        "ungraded": count_ungraded(valid),
         "tokens": sum(u.tokens for u in used),
         "cost_usd": round(sum(u.cost_usd for u in used), 6),
         "unpriced_calls": sum(u.unpriced for u in used),
@@ -132,7 +132,7 @@ def line(row: dict[str, Any]) -> str:
         f"{'-' if rate is None else '{rate:.2f} ({low:.2f} to {high:.2f})'.format(**rate):>21} "
         f"{row['ungraded'] or '-':>8} "
         f"{_signed(row['injector_reward']):>9} {_signed(row['solver_reward']):>7} "
-        f"{duration(row['injecting_s'] + row['solving_s']):>7}"
+        f"{format_duration(row['injecting_s'] + row['solving_s']):>7}"
     )
 
 

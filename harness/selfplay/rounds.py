@@ -13,19 +13,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from harness.agents.process_reward import ProcessReward
-from harness.injectors.campaign import ModelCampaign, Submitting
+from harness.injectors.campaign import ArtifactInjector, ModelCampaign
 from harness.injectors.external import ExternalInjector
-from harness.records.episode import Episode, Rollout, missing
+from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import ALPHA, injector_reward
 from harness.records.usage import RunUsage
-from harness.rollouts.runner import PATCH, ROLLOUTS, Solving, proven, rates
+from harness.rollouts.runner import PATCH, ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
-from harness.selfplay.higher_order import Failed, HigherOrderInjector
+from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector
 from harness.solvers.protocol import Solver
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, tried
+from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.patch import Patch
@@ -108,7 +108,7 @@ class SelfPlay:
         settings: PlaySettings,
         *,
         injectors: Sequence[Injector] = (),
-        model: Submitting | None = None,
+        model: ArtifactInjector | None = None,
         judge: ProcessReward | None = None,
         watch: Watch | None = None,
     ) -> None:
@@ -164,7 +164,7 @@ class SelfPlay:
         """
         rounds: list[Episode] = []
         for number in range(self.settings.rounds):
-            final = not missing(rounds)
+            final = not count_ungraded(rounds)
             results = [self._round(number, project_index, final=final) for project_index in range(len(self._runners))]
             for project_index, episodes in enumerate(results):
                 self._learn(project_index, episodes)
@@ -180,7 +180,7 @@ class SelfPlay:
         episodes = read_round(self.store, self.key, number, project_index, attempts=self.settings.attempts)
         if episodes is None:
             episodes = list(self._play_round(number, project_index))
-            if final and not missing(episodes):
+            if final and not count_ungraded(episodes):
                 data = [e.to_json(alpha=self.settings.alpha, kind=self.settings.reward) for e in episodes]
                 self.store.put_record(f"{EPISODES}/{self.key}", _name(number, project_index), {"episodes": data})
         self._seen |= {(project_index, e.change) for e in episodes}
@@ -192,7 +192,7 @@ class SelfPlay:
         for episode in episodes:
             if episode.order > 1 or not episode.counts:
                 continue
-            solved, graded = rates(episode.rollouts)
+            solved, graded = count_resolved(episode.rollouts)
             length = self._functions[project_index].statements(episode.path, episode.scope)
             # Rewards of an operator carry over to other projects; those of a file's name do not.
             for other, table in enumerate(self._tables):
@@ -246,7 +246,7 @@ class SelfPlay:
             if self._fresh(project_index, [result]):
                 self._watch.attempt(number, project, result)
 
-        results = tried(
+        results = run_candidates(
             campaign,
             count,
             jobs=self.settings.jobs,
@@ -277,10 +277,10 @@ class SelfPlay:
         """Run the solver on a bug, several attempts at a time."""
         settings, draft = self.settings, self._episode(number, campaign, result)
         artifact, runner = self.store.artifact(result.artifact_id), campaign.bench.scoped()
-        solving = Solving(
+        solving = RolloutRunner(
             runner,
             artifact,
-            proven(artifact, runner, self.store),
+            validated_verdict(artifact, runner, self.store),
             self.solver,
             self.store,
             seed=settings.seed,
@@ -339,9 +339,9 @@ class SelfPlay:
             **asdict(spent),
         )
 
-    def _failed(self, episode: Episode) -> list[Failed]:
+    def _failed(self, episode: Episode) -> list[FailedRepair]:
         """Return distinct failed repairs of an episode, at most `higher_order` of them."""
-        repairs: dict[str, Failed] = {}
+        repairs: dict[str, FailedRepair] = {}
         for rollout in episode.rollouts:
             is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
             if not is_failed or rollout.patch_sha256 in repairs or len(repairs) >= self.settings.higher_order:
@@ -352,7 +352,7 @@ class SelfPlay:
                 artifact = self.store.artifact(episode.artifact_id)
             except (OSError, ArtifactError, StoreError):
                 continue
-            repairs[rollout.patch_sha256] = Failed(episode.artifact_id, artifact, patch)
+            repairs[rollout.patch_sha256] = FailedRepair(episode.artifact_id, artifact, patch)
         return list(repairs.values())
 
 

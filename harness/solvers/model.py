@@ -16,7 +16,7 @@ from harness.agents.tools.protocol import Observation, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace
 from harness.agents.workspace_factory import open_workspace
-from harness.models.identity import hash_of, identity_of
+from harness.models.identity import hash_path, identity_of
 from harness.models.protocol import Model
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal
@@ -54,7 +54,7 @@ class ModelSolver:
     @property
     def key(self) -> str:
         """A hash of everything that an attempt depends on."""
-        bundles = [hash_of(b.folder) for b in self.bundles]
+        bundles = [hash_path(b.folder) for b in self.bundles]
         model = identity_of(self.model)
         return key_of(model, self.limits, self.sampling, bundles, self.observe_as, self.context_tokens)
 

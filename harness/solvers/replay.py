@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.agents.loop import closing
+from harness.agents.loop import record_end
 from harness.agents.replay import Recordings, repeat
 from harness.records.trajectory import ExitReason, Journal, read_trajectory
 from harness.solvers.patch_codec import decode_patch
@@ -23,7 +23,7 @@ class ReplaySolver(Recordings):
 
         A missing recording, or one that cannot be reproduced, has no grade. Raises SettingsError if several match.
         """
-        with closing(journal):
+        with record_end(journal):
             path = self.find((task.id, journal.trajectory.attempt), seed)
         if path is None:
             reason = f"{self.path} contains no attempt {journal.trajectory.attempt + 1} at {task.id}"

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 
-def half_character(text: str) -> str:
+def lone_surrogate(text: str) -> str:
     """Return the first lone surrogate of a string, escaped as `\\uXXXX`; empty if there is none.
 
     No file can hold it. The surrogates that stand for undecodable bytes (`surrogateescape`) can be written.

@@ -12,13 +12,13 @@ from typing import Any
 
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import SCHEMA_VERSION, BugArtifact
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.weakening import Weakening, weaken
@@ -54,9 +54,9 @@ def make_artifact(
     listed = sorted({*files, *touched})
     runnable = [p for p in listed if p in baseline.files]
     return BugArtifact(
-        script=own_script(runnable, options=baseline.addopts),
+        script=default_script(runnable, options=baseline.addopts),
         test_files=tuple(listed),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=buggy.patch_from(original),
         weaken=weakened.patch_from(original),
     )
@@ -75,7 +75,7 @@ def _weaken(original: CodebaseState, failing: Collection[str], baseline: Baselin
     )
     if weakening.unremovable:
         raise ArtifactError(
-            f"{some(weakening.unremovable)} cannot be removed from its file: no definition there can be edited"
+            f"{abbreviate(weakening.unremovable)} cannot be removed from its file: no definition there can be edited"
         )
     return weakening
 

@@ -19,16 +19,16 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
-from pytest_ssr.injectors.interleave import in_turn
+from pytest_ssr.injectors.interleave import interleave
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
-from pytest_ssr.injectors.revision_filter import ProjectDiff, narrowed
-from pytest_ssr.interrupts import TimeIsUpError, require_going_on
+from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
+from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.baseline_store import baseline_of
+from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
 from pytest_ssr.storage.verdict_store import Verdicts
 
@@ -71,7 +71,7 @@ class Campaign:
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
         runner.progress = progress
-        self.baseline, runner.warm, self.verifying = baseline_of(runner, store, self.tests)
+        self.baseline, runner.warm, self.verifying = open_baseline(runner, store, self.tests)
         runner.progress = None
         self.screening = Screening(runner, self.baseline, self.verifying.result, tests=self.tests)
         runner.selection = self.screening.on_files
@@ -79,7 +79,7 @@ class Campaign:
         allowed = _allowed(snapshot, self.baseline, sources)
         if diff is not None:
             allowed = _changed(allowed, diff)
-            injectors = [narrowed(injector, diff) for injector in injectors]
+            injectors = [restrict_to_diff(injector, diff) for injector in injectors]
         _require_reachable(runner.settings, self.baseline, allowed)
         self.snapshot = Snapshot(snapshot.directory, snapshot.files, snapshot.tree_hash, snapshot.origin, allowed)
         self.key = key_of(
@@ -99,7 +99,7 @@ class Campaign:
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
-        drawn = _without_repeats(in_turn([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        drawn = _without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
         self._source = _cheap_first(drawn, self._is_slow)
 
     @property
@@ -117,7 +117,7 @@ class Campaign:
         """Return the candidate at an index of the order, or None past the last one."""
         with self._drawing:
             while len(self._drawn) <= index:
-                require_going_on()
+                raise_if_stopped()
                 following = next(self._source, None)
                 if following is None:
                     return None
@@ -169,7 +169,7 @@ class Campaign:
         try:
             candidate = self.candidate(index)
             return Trial(self, index, candidate).finish() if candidate is not None else None
-        except TimeIsUpError:
+        except TimeBudgetError:
             return None
 
 
@@ -188,8 +188,10 @@ def _allowed(snapshot: Snapshot, baseline: Baseline, sources: Sequence[str]) -> 
     chosen = frozenset(p for p in code if any(w in (".", p) or p.startswith(f"{w}/") for w in wanted))
     if not chosen:
         if any(f == w or f.startswith(f"{w}/") for f in baseline.files for w in wanted):
-            raise ProjectError(f"{some(sources)}: these are tests; bugs go into code: {some(code)}")
-        raise ProjectError(f"{some(sources)}: the tests import no code file there; they import {some(code)}")
+            raise ProjectError(f"{abbreviate(sources)}: these are tests; bugs go into code: {abbreviate(code)}")
+        raise ProjectError(
+            f"{abbreviate(sources)}: the tests import no code file there; they import {abbreviate(code)}"
+        )
     return chosen
 
 
@@ -198,7 +200,7 @@ def _changed(allowed: frozenset[str], diff: ProjectDiff) -> frozenset[str]:
     changed = allowed & diff.lines.keys()
     if not changed:
         raise NothingToDoError(
-            f"none of the changes since {diff.commit[:12]} ({some(sorted(diff.lines))}) are in code that bugs may go "
+            f"none of the changes since {diff.commit[:12]} ({abbreviate(sorted(diff.lines))}) are in code that bugs may go "
             "into: the tests do not import it, or it was not selected"
         )
     return changed

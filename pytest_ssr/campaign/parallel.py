@@ -27,7 +27,7 @@ class Attempts(Protocol):
         """Start no more trials; running trials may stop early."""
 
 
-def tried(
+def run_candidates(
     source: Attempts,
     count: int,
     *,

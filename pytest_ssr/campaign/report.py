@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
-from pytest_ssr.progress import duration
+from pytest_ssr.progress import format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 # The cost of a valid bug, including the candidates that were rejected or survived before it: 1.6 to 2.8 suite runs on
@@ -16,7 +16,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 _SUITES_PER_BUG, _SECONDS_PER_BUG, _SPEED_UP = 2.0, 2.0, 0.7
 
 
-def attempt_line(result: CandidateResult) -> str:
+def result_line(result: CandidateResult) -> str:
     """Return one line about a candidate's result."""
     location = f"{result.path}:{result.line} {result.scope}"
     tail = {
@@ -38,18 +38,18 @@ def progress_line(results: Sequence[CandidateResult], count: int, elapsed_s: flo
     not_exercised = f"{unproven} not exercised, " if unproven else ""
     remaining = ""
     if 0 < valid < count:
-        remaining = f", about {duration(elapsed_s / valid * (count - valid))} left"
+        remaining = f", about {format_duration(elapsed_s / valid * (count - valid))} left"
     return (
         f"{min(valid, count)} of {count} valid, {statuses[CandidateStatus.SURVIVED]} survived, "
         f"{len(results) - valid - statuses[CandidateStatus.SURVIVED] - unproven} rejected, "
-        f"{not_exercised}{duration(elapsed_s)}{remaining}"
+        f"{not_exercised}{format_duration(elapsed_s)}{remaining}"
     )
 
 
 def time_is_up(budget_s: float, valid: int, count: int) -> str:
     """Return the line for a run that the time budget has ended."""
     return (
-        f"the time budget of {duration(budget_s)} has ended: {valid} of {count} reached; "
+        f"the time budget of {format_duration(budget_s)} has ended: {valid} of {count} reached; "
         "run the same command to continue"
     )
 
@@ -57,12 +57,12 @@ def time_is_up(budget_s: float, valid: int, count: int) -> str:
 def ended_while_measuring(budget_s: float) -> str:
     """Return the line for a time budget that ended before the first candidate."""
     return (
-        f"the time budget of {duration(budget_s)} ended while the baseline was measured; "
+        f"the time budget of {format_duration(budget_s)} ended while the baseline was measured; "
         "the results so far are kept, give a longer budget to continue"
     )
 
 
-def shown(path: Path) -> str:
+def display_path(path: Path) -> str:
     """Return a path for display: relative to the current directory if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
@@ -95,7 +95,7 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     yield (
         "plain",
         f"{len(base.stable)} of {len(base.collected)} tests pass, one run takes {base.seconds:.1f} s; "
-        f"sandbox {runner.provider.name}, Python {base.python}; store {shown(campaign.store.root)}",
+        f"sandbox {runner.provider.name}, Python {base.python}; store {display_path(campaign.store.root)}",
     )
     if runner.interpreter.note:
         yield "missed", runner.interpreter.note
@@ -124,11 +124,11 @@ def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
     if not remaining:
         return None
     suite_s = campaign.baseline.seconds
-    run = f"{suite_s:.1f} s" if suite_s < 10 else duration(suite_s)
+    run = f"{suite_s:.1f} s" if suite_s < 10 else format_duration(suite_s)
     bugs = "bug" if remaining == 1 else "bugs"
     more = " more" if valid else ""
     seconds = estimated_s(suite_s, remaining, workers)
-    return f"one suite run takes {run}; about {duration(seconds)} for {remaining}{more} {bugs}"
+    return f"one suite run takes {run}; about {format_duration(seconds)} for {remaining}{more} {bugs}"
 
 
 def estimated_s(suite_s: float, bugs: int, workers: int) -> float:
@@ -159,7 +159,7 @@ def summary_lines(
     valid = [a for a in results if a.status is CandidateStatus.VALID]
     yield "heading", f"valid artifacts: {len(valid)}"
     for result in valid:
-        yield "valid", f"  {attempt_line(result)[10:]}"
+        yield "valid", f"  {result_line(result)[10:]}"
     steps = rejections(results)
     if steps:
         yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)

@@ -23,7 +23,7 @@ from pytest_ssr.interrupts import Background, background, workers
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.test_run import RunStatus, SuiteRun, some
+from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
 from pytest_ssr.records.verdict import CheckResult, Verdict
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Trial:
         if run.fault:
             return self._end(CandidateStatus.REJECTED, "screening", run.fault)
         if not failing and screened.unexercised:
-            reason = f"nothing proves that the tests run the changed {some(screened.unexercised)}"
+            reason = f"nothing proves that the tests run the changed {abbreviate(screened.unexercised)}"
             return self._end(CandidateStatus.NOT_EXERCISED, "screening", reason)
         if not failing:
             reason = "no test notices it" if screened.selected else "no test reaches it"
@@ -150,7 +150,7 @@ class Trial:
         wrong = case.script_failing ^ (self.screened.failing & case.stable)
         if not wrong:
             return result
-        self.disagreement = some(wrong)
+        self.disagreement = abbreviate(wrong)
         self._runner.selection = None
         if self._judge(self._campaign.screening.fresh(self._state, bench=self._runner)) is not None:
             return None

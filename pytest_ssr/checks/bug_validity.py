@@ -14,7 +14,7 @@ from pytest_ssr.checks.context import Finding, ValidationContext
 from pytest_ssr.checks.paraphrase import paraphrase
 from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.records.test_run import SuiteRun, some
+from pytest_ssr.records.test_run import SuiteRun, abbreviate
 
 NAME = "bug-validity"
 
@@ -40,9 +40,9 @@ def check(context: ValidationContext) -> Finding:
             return f"pytest itself on the buggy state: {evidence.fault}"
         disputed = (failing & evidence.passing) | (context.stable - failing - evidence.passing)
         if disputed:
-            return f"script and pytest disagree on the buggy state about {some(disputed)}"
+            return f"script and pytest disagree on the buggy state about {abbreviate(disputed)}"
         hidden = _unreported_failures(context, run, evidence)
-        return f"on the buggy state the parser leaves out failing tests: {some(hidden)}" if hidden else ""
+        return f"on the buggy state the parser leaves out failing tests: {abbreviate(hidden)}" if hidden else ""
 
     _, reason = context.judged(context.buggy, "buggy", objection)
     if reason:
@@ -51,7 +51,7 @@ def check(context: ValidationContext) -> Finding:
     if refused:
         return Finding(False, refused)
     context.fail_to_pass = failing
-    return Finding(True, f"{len(failing)} of {len(context.stable)} passing tests break: {some(failing)}")
+    return Finding(True, f"{len(failing)} of {len(context.stable)} passing tests break: {abbreviate(failing)}")
 
 
 def _unreported_failures(context: ValidationContext, run: StatusRun, evidence: SuiteRun) -> frozenset[str]:
@@ -72,7 +72,7 @@ def _pretended(context: ValidationContext, failing: frozenset[str]) -> str:
     if not failures.pretended:
         return ""
     passing = f"{len(failures.satisfied)} of {len(failures.runnable)} failing tests pass"
-    return f"on the buggy state {passing} without pytest and without their expected values: {some(failures.satisfied)}"
+    return f"on the buggy state {passing} without pytest and without their expected values: {abbreviate(failures.satisfied)}"
 
 
 def _depends_on_text(context: ValidationContext) -> str:
@@ -91,5 +91,5 @@ def _depends_on_text(context: ValidationContext) -> str:
     lost = context.stable & context.suite(state, "reworded", whole=True).passing
     lost -= context.script(state, "reworded").passing if lost else frozenset()
     if lost:
-        return f"script and pytest disagree on the paraphrased original about {some(lost)}"
+        return f"script and pytest disagree on the paraphrased original about {abbreviate(lost)}"
     return ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.status_run import StatusRun
-from pytest_ssr.project.pytest_config import root_of
+from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.test_run import SuiteRun
@@ -34,7 +34,7 @@ class ValidationContext:
     def __init__(self, artifact: BugArtifact, runner: Runner) -> None:
         self.artifact = artifact
         self.bench = runner
-        runner.root = root_of(artifact.script)
+        runner.root = root_options_of_script(artifact.script)
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0

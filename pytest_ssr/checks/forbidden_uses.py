@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pytest_ssr.checks.indirect_names import indirect_uses
 from pytest_ssr.project.file_roles import import_names
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.source.parsing import parsed
+from pytest_ssr.source.parsing import parse_module
 
 _TESTING = frozenset(("_pytest", "hypothesis", "mock", "pluggy", "pytest", "unittest"))
 _FRAMES = frozenset(
@@ -72,7 +72,7 @@ def forbidden_uses(before: CodebaseState, after: CodebaseState) -> tuple[str, ..
     """
     uses, own = [], import_names(before.snapshot.files)
     for path in sorted(p for p in after.changes if before.entry(p) != after.entry(p)):
-        trees = [parsed(e.data) if (e := state.entry(path)) is not None else None for state in (before, after)]
+        trees = [parse_module(e.data) if (e := state.entry(path)) is not None else None for state in (before, after)]
         for find in (
             _unsteady_uses,
             lambda tree: indirect_uses(tree, own) if tree is not None else (),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_ssr.checks.context import Finding, ValidationContext
 from pytest_ssr.project.file_roles import is_test_file
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 
 NAME = "test-files"
 
@@ -16,10 +16,10 @@ def check(context: ValidationContext) -> Finding:
         return Finding(False, "test_files.txt lists no file")
     missing = [p for p in listed if context.original.entry(p) is None]
     if missing:
-        return Finding(False, f"{some(missing)} does not exist in the original")
+        return Finding(False, f"{abbreviate(missing)} does not exist in the original")
     uncovered = sorted(set(context.artifact.weaken.paths) - set(listed))
     if uncovered:
-        return Finding(False, f"test_weaken.diff touches {some(uncovered)}, which test_files.txt does not list")
+        return Finding(False, f"test_weaken.diff touches {abbreviate(uncovered)}, which test_files.txt does not list")
     for path in listed:
         if not is_test_file(path) and not _holds_tests(context, path):
             return Finding(False, f"{path} is listed as a test file, but pytest collects no test in it")

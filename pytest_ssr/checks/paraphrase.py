@@ -9,7 +9,7 @@ import string
 import tokenize
 from itertools import count
 
-from pytest_ssr.source.parsing import parsed
+from pytest_ssr.source.parsing import parse_module
 
 
 def paraphrase(data: bytes) -> bytes | None:
@@ -17,7 +17,7 @@ def paraphrase(data: bytes) -> bytes | None:
 
     Its behaviour stays the same, except for code that reads its own text or line numbers.
     """
-    tree = parsed(data)
+    tree = parse_module(data)
     if tree is None:
         return None
     taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}

@@ -7,7 +7,7 @@ and again with another hash seed and order; tests that do not pass each time are
 from __future__ import annotations
 
 from pytest_ssr.checks.context import HASH_SEED, ORDER_SEED, Finding, ValidationContext
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 
 NAME = "test-script"
 
@@ -25,7 +25,7 @@ def check(context: ValidationContext) -> Finding:
         return Finding(False, f"pytest itself on the listed files of the original: {evidence.fault}")
     unknown = sorted(set(run.statuses) - set(evidence.collected))
     if unknown:
-        return Finding(False, f"{some(unknown)}: no such test is collected by pytest in the listed files")
+        return Finding(False, f"{abbreviate(unknown)}: no such test is collected by pytest in the listed files")
     again = context.suite(context.original, "original", hash_seed=HASH_SEED, order_seed=ORDER_SEED)
     for name in sorted(run.statuses):
         passes = (name in run.passing, name in evidence.passing, name in again.passing)
@@ -36,7 +36,7 @@ def check(context: ValidationContext) -> Finding:
     context.stable = run.passing - set(context.set_aside)
     least = context.settings.min_passing_tests
     if len(context.stable) < least:
-        aside = f"; set aside: {some(list(context.set_aside))}" if context.set_aside else ""
+        aside = f"; set aside: {abbreviate(list(context.set_aside))}" if context.set_aside else ""
         return Finding(False, f"{len(context.stable)} tests pass on the original, {least} are required{aside}")
     aside = f", {len(context.set_aside)} set aside" if context.set_aside else ""
     return Finding(True, f"{len(context.stable)} tests pass on the original{aside}")

@@ -18,7 +18,7 @@ from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import SuiteRun, some
+from pytest_ssr.records.test_run import SuiteRun, abbreviate
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES, CheckResult, Verdict
 
 _COMMENT = b"# a comment, and nothing else, was added here\n"
@@ -121,7 +121,7 @@ class Validation:
             if run.fault:
                 return f": {run.fault}"
             changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
-            return f", differs in {some(changed)}" if changed else ""
+            return f", differs in {abbreviate(changed)}" if changed else ""
 
         # Whole files in the other order: tests that never reach the bug may see the state it leaves behind.
         whole = bool(state.changes)

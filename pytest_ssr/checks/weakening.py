@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pytest_ssr.checks.context import Finding, ValidationContext
-from pytest_ssr.records.test_run import RunStatus, SuiteRun, some
+from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
 
 NAME = "test-weakening"
 
@@ -22,10 +22,10 @@ def check(context: ValidationContext) -> Finding:
     failed = set(run.statuses) - run.passing
     hidden = context.fail_to_pass - failed
     if not hidden:
-        return Finding(False, f"{some(context.fail_to_pass)} still fails after the weakening")
+        return Finding(False, f"{abbreviate(context.fail_to_pass)} still fails after the weakening")
     failing = failed - set(context.set_aside)
     if failing:
-        return Finding(False, f"the weakened suite does not pass: {some(list(failing))} fails")
+        return Finding(False, f"the weakened suite does not pass: {abbreviate(list(failing))} fails")
     if run.exit_code != 0 and not failed:
         return Finding(False, f"the weakened suite does not pass: the script ended with status {run.exit_code}")
 
@@ -38,7 +38,7 @@ def check(context: ValidationContext) -> Finding:
         disputed = run.passing - evidence.passing
         unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing
         if disputed or unseen:
-            return f"script and pytest disagree on the weakened state about {some(disputed | unseen)}"
+            return f"script and pytest disagree on the weakened state about {abbreviate(disputed | unseen)}"
         return ""
 
     _, reason = context.judged(context.weakened, "weakened", objection)

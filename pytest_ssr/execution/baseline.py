@@ -22,7 +22,7 @@ from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_code
-from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun, abbreviate
 
 SCHEMA_VERSION = 4
 FIRST_SEEDS: tuple[int, int | None] = (0, None)
@@ -321,7 +321,7 @@ def _without_disturbance(
     return replace(run, results={**run.results, **{i: plain.results[i] for i in disturbed}}), disturbed
 
 
-def warm_processes(runner: Runner, baseline: Baseline, tests: Sequence[str] = ()) -> ForkServer:
+def fork_server_for(runner: Runner, baseline: Baseline, tests: Sequence[str] = ()) -> ForkServer:
     """Return a fork server for the tree of a baseline."""
     return ForkServer(
         runner.snapshot,
@@ -348,7 +348,7 @@ def _require_usable(run: SuiteRun, runner: Runner) -> None:
         raise ProjectError(f"the test suite does not run to its end: {run.fault}; try `{python} -m pytest`")
     if run.foreign:
         raise ProjectError(
-            f"the tests import {some(run.foreign)} instead of the project's own files; "
+            f"the tests import {abbreviate(run.foreign)} instead of the project's own files; "
             f"install the project with `{python} -m pip install -e .`"
         )
     if not run.collected:

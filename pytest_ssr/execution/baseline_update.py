@@ -108,7 +108,7 @@ def plan_for(
     return plan if reruns <= _MAX_RERUN_SHARE * len(baseline.collected) else None
 
 
-def remeasured(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) -> Baseline | None:
+def remeasure(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) -> Baseline | None:
     """Return the baseline of the new tree, or None if the run shows that the plan does not hold."""
     if not plan.tests and not plan.files:
         return old
@@ -134,7 +134,7 @@ def remeasured(runner: Runner, tests: Sequence[str], old: Baseline, plan: Plan) 
     )
 
 
-def reverified(
+def reverify(
     runner: Runner, tests: Sequence[str], old: Verification, new_baseline: Baseline, plan: Plan
 ) -> Verification | None:
     """Return the second run's results on the new tree, or None if the run shows that the plan does not hold."""

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.suite import run_environment, run_suite
-from pytest_ssr.interrupts import require_going_on, uninterrupted
+from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import EPOCH_S, Snapshot, set_times
@@ -110,7 +110,7 @@ def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path) -> None:
     try:
         tree.mkdir()
         for path in snapshot.files:
-            require_going_on()
+            raise_if_stopped()
             target = tree / path
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(snapshot.directory / path, target)

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import replace
 
-from pytest_ssr.execution.fork_server import Mode, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, Mode, UnfitError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
@@ -38,12 +38,12 @@ class ForkControl:
         with self._lock:
             return frozenset(self._unlike[mode])
 
-    def add_alike(self, request: Wanted, passed: Collection[str]) -> None:
+    def add_alike(self, request: ForkRequest, passed: Collection[str]) -> None:
         """Record tests that passed in such a fork."""
         with self._lock:
             self._alike[_kind(request)].update(passed)
 
-    def differing(self, request: Wanted, failed: Collection[str], runner: Runner) -> frozenset[str]:
+    def differing(self, request: ForkRequest, failed: Collection[str], runner: Runner) -> frozenset[str]:
         """Return the failed tests of a run that also fail in such a fork on the unchanged tree.
 
         A test that fails again in a repetition counts from then on as one that behaves differently; one that passes in
@@ -61,7 +61,7 @@ class ForkControl:
             self._unlike[request.mode].update(again)
         return differing
 
-    def require_end(self, request: Wanted, broken: SuiteRun, runner: Runner) -> None:
+    def require_end(self, request: ForkRequest, broken: SuiteRun, runner: Runner) -> None:
         """Raise UnfitError if a run that ended early also ends early on the unchanged tree.
 
         The tests that ended and the one that did not are run again. If that also ends early several times in a row, the
@@ -86,7 +86,7 @@ class ForkControl:
             raise UnfitError(f"such a fork also ends early on the unchanged tree: {run.fault}")
         self.add_alike(request, run.passing)
 
-    def _control(self, request: Wanted, tests: frozenset[str], runner: Runner) -> frozenset[str]:
+    def _control(self, request: ForkRequest, tests: frozenset[str], runner: Runner) -> frozenset[str]:
         """Return which of the tests pass in such a fork on the unchanged tree."""
         control = replace(
             request,
@@ -99,10 +99,10 @@ class ForkControl:
         return passing
 
 
-def _no_functions(request: Wanted) -> dict[str, tuple[()]] | None:
+def _no_functions(request: ForkRequest) -> dict[str, tuple[()]] | None:
     return None if request.functions is None else {}
 
 
-def _kind(request: Wanted) -> _Kind:
+def _kind(request: ForkRequest) -> _Kind:
     """Return what forks must have in common to be compared: the mode, and the files that they collect."""
     return request.mode, () if request.mode is Mode.SWAP else tuple(request.targets)

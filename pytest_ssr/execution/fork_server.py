@@ -34,7 +34,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
-from pytest_ssr.sandbox.supervision.rpc_session import Conversing, PassedError, RpcSession
+from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, RpcSession, SupportsRpcSessions
 from pytest_ssr.source.function_diff import ChangedFunction
 
 _ROOM_SHARE = 4
@@ -75,7 +75,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ForkRequest:
     """One run to make in a fork."""
 
     state: CodebaseState
@@ -145,7 +145,7 @@ class ForkServer:
         self.run_counts: Counter[str] = Counter()
         self.unfit: Counter[str] = Counter()
 
-    def run(self, request: Wanted) -> SuiteRun:
+    def run(self, request: ForkRequest) -> SuiteRun:
         """Make a run; raise UnfitError, and count its reason, if it needs a fresh process."""
         try:
             run = self._run(request)
@@ -180,7 +180,7 @@ class ForkServer:
         for server in servers:
             server.close()
 
-    def _run(self, request: Wanted) -> SuiteRun:
+    def _run(self, request: ForkRequest) -> SuiteRun:
         with self._borrow_server(request.mode, request.hash_seed) as server:
             tests = request.selection.tests
             if tests is not None and request.mode is Mode.SWAP:
@@ -190,7 +190,7 @@ class ForkServer:
             try:
                 server.session.tell(_to_message(request))
                 answer, raw = server.session.answer(wall_s=request.most_s + _GRACE_S)
-            except PassedError as error:
+            except LimitExceededError as error:
                 return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error), limit=error.limit)
             except SandboxError as error:
                 with self._lock:
@@ -232,7 +232,7 @@ class ForkServer:
             skipped = frozenset(self._skipped)
             try:
                 started = self._start(mode, hash_seed, skipped)
-            except (SandboxError, PassedError) as error:
+            except (SandboxError, LimitExceededError) as error:
                 reason = f"the server does not start: {error}"
                 break
             if isinstance(started, _Server):
@@ -250,7 +250,7 @@ class ForkServer:
         sandbox = CodebaseState(self.snapshot).open(self._provider, readable=shown, hidden=hidden)
         session: RpcSession | None = None
         try:
-            if not isinstance(sandbox, Conversing):
+            if not isinstance(sandbox, SupportsRpcSessions):
                 raise UnfitError(f"the sandbox {self._provider.name} cannot keep a process between runs")
             folder = f"{sandbox.scratch}/{FOLDER}"
             settings = {
@@ -284,7 +284,7 @@ class ForkServer:
             raise
 
 
-def _to_message(request: Wanted) -> dict[str, Any]:
+def _to_message(request: ForkRequest) -> dict[str, Any]:
     changes = {
         path: None if entry is None else [entry.mode, base64.b64encode(entry.data).decode()]
         for path, entry in request.state.changes.items()

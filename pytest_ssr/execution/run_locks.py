@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Hashable, Iterator
 
-from pytest_ssr.interrupts import POLL_S, require_going_on
+from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
 
 class Locks:
@@ -26,7 +26,7 @@ class Locks:
             self._users[key] += 1
         try:
             while not lock.acquire(timeout=POLL_S):
-                require_going_on()
+                raise_if_stopped()
             try:
                 yield
             finally:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_log import CoverageLog
-from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
 from pytest_ssr.execution.run_locks import Locks
 from pytest_ssr.execution.script import Parsed, run_parser, run_script
@@ -32,7 +32,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
-from pytest_ssr.sandbox.supervision.cgroup import kills_for_memory
+from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 from pytest_ssr.settings import RuleSettings
 
 _NOT_STARTED = (126, 127)
@@ -146,7 +146,7 @@ class Runner:
         with self._locks.hold(key):
             if key in cache:
                 return cache[key], False
-            kills = kills_for_memory()
+            kills = oom_kill_count()
             runs_before = self.runs_made
             run = None
             if not fresh and self.selection is not None and not whole:
@@ -213,7 +213,7 @@ class Runner:
         """Make the run in a fork of a warm process that has not imported the project; None if that is impossible."""
         if self.warm is None or not files:
             return None
-        request = Wanted(
+        request = ForkRequest(
             state,
             targets=files,
             hash_seed=hash_seed,
@@ -225,7 +225,7 @@ class Runner:
         except UnfitError:
             return None
 
-    def fork(self, request: Wanted) -> SuiteRun:
+    def fork(self, request: ForkRequest) -> SuiteRun:
         """Make a run in a fork of a warm process and count it; raise UnfitError if that is impossible."""
         if self.warm is None:
             raise UnfitError("there are no warm processes")
@@ -324,7 +324,7 @@ class Runner:
             return run, True
 
     def _run_script(self, state: CodebaseState, artifact: BugArtifact, like_s: float | None) -> StatusRun:
-        kills = kills_for_memory()
+        kills = oom_kill_count()
         with self.open(state) as sandbox:
             done = run_script(sandbox, self.interpreter, artifact.script, limits=self._limits(like_s))
         self.runs_made += 1
@@ -383,7 +383,7 @@ def _read_lines(sandbox: Sandbox, path: str) -> list[str] | None:
 
 def _cache_run(cache: dict[_K, _V], key: _K, run: _V, kills: int) -> bool:
     """Cache a run, unless the kernel has since killed a process for lack of memory: it may be of that run."""
-    sound = kills_for_memory() == kills
+    sound = oom_kill_count() == kills
     if sound:
         cache[key] = run
     return sound

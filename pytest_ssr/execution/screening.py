@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pytest_ssr.execution.baseline import FIRST_SEEDS, SECOND_SEEDS, Baseline, Verification
 from pytest_ssr.execution.coverage_map import CoverageMap, Touched
 from pytest_ssr.execution.fork_control import ForkControl
-from pytest_ssr.execution.fork_server import Mode, Pace, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, Mode, Pace, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
@@ -251,7 +251,7 @@ class Screening:
         selection = Selection(tests, first_files=self._quick_files(tests), stop_after=plan.stop_after)
         return plan.runner.fresh(plan.state, self._tests, selection=selection, like_s=self._seconds(tests))
 
-    def _run_in_fork(self, request: Wanted, touched: Touched, runner: Runner) -> SuiteRun:
+    def _run_in_fork(self, request: ForkRequest, touched: Touched, runner: Runner) -> SuiteRun:
         """Make a run in a fork; raise UnfitError if it is impossible or does not show what a whole run would."""
         selection = request.selection
         assert selection.tests is not None
@@ -266,13 +266,13 @@ class Screening:
             raise _NeedsAllError("its early end concerns tests that were not selected")
         return run
 
-    def _request(self, plan: _Plan, mode: Mode) -> Wanted:
+    def _request(self, plan: _Plan, mode: Mode) -> ForkRequest:
         """Return the request for a run in a mode."""
         baseline, tests = self._baseline, plan.tests
         targets = [p for p in baseline.test_paths if any(t.startswith(f"{p}::") for t in tests)]
         overhead_s = 0.0 if mode is Mode.SWAP else baseline.overhead_s
         floor_s = _SWAP_FLOOR_S if mode is Mode.SWAP else FLOOR_S
-        return Wanted(
+        return ForkRequest(
             plan.state,
             selection=Selection(
                 tests,

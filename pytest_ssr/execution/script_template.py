@@ -76,21 +76,21 @@ print()
 '''
 
 
-def own_script(test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
+def default_script(test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
     """Return a script that runs these files with these pytest options: the project's own, without dropped ones."""
     quoted = " \\\n  ".join(shlex.quote(p) for p in test_files)
     script = _SCRIPT.replace("@OPTIONS@", shlex.join(options)).replace("@FILES@", quoted)
     return script.encode("utf-8", "surrogateescape")
 
 
-def is_own(script: bytes, parser: bytes) -> bool:
+def is_default(script: bytes, parser: bytes) -> bool:
     """Return whether an artifact's script and parser are ours, which run its tests as `Runner.suite` does."""
     start, _, rest = _SCRIPT.encode().partition(b"@OPTIONS@")
     between, _, end = rest.partition(b"@FILES@")
     middle = script.removeprefix(start).removesuffix(end)
-    return parser == own_parser() and script == start + middle + end and middle.count(between) == 1
+    return parser == default_parser() and script == start + middle + end and middle.count(between) == 1
 
 
-def own_parser() -> bytes:
-    """Return the parser that goes with `own_script`."""
+def default_parser() -> bytes:
+    """Return the parser that goes with `default_script`."""
     return _PARSER.encode()

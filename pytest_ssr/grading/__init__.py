@@ -1,8 +1,8 @@
 """Grade predicted patches."""
 
-from pytest_ssr.grading.grade import LEAST_S, grade_patch
-from pytest_ssr.grading.regressions import KnownBaseline
+from pytest_ssr.grading.grade import MIN_DURATION_S, grade_patch
+from pytest_ssr.grading.regressions import BaselineSource
 from pytest_ssr.grading.repaired_state import repaired_state
 from pytest_ssr.grading.result import Grade, TestStatus
 
-__all__ = ["LEAST_S", "Grade", "KnownBaseline", "TestStatus", "grade_patch", "repaired_state"]
+__all__ = ["MIN_DURATION_S", "BaselineSource", "Grade", "TestStatus", "grade_patch", "repaired_state"]

@@ -6,14 +6,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import is_own
+from pytest_ssr.execution.script_template import is_default
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.grading.result import TestStatus
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Reason, ReasonCode
-from pytest_ssr.records.test_run import Limit, Outcome, RunStatus, SuiteRun, some
+from pytest_ssr.records.test_run import Limit, Outcome, RunStatus, SuiteRun, abbreviate
 
 _BY_LIMIT = {
     Limit.WALL_TIME: ReasonCode.TIMED_OUT,
@@ -72,7 +72,7 @@ def evidence_of(
     statuses = {i: _status(i, run) for i in tests.ids}
     failure = fault_of(run) or _unpassed(statuses)
     # A generated script would run the same tests in the same way.
-    if failure is None and not is_own(tests.artifact.script, tests.artifact.parser):
+    if failure is None and not is_default(tests.artifact.script, tests.artifact.parser):
         script, _ = runner.script(state, tests.artifact, like_s=like_s)
         statuses = {i: _script_status(i, script) for i in tests.ids}
         failure = _script_failure(script, statuses)
@@ -102,7 +102,11 @@ def other_tests(run: SuiteRun, reference: SuiteRun) -> Reason | None:
         return None
     missing, added = expected - collected, collected - expected
     difference = (
-        f"vanished: {some(missing)}" if missing else f"appeared: {some(added)}" if added else "some appear twice"
+        f"vanished: {abbreviate(missing)}"
+        if missing
+        else f"appeared: {abbreviate(added)}"
+        if added
+        else "some appear twice"
     )
     return Reason(ReasonCode.TESTS_DIFFER, difference)
 
@@ -137,4 +141,4 @@ def _unpassed(statuses: Mapping[str, TestStatus]) -> Reason | None:
     if not missed and not not_run:
         return None
     after = f"; {len(not_run)} were not run" if not_run else ""
-    return Reason(ReasonCode.TESTS_FAIL, f"{len(missed)} of {len(statuses)}: {some(missed)}{after}")
+    return Reason(ReasonCode.TESTS_FAIL, f"{len(missed)} of {len(statuses)}: {abbreviate(missed)}{after}")

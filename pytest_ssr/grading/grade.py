@@ -16,20 +16,20 @@ from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, other_tests
-from pytest_ssr.grading.regressions import KnownBaseline, regressions
+from pytest_ssr.grading.regressions import BaselineSource, regressions
 from pytest_ssr.grading.repaired_state import compiled_code, repaired_state
 from pytest_ssr.grading.result import Grade
 from pytest_ssr.grading.test_lookup import rewritten
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.pytest_config import root_of
+from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
-from pytest_ssr.records.test_run import SuiteRun, some
-from pytest_ssr.sandbox.filesystem.workdirs import require_room
-from pytest_ssr.sandbox.supervision.cgroup import kills_for_memory
+from pytest_ssr.records.test_run import SuiteRun, abbreviate
+from pytest_ssr.sandbox.filesystem.workdirs import require_disk_space
+from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 
-LEAST_S = 5.0
+MIN_DURATION_S = 5.0
 """Shortest duration of the tests on the original from which limits are derived: leaves room on a busy machine."""
 _ATTEMPTS = 2
 _GRADES_PER_DRAW = 8
@@ -51,7 +51,7 @@ def grade_patch(
     trusted: bool = False,
     refuse_tests: bool = False,
     full: bool = False,
-    baseline: KnownBaseline | None = None,
+    baseline: BaselineSource | None = None,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
 
@@ -65,7 +65,7 @@ def grade_patch(
     if not fail_to_pass:
         raise ArtifactError("the artifact records no FAIL_TO_PASS test; validate it first")
     if like_s is not None and not trusted:
-        like_s = max(like_s, LEAST_S)
+        like_s = max(like_s, MIN_DURATION_S)
     recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
     grader = _Grader(runner, recorded, like_s, full=full, trusted=trusted, baseline=baseline)
     try:
@@ -74,12 +74,12 @@ def grade_patch(
         return grader.refused(ReasonCode.PATCH_DOES_NOT_APPLY, str(error))
     flags: tuple[Flag, ...] = (Flag(FlagCode.TESTS_RESTORED, dropped),) if dropped else ()
     if dropped and refuse_tests:
-        return grader.refused(ReasonCode.REFUSED, some(dropped), flags)
+        return grader.refused(ReasonCode.REFUSED, abbreviate(dropped), flags)
     if compiled := compiled_code(state, patch.paths):
-        return grader.refused(ReasonCode.ADDS_COMPILED_CODE, some(compiled), flags)
+        return grader.refused(ReasonCode.ADDS_COMPILED_CODE, abbreviate(compiled), flags)
     if not trusted:
         if changed := grader.rewritten(state):
-            return grader.refused(ReasonCode.CHANGES_TESTS, some(changed), flags)
+            return grader.refused(ReasonCode.CHANGES_TESTS, abbreviate(changed), flags)
     return _graded(grader, state, flags)
 
 
@@ -92,7 +92,7 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
     """Run the tests, and retry if the sandbox failed or the machine ran out of memory."""
     reason = Reason(ReasonCode.SANDBOX_FAILED)
     for _ in range(_ATTEMPTS):
-        killed = kills_for_memory()
+        killed = oom_kill_count()
         try:
             grade = grader.grade(state, flags)
             if not grade.resolved:
@@ -107,16 +107,16 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
 
 def _failure_of(blind: BlindResult) -> Reason | None:
     if blind.wrong:
-        return Reason(ReasonCode.FORGED, some(blind.wrong))
-    return Reason(ReasonCode.NOT_REPAIRED, some(blind.not_repaired)) if blind.not_repaired else None
+        return Reason(ReasonCode.FORGED, abbreviate(blind.wrong))
+    return Reason(ReasonCode.NOT_REPAIRED, abbreviate(blind.not_repaired)) if blind.not_repaired else None
 
 
 def _require_healthy_machine(code: ReasonCode, killed: int) -> None:
     """Raise SandboxError when tests may have failed because the machine ran out of disk space or memory."""
-    require_room()
+    require_disk_space()
     if code is ReasonCode.OUT_OF_MEMORY:
         raise _OutOfMemoryError("the kernel has killed a process of the tests")
-    if kills_for_memory() > killed and code is not ReasonCode.MEMORY_EXCEEDED:
+    if oom_kill_count() > killed and code is not ReasonCode.MEMORY_EXCEEDED:
         raise _OutOfMemoryError("the kernel has killed a process of this machine")
 
 
@@ -142,11 +142,11 @@ class _Grader:
         *,
         full: bool,
         trusted: bool,
-        baseline: KnownBaseline | None,
+        baseline: BaselineSource | None,
     ) -> None:
         self._runner, self._tests, self._like_s = runner, tests, like_s
         self._full, self._trusted, self._baseline = full, trusted, baseline
-        runner.root = root_of(tests.artifact.script)
+        runner.root = root_options_of_script(tests.artifact.script)
         self._artifact, self._files = tests.artifact, list(tests.files)
         self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
         self.name = tests.artifact.content_id(runner.snapshot.tree_hash)
@@ -202,7 +202,7 @@ class _Grader:
             # The whole suite cannot be run; the recorded tests can.
             return None
         failing = regressions(self._runner, baseline, self._files, state)
-        return Reason(ReasonCode.REGRESSION, some(failing)) if failing else None
+        return Reason(ReasonCode.REGRESSION, abbreviate(failing)) if failing else None
 
     def _reference(self) -> SuiteRun:
         run, _ = self._runner.suite(self._runner.original, self._files, like_s=self._like_s, fresh=True)

@@ -10,7 +10,7 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
 
-KnownBaseline = Callable[[], Baseline]
+BaselineSource = Callable[[], Baseline]
 """Returns the baseline of the project; measures it if the store does not hold it."""
 
 

@@ -12,7 +12,7 @@ from pytest_ssr.patch import Patch
 from pytest_ssr.project.file_roles import is_test_surface, old_copies
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import some
+from pytest_ssr.records.test_run import abbreviate
 
 _COMPILED_SUFFIXES = frozenset((".pyc", ".pyo", ".pyd", ".so", ".dll", ".dylib"))
 _NATIVE_MAGIC = (
@@ -39,7 +39,7 @@ def repaired_state(runner: Runner, artifact: BugArtifact, patch: Patch) -> tuple
     state = state.restore({p for p in state.changes if p in surface})
     readable = {str(folder) for path in runner.interpreter.readable for folder in (path, *path.parents)}
     if blocked := [p for p in applied.paths if str(runner.snapshot.origin / p) in readable]:
-        raise ArtifactError(f"{some(blocked)} cannot be written: the interpreter's folder is there")
+        raise ArtifactError(f"{abbreviate(blocked)} cannot be written: the interpreter's folder is there")
     # Solvers do not get these files, and a patch must not read the original code from them.
     return state.replace(dict.fromkeys(old_copies(runner.snapshot.files))), dropped
 

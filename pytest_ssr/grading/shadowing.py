@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from pytest_ssr.project.file_roles import shadows
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.source.parsing import parsed
+from pytest_ssr.source.parsing import parse_module
 
 
 def shadowing(original: CodebaseState, paths: Iterable[str], test_files: Collection[str]) -> frozenset[str]:
@@ -20,7 +20,7 @@ def shadowing(original: CodebaseState, paths: Iterable[str], test_files: Collect
     if not new:
         return frozenset()
     entries = [original.entry(p) for p in test_files if p.endswith(".py")]
-    imported = {name for e in entries if e is not None for name in _imported_modules(parsed(e.data))}
+    imported = {name for e in entries if e is not None for name in _imported_modules(parse_module(e.data))}
     return shadows(new, files, imported)
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.source.definitions import definitions_of, find_class
-from pytest_ssr.source.parsing import parsed
+from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.spans import Definition
 
 _MAX_DEPTH = 20
@@ -102,7 +102,7 @@ def _trees(state: CodebaseState) -> Callable[[str], ast.Module | None]:
     @functools.cache
     def tree_of(path: str) -> ast.Module | None:
         entry = state.entry(path) if path.endswith(".py") else None
-        return parsed(entry.data) if entry is not None else None
+        return parse_module(entry.data) if entry is not None else None
 
     return tree_of
 

@@ -8,7 +8,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.protocol import Candidate
 
 
-def in_turn(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
+def interleave(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
     """Yield one candidate of each source in turn; raises the first ProjectError if all sources raise one."""
     live = list(sources)
     errors: list[ProjectError] = []

@@ -18,7 +18,7 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.git_history import run_git
 from pytest_ssr.injectors.protocol import Candidate, DependentInjector, Injector, SourceTree
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.patch.changes import split_lines
 from pytest_ssr.patch.line_matching import edits
 from pytest_ssr.project.snapshot import Snapshot
@@ -195,7 +195,7 @@ class RestrictedInjector:
         """Yield the candidates that lie in the changes, until too many in a row do not."""
         rejected = 0
         for candidate in self._injector.candidates(tree, seed=seed):
-            require_going_on()
+            raise_if_stopped()
             if self._diff.covers(candidate, tree):
                 rejected = 0
                 yield candidate
@@ -203,8 +203,8 @@ class RestrictedInjector:
                 return
 
 
-def narrowed(injector: Injector, diff: ProjectDiff) -> Injector:
+def restrict_to_diff(injector: Injector, diff: ProjectDiff) -> Injector:
     """Return an injector restricted to what has changed; a combination draws from restricted sources."""
     if isinstance(injector, CombinationInjector):
-        return CombinationInjector([narrowed(source, diff) for source in injector.sources])
+        return CombinationInjector([restrict_to_diff(source, diff) for source in injector.sources])
     return RestrictedInjector(injector, diff)

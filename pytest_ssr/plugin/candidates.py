@@ -12,7 +12,7 @@ from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks.validator import step_names
 from pytest_ssr.errors import SsrError
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.interrupts import TimeIsUpError, until
+from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 SCREENING = "screening"
@@ -55,7 +55,7 @@ class CandidateStep(pytest.Item):
         try:
             with until(node.deadline):
                 result = node.campaign.known(node.index) or self._run_step(node.open_trial())
-        except TimeIsUpError:
+        except TimeBudgetError:
             pytest.skip("given up: the time budget has ended")
         except SsrError as error:
             # Such as a full disk or a broken sandbox: the next candidate would fail in the same way.

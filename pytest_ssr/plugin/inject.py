@@ -18,20 +18,20 @@ from _pytest.runner import runtestprotocol
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.report import (
-    attempt_line,
+    display_path,
     ended_while_measuring,
     estimate_line,
     opening_lines,
     progress_line,
-    shown,
+    result_line,
     summary_lines,
     time_is_up,
 )
 from pytest_ssr.errors import NothingToDoError
-from pytest_ssr.interrupts import TimeIsUpError, end_at_signals, until
+from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
-from pytest_ssr.progress import MeasuringLines
+from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
@@ -61,7 +61,7 @@ class InjectPlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
         """Open the campaign before xdist starts its workers, so that the baseline is measured once."""
-        end_at_signals()
+        install_signal_handlers()
         measuring = self._measuring()
         try:
             # Workers find the baseline in the store, and all of them must offer the same items.
@@ -72,7 +72,7 @@ class InjectPlugin:
                     **options.campaign_arguments(self.config),
                     progress=measuring,
                 )
-        except TimeIsUpError:
+        except TimeBudgetError:
             assert self.budget_s is not None
             pytest.exit(f"ssr: {ended_while_measuring(self.budget_s)}", returncode=pytest.ExitCode.TESTS_FAILED)
         except NothingToDoError as error:
@@ -87,7 +87,7 @@ class InjectPlugin:
             terminal._show_progress_info = False  # skipped steps would make the percentage wrong
             self._print_baseline(terminal)
 
-    def _measuring(self) -> MeasuringLines | None:
+    def _measuring(self) -> ProgressLines | None:
         """Return the display of the baseline's progress; None in a worker, which measures nothing."""
         terminal = self._terminal()
         if terminal is None:
@@ -101,7 +101,7 @@ class InjectPlugin:
         def write(line: str) -> None:
             terminal.write_line(f"ssr: {line}")
 
-        return MeasuringLines(live=rewrite if terminal.isatty else None, plain=write)
+        return ProgressLines(live=rewrite if terminal.isatty else None, plain=write)
 
     def _print_baseline(self, terminal: Any) -> None:
         assert self.campaign is not None
@@ -219,8 +219,8 @@ class InjectPlugin:
             progress = progress_line(done, self.count, time.monotonic() - self.start)
             terminal.ensure_newline()
             colour = {"green": True} if result.status is CandidateStatus.VALID else {}
-            terminal.write(attempt_line(result)[:9], **colour)
-            terminal.write_line(f"{attempt_line(result)[9:]}  [{progress}]")
+            terminal.write(result_line(result)[:9], **colour)
+            terminal.write_line(f"{result_line(result)[9:]}  [{progress}]")
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
@@ -253,7 +253,7 @@ class InjectPlugin:
             terminalreporter.write_line(
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
-        terminalreporter.write_line(f"artifacts: {shown(self.campaign.store.root / 'artifacts')}")
+        terminalreporter.write_line(f"artifacts: {display_path(self.campaign.store.root / 'artifacts')}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

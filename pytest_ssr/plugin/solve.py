@@ -16,7 +16,7 @@ import pytest
 
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
-from pytest_ssr.interrupts import end_at_signals
+from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import find_artifacts
@@ -110,7 +110,7 @@ class SolvePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Copy the project and choose the sandbox before xdist starts its workers."""
-        end_at_signals()
+        install_signal_handlers()
         with options.user_errors():
             backends = list(entry_points(group=GROUP))
             if not backends:

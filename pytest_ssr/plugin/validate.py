@@ -16,13 +16,13 @@ from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.interrupts import end_at_signals
+from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult
 from pytest_ssr.storage.store import Store
-from pytest_ssr.storage.verdict_store import Verdicts, trusts
+from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
 
 class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
@@ -101,11 +101,11 @@ class ValidatePlugin:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Copy the project and choose the sandbox before xdist starts its workers."""
-        end_at_signals()
+        install_signal_handlers()
         with options.user_errors():
             self.store = options.open_store(self.config)
             arguments = options.runner_arguments(self.config)
-            trusted = all(trusts(self.store, d) for d in self.directories)
+            trusted = all(is_trusted(self.store, d) for d in self.directories)
             self.runner = open_runner(
                 options.project_path(self.config), self.store, **arguments, model_written=not trusted
             )

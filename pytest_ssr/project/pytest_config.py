@@ -39,7 +39,7 @@ def root_options(snapshot: Snapshot, tests: Sequence[str] = ()) -> tuple[str, ..
     return "--rootdir=.", "-c", str(config or "/dev/null"), "--confcutdir=."
 
 
-def root_of(script: bytes) -> tuple[str, ...]:
+def root_options_of_script(script: bytes) -> tuple[str, ...]:
     """Return these options from a script made by this package; empty if it has none, or for any other script."""
     match = _OWN.search(script)
     try:

@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, advice
-from pytest_ssr.interrupts import require_going_on, uninterrupted
+from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, os_error_advice
+from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_injectable
 
@@ -147,7 +147,9 @@ def _copied(project: Path, paths: Sequence[str], trees: Path) -> Snapshot:
     try:
         return _fill(project, paths, staging, trees)
     except OSError as error:
-        raise StoreWriteError(f"cannot copy {project} to {trees}: {advice(error)} (nothing was lost)") from None
+        raise StoreWriteError(
+            f"cannot copy {project} to {trees}: {os_error_advice(error)} (nothing was lost)"
+        ) from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -157,7 +159,7 @@ def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> d
     files: dict[str, FileStamp] = {}
     total = 0
     for path in paths:
-        require_going_on()
+        raise_if_stopped()
         entry = _read_entry(f"{project}/{path}")
         if entry is None:
             continue
@@ -206,7 +208,7 @@ def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
 def set_times(top: Path) -> None:
     """Set the modification time of `top` and everything below it to `EPOCH_S`."""
     for folder, _, names in os.walk(top, topdown=False):
-        require_going_on()
+        raise_if_stopped()
         for name in names:
             os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
         os.utime(folder, (EPOCH_S, EPOCH_S))

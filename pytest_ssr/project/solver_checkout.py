@@ -50,12 +50,12 @@ class Leak:
     """The line, or the name of the function if its bytecode was found."""
 
 
-def left_out(paths: Collection[str]) -> set[str]:
+def omitted_paths(paths: Collection[str]) -> set[str]:
     """Return the files of a state that are not given to a solver."""
-    return {p for p in paths if is_left_out(p)} | old_copies(paths)
+    return {p for p in paths if is_omitted(p)} | old_copies(paths)
 
 
-def is_left_out(path: str) -> bool:
+def is_omitted(path: str) -> bool:
     """Return whether the path alone shows that a file is not given to a solver."""
     *folders, name = PurePosixPath(path).parts
     if any(fnmatchcase(f, p) for f in folders for p in _OMITTED_FOLDERS):
@@ -69,7 +69,7 @@ def write_solver_tree(state: CodebaseState, folder: Path) -> None:
     try:
         folder.mkdir(parents=True)
         paths = {*snapshot.files, *state.changes}
-        for path in sorted(paths - left_out(paths)):
+        for path in sorted(paths - omitted_paths(paths)):
             entry = state.entry(path)
             if entry is None:
                 continue
@@ -106,7 +106,7 @@ def _git(folder: Path, *arguments: str) -> bytes:
     return subprocess.run(command, env=environment, capture_output=True, check=True).stdout
 
 
-def leaks(artifact: BugArtifact, original: CodebaseState, paths: Sequence[Path]) -> list[Leak]:
+def find_leaks(artifact: BugArtifact, original: CodebaseState, paths: Sequence[Path]) -> list[Leak]:
     """Search files and folders, including archives, repositories and bytecode in them, for lines of the fix.
 
     A line counts if the fix adds it, it is long enough to be distinctive, and the weakened state does not contain it
@@ -131,7 +131,7 @@ class _Secrets:
 
     def __init__(self, original: CodebaseState, weakened: CodebaseState, artifact: BugArtifact) -> None:
         given = {*original.snapshot.files, *weakened.changes}
-        given -= left_out(given)
+        given -= omitted_paths(given)
         visible = b"\n".join(e.data for p in given if (e := weakened.entry(p)) is not None)
         lines: dict[bytes, None] = {}
         self._codes: dict[bytes, CodeType] = {}

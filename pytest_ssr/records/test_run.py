@@ -115,7 +115,7 @@ class SuiteRun:
         return f"{self.status}: {self.reason}"
 
 
-def some(ids: Collection[str], *, most: int = 3) -> str:
+def abbreviate(ids: Collection[str], *, most: int = 3) -> str:
     """Return the first few ids in sorted order and the number of the others, with unprintable characters escaped."""
     ordered = sorted(ids)
     more = f" and {len(ordered) - most} more" if len(ordered) > most else ""

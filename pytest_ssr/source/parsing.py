@@ -9,7 +9,7 @@ from pytest_ssr.source.warning_capture import recorded_warnings
 _MAX_BYTES = 500_000
 
 
-def parsed(data: bytes) -> ast.Module | None:
+def parse_module(data: bytes) -> ast.Module | None:
     """Return the syntax tree of a file; None if the file cannot be parsed or has more than 500,000 bytes."""
     if len(data) > _MAX_BYTES:
         return None

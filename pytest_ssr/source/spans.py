@@ -160,6 +160,6 @@ def _own_lines(lines: Lines, start: int, end: int) -> Edit | None:
     return Edit(line_start, line_end, b"")
 
 
-def words(data: bytes) -> frozenset[str]:
+def identifiers(data: bytes) -> frozenset[str]:
     """Return every identifier-like word of a file, in code, strings and comments."""
     return frozenset(re.findall(r"\w+", data.decode("utf-8", "replace")))

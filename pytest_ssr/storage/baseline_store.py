@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pytest_ssr.errors import SsrError
-from pytest_ssr.execution.baseline import Baseline, Verification, measure_baseline, verify, warm_processes
+from pytest_ssr.execution.baseline import Baseline, Verification, fork_server_for, measure_baseline, verify
 from pytest_ssr.execution.baseline_parts import Parts
-from pytest_ssr.execution.baseline_update import Plan, plan_for, remeasured, reverified
+from pytest_ssr.execution.baseline_update import Plan, plan_for, remeasure, reverify
 from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.interrupts import Background, TimeIsUpError, background
+from pytest_ssr.interrupts import Background, TimeBudgetError, background
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -49,7 +49,7 @@ class _PartRecords:
         self._store.put_record("baselines", self._name, data)
 
 
-class Verifying:
+class SecondRun:
     """The second run of a baseline: made once, in the background, by the first process that needs it, and stored."""
 
     def __init__(self, runner: Runner, store: Store, name: str, baseline: Baseline, tests: Sequence[str]) -> None:
@@ -72,7 +72,7 @@ class Verifying:
             return _verification(self._store, self._name)
         try:
             return self._task.result() if self._task.is_done else None
-        except (SsrError, KeyboardInterrupt, TimeIsUpError):
+        except (SsrError, KeyboardInterrupt, TimeBudgetError):
             return None
 
     def result(self) -> Verification:
@@ -101,10 +101,10 @@ class Verifying:
         old = _verification(self._store, str(edit.get("from"))) if edit is not None else None
         if plan is None or old is None:
             return None
-        return reverified(self._runner, self._tests, old, self._baseline, plan)
+        return reverify(self._runner, self._tests, old, self._baseline, plan)
 
 
-def baseline_of(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Baseline, ForkServer, Verifying]:
+def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Baseline, ForkServer, SecondRun]:
     """Return the baseline of a tree, a fork server for it, and its second run, which is not started yet.
 
     The baseline is measured unless the store has it. The runner's `shelf` is set, so that scripts on the original run
@@ -112,8 +112,8 @@ def baseline_of(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Bas
     """
     name, baseline = _stored(runner, store, tests)
     runner.shelf = StoredScripts(store, name)
-    warm = warm_processes(runner, baseline, tests)
-    return baseline, warm, Verifying(runner, store, name, baseline, tests)
+    warm = fork_server_for(runner, baseline, tests)
+    return baseline, warm, SecondRun(runner, store, name, baseline, tests)
 
 
 def project_baseline(runner: Runner, store: Store) -> Baseline:
@@ -167,7 +167,7 @@ def _after_edit(runner: Runner, store: Store, family: str, name: str, tests: Seq
     plan = plan_for(
         verified, stamps, _stamps(runner.snapshot), lambda path: (tree / path).read_bytes(), runner.snapshot.read
     )
-    baseline = remeasured(runner, tests, old, plan) if plan is not None else None
+    baseline = remeasure(runner, tests, old, plan) if plan is not None else None
     if baseline is not None and plan is not None:
         store.put_record("baselines", f"edit-{name}", {"from": last["name"], **plan.to_json()})
     return baseline

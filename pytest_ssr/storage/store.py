@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, advice
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
+from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 
@@ -150,7 +150,7 @@ class Store:
         with file:
             while not _locked(file.fileno()):
                 time.sleep(_POLL_S)
-                require_going_on()
+                raise_if_stopped()
             yield
 
     def _foreign(self) -> bool:
@@ -200,7 +200,7 @@ class Store:
             yield
         except OSError as error:
             note = "" if action.startswith("open") else " (what is finished is kept)"
-            raise StoreWriteError(f"cannot {action}: {advice(error)}{note}") from None
+            raise StoreWriteError(f"cannot {action}: {os_error_advice(error)}{note}") from None
 
 
 @functools.cache

@@ -41,7 +41,7 @@ class Verdicts:
         self._store.put_record(f"{_KIND}/{verdict.artifact_id}", self._key, verdict.to_json())
 
 
-def trusts(store: Store, directory: Path) -> bool:
+def is_trusted(store: Store, directory: Path) -> bool:
     """Return whether an artifact was made and validated in a store, without a model.
 
     Artifacts from elsewhere may have been written by a model, and so may a failed repair. An artifact that cannot be
@@ -56,11 +56,11 @@ def trusts(store: Store, directory: Path) -> bool:
         and injector.get("model") is None
         and injector.get("strategy") != "higher-order"
         and directory.resolve().parent == (store.root / "artifacts").resolve()
-        and was_judged(store, directory.resolve().name)
+        and has_verdict(store, directory.resolve().name)
     )
 
 
-def was_judged(store: Store, artifact_id: str) -> bool:
+def has_verdict(store: Store, artifact_id: str) -> bool:
     """Return whether a store has any verdict on an artifact, under any conditions.
 
     Earlier versions stored one verdict for each artifact without its conditions; it is not used as evidence today.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from pytest_ssr.source.spans import Lines, read_lines, remove_elements, remove_statements, words
+from pytest_ssr.source.spans import Lines, identifiers, read_lines, remove_elements, remove_statements
 from pytest_ssr.source.syntax_tree import Edit, splice
 
 
@@ -62,7 +62,7 @@ def _removals(lines: Lines, used: set[str], elsewhere: frozenset[str]) -> Iterat
         if any("autouse" in ast.dump(d) for d in getattr(node, "decorator_list", [])):
             continue
         edits = remove_statements(lines, [node])
-        if edits is not None and name not in words(splice(lines.data, edits)):
+        if edits is not None and name not in identifiers(splice(lines.data, edits)):
             yield edits, set(names_in(node))
 
 
@@ -82,7 +82,7 @@ def _unused_imports(
     whole = remove_statements(lines, [node])
     if whole is None:
         return
-    rest = words(splice(lines.data, whole))
+    rest = identifiers(splice(lines.data, whole))
     unused = [
         i
         for i, alias in enumerate(node.names)

@@ -19,10 +19,10 @@ from pytest_ssr.source.spans import (
     Lines,
     first_byte,
     first_line,
+    identifiers,
     read_lines,
     remove_elements,
     remove_statements,
-    words,
 )
 from pytest_ssr.source.syntax_tree import Edit, splice
 from pytest_ssr.weakening.doctests import edits_in_document, edits_in_module
@@ -335,7 +335,7 @@ def _contains(outer: Edit, inner: Edit) -> bool:
     return outer.start <= inner.start and inner.end <= outer.end and not inner.start == inner.end == outer.start
 
 
-identifiers_in = functools.lru_cache(maxsize=4096)(words)
+identifiers_in = functools.lru_cache(maxsize=4096)(identifiers)
 
 
 @functools.lru_cache(maxsize=4096)

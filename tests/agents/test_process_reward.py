@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harness.agents.process_reward import ProcessReward, boxed, question_about
+from harness.agents.process_reward import ProcessReward, boxed_value, question_about
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Reply, Sampling, Usage
 from harness.records.trajectory import ModelCall, Step, Trajectory
@@ -51,7 +51,7 @@ def judge(*votes: str) -> ScriptedModel:
     ],
 )
 def test_the_last_boxed_value_counts(text: str, value: float | None) -> None:
-    assert boxed(text) == value
+    assert boxed_value(text) == value
 
 
 def test_a_reply_without_a_tool_is_scored_and_shifts_no_other() -> None:

@@ -17,7 +17,7 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks import SEVEN, Finding, ValidationContext
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -139,13 +139,13 @@ class Arena:
         files: tuple[str, ...] = TESTS,
     ) -> BugArtifact:
         """Return an honest artifact except for the given parts; `first` runs before the honest script."""
-        honest = own_script(TESTS, options=()).decode()
+        honest = default_script(TESTS, options=()).decode()
         text = script if script is not None else honest
         marked = f"#!/usr/bin/env bash\nexport HOSTILE={MARKER}\n{first}\n{text}"
         return BugArtifact(
             script=marked.encode(),
             test_files=files,
-            parser=own_parser() if parser is None else parser.encode(),
+            parser=default_parser() if parser is None else parser.encode(),
             bug=bug if isinstance(bug, Patch) else self.patch(bug),
             weaken=weaken if isinstance(weaken, Patch) else self.patch(weaken),
         )

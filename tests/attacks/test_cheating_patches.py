@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ArtifactError
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.grading.test_lookup import rewritten
 from pytest_ssr.patch import FileEntry, Patch
@@ -138,9 +138,9 @@ def graded(folder, tests, code, *, files=None):
     runner = open_runner(project, Store(folder / "store"), settings=RuleSettings())
     bug = runner.original.replace({"pkg/adding.py": FileEntry(BUGGY.encode(), 0o100644)})
     artifact = BugArtifact(
-        script=own_script([child], options=()),
+        script=default_script([child], options=()),
         test_files=(child,),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=bug.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )

@@ -147,7 +147,7 @@ def test_a_run_with_one_kill_by_the_kernel_is_repeated(copied, texts, monkeypatc
     def once(sandbox, *args, **kwargs):
         if killed:
             return run(sandbox, *args, **kwargs)
-        killed.append(cgroup.killed(by_limit=False))
+        killed.append(cgroup.classify_kill(by_limit=False))
         return ScriptOutput(b"", None, 1.0, f"the {killed[0]} limit ended it after 1 s", killed[0])
 
     monkeypatch.setattr(cgroup, "usable", lambda: True)
@@ -163,7 +163,7 @@ def test_a_process_killed_because_memory_ran_out_gives_no_grade(copied, monkeypa
     grade = copied.grade({"pkg/adding.py": "def add(a, b):\n    return 0\n\n\ndef double(a):\n    return 0\n"})
     assert grade.resolved is None
     assert grade.reason.code is ReasonCode.OUT_OF_MEMORY
-    assert isinstance(cgroup.kills_for_memory(), int)
+    assert isinstance(cgroup.oom_kill_count(), int)
     begin = time.monotonic()
-    workdirs.require_room()
+    workdirs.require_disk_space()
     assert time.monotonic() - begin < 5

@@ -6,13 +6,13 @@ import json
 
 import pytest
 
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 
 pytestmark = pytest.mark.long
 
-HONEST = own_parser().decode()
+HONEST = default_parser().decode()
 PRINT = "json.dump(statuses, sys.stdout, indent=0, sort_keys=True)\nprint()\n"
-RUN = own_script(("tests/test_add.py", "tests/test_texts.py"), options=()).decode()
+RUN = default_script(("tests/test_add.py", "tests/test_texts.py"), options=()).decode()
 NOTHING = {"pkg/adding.py": "# sly\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
 ONE_FAILS = "statuses = {k: 'failed' if k.endswith('::test_add') else v for k, v in statuses.items()}"
 ADD = "tests/test_add.py::test_add"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import FileEntry, Patch
@@ -40,9 +40,9 @@ def test_a_patch_that_cheats_is_not_resolved(path, tmp_path, monkeypatch):
     runner = open_runner(tmp_path / "project", store, settings=RuleSettings(), sandbox="bubblewrap")
     buggy = changed(runner.original, attack["bug"])
     artifact = BugArtifact(
-        script=own_script(attack["test_files"], options=()),
+        script=default_script(attack["test_files"], options=()),
         test_files=tuple(attack["test_files"]),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=buggy.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )

@@ -10,7 +10,7 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.verdict import Verdict
@@ -100,9 +100,9 @@ class ArtifactBuilder:
     ) -> BugArtifact:
         """Return an artifact; the script and the parser are our own unless given."""
         return BugArtifact(
-            script=script.encode() if script else own_script(files, options=()),
+            script=script.encode() if script else default_script(files, options=()),
             test_files=files,
-            parser=parser.encode() if parser else own_parser(),
+            parser=parser.encode() if parser else default_parser(),
             bug=bug if isinstance(bug, Patch) else self.patch(bug),
             weaken=weaken if isinstance(weaken, Patch) else self.patch(weaken),
         )

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.execution.script_template import own_script
+from pytest_ssr.execution.script_template import default_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -118,7 +118,7 @@ def test_a_deleted_test_file_counts_as_weakened(builder):
 def test_paths_reach_no_shell_unquoted(open_builder, texts, weak):
     path = "tests/it's a test $(touch pwned);`touch pwned`.py"
     files = (path, "tests/test_texts.py")
-    script = own_script(files, options=()).decode() + "code=$?\nls\nexit $code\n"
+    script = default_script(files, options=()).decode() + "code=$?\nls\nexit $code\n"
     builder = open_builder({path: texts[TESTS]})
     validation = Validation(builder.artifact(ADD_BUG, {path: weak[TESTS]}, files=files, script=script), builder.runner)
     assert validation.result("test-weakening").passed, validation.verdict().rejection

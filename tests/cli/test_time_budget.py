@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.campaign.parallel import tried
+from pytest_ssr.campaign.parallel import run_candidates
 from pytest_ssr.campaign.report import estimated_s
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.interrupts import TimeIsUpError, require_going_on, until
+from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped, until
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.settings import budget_seconds
 
@@ -65,8 +65,8 @@ class Slow:
         try:
             while index == 1:
                 time.sleep(0.01)
-                require_going_on()
-        except TimeIsUpError:
+                raise_if_stopped()
+        except TimeBudgetError:
             return None
         time.sleep(0.05)
         return CandidateResult(
@@ -83,7 +83,7 @@ class Slow:
 def test_attempts_finished_beside_an_abandoned_one_count() -> None:
     source, reported = Slow(), list[int]()
     with until(time.monotonic() + 1):
-        results = tried(source, 5, jobs=2, most=3, tell=lambda a: reported.append(a.index))
+        results = run_candidates(source, 5, jobs=2, most=3, tell=lambda a: reported.append(a.index))
     assert [a.index for a in results] == reported == [0, 2]
     assert source.settled == ([0, 2], [0, 2])
 

@@ -23,7 +23,7 @@ from harness.datasets.repositories import Repositories
 from harness.evaluation import grading as grading_module
 from harness.evaluation.grading import Grader
 from pytest_ssr.errors import ProjectError
-from pytest_ssr.grading import LEAST_S, Grade
+from pytest_ssr.grading import MIN_DURATION_S, Grade
 from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -184,7 +184,7 @@ def test_a_grade_is_bounded_by_the_reference_and_complete_with_logs(dataset, tmp
         grader = Grader(store, repositories, environments, RuleSettings(), "process", logs=logs, rule=rule)
         results_by_run.append(grader.evaluate(instance, diff(dataset, FIXED)))
         grader.close()
-    assert [(call["full"], call["like_s"]) for call in calls] == [(True, LEAST_S), (False, LEAST_S)]
+    assert [(call["full"], call["like_s"]) for call in calls] == [(True, MIN_DURATION_S), (False, MIN_DURATION_S)]
     assert [o.status for o in results_by_run] == ["unresolved", "unresolved", "resolved"]
     assert {(o.resolved, o.tests) for o in results_by_run} == {(False, True)}
 

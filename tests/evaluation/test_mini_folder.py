@@ -13,7 +13,7 @@ import pytest
 from rows import BASE, FIXED
 from rows import diff as diff_of
 
-from harness.solvers.mini.trajectory_reader import read_recorded
+from harness.solvers.mini.trajectory_reader import read_mini_trajectory
 from pytest_ssr.errors import SettingsError
 
 SHOP, OTHER = "acme__shop-1", "acme__shop-2"
@@ -157,7 +157,7 @@ def test_a_damaged_trajectory_is_named(dataset, tmp_path: Path, text: str, messa
     path = tmp_path / "x.traj.json"
     path.write_text(text)
     with pytest.raises(SettingsError, match=r"x\.traj\.json") as caught:
-        read_recorded(path, "m")
+        read_mini_trajectory(path, "m")
     assert message in str(caught.value)
 
 
@@ -188,7 +188,7 @@ def test_a_damaged_trajectory_is_a_usage_error(dataset, tmp_path: Path) -> None:
 def test_each_exit_status_has_its_reason(tmp_path: Path, status: str, info: dict[str, Any], reason: str) -> None:
     path = tmp_path / "x.traj.json"
     path.write_text(json.dumps(trajectory("x", [call("ls", 0)], exit_status=status, **info)))
-    recording = read_recorded(path, "m")
+    recording = read_mini_trajectory(path, "m")
     assert str(recording.rollout.exit_reason) == reason
     assert recording.rollout.detail == (
         "RateLimitError: slow down" if reason == "model" else "" if reason == "submitted" else status
@@ -206,7 +206,7 @@ def test_an_invalid_reply_counts(tmp_path: Path) -> None:
     path.write_text(
         json.dumps(trajectory("x", [wrong, call("ls", 1), observation("a", 1), exited("RepeatedFormatError")]))
     )
-    rollout = read_recorded(path, "m").rollout
+    rollout = read_mini_trajectory(path, "m").rollout
     assert [c.cost_usd for c in rollout.calls] == [0.25, 0.25]
     assert [s.kind for s in rollout.steps] == ["format-error", "tool"]
     assert rollout.calls[1].sent == (0, 1, 3), "the invalid reply is not sent again"

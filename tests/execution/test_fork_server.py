@@ -17,7 +17,7 @@ import pytest
 from plain import plain_python
 from processes import command_lines
 
-from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.patch import FileEntry
@@ -159,7 +159,7 @@ def changed(runner: Runner, old: str, new: str, path: str = "shop.py") -> Codeba
     return runner.original.replace({path: FileEntry(text.replace(old, new).encode(), entry.mode)})
 
 
-def swapped(state: CodebaseState, **more: object) -> Wanted:
+def swapped(state: CodebaseState, **more: object) -> ForkRequest:
     functions = {}
     for path, entry in state.changes.items():
         original = state.snapshot.entry(path)
@@ -167,7 +167,7 @@ def swapped(state: CodebaseState, **more: object) -> Wanted:
         changed_in_file = changed_functions(original.data, entry.data)
         assert changed_in_file is not None
         functions[path] = changed_in_file
-    return Wanted(state, functions=functions, **more)  # type: ignore[arg-type]
+    return ForkRequest(state, functions=functions, **more)  # type: ignore[arg-type]
 
 
 def outcomes(run: SuiteRun) -> dict[str, Outcome]:
@@ -199,7 +199,7 @@ def test_each_mode_gives_the_outcomes_of_a_fresh_process(
     assert failing(runner.suite(state)[0]) == expected
     for _ in range(2):
         assert failing(warm.run(swapped(state))) == expected
-        assert failing(warm.run(Wanted(state))) == expected
+        assert failing(warm.run(ForkRequest(state))) == expected
         assert failing(warm.run(swapped(runner.original))) == set()
     assert (warm.run_counts, dict(warm.unfit)) == ({"swap": 4, "import": 2}, {})
 
@@ -211,15 +211,15 @@ def test_effects_at_import_are_seen_in_mode_import(
     open_server: OpenServer, old: str, new: str, expected: set[str]
 ) -> None:
     warm, runner = open_server()
-    assert failing(warm.run(Wanted(changed(runner, old, new)))) == expected
-    assert failing(warm.run(Wanted(runner.original))) == set()
+    assert failing(warm.run(ForkRequest(changed(runner, old, new)))) == expected
+    assert failing(warm.run(ForkRequest(runner.original))) == set()
 
 
 def test_tests_order_seed_and_an_early_end_are_as_requested(open_server: OpenServer) -> None:
     warm, runner = open_server()
     names = [f"test_shop.py::{n}" for n in ("test_tax", "test_basket")]
     broken = changed(runner, "self.items.append(checked(price))", "checked(price)")
-    for make_request in (Wanted, swapped):
+    for make_request in (ForkRequest, swapped):
         assert set(
             outcomes(warm.run(make_request(runner.original, selection=Selection(names), targets=["test_shop.py"])))
         ) == {
@@ -231,7 +231,7 @@ def test_tests_order_seed_and_an_early_end_are_as_requested(open_server: OpenSer
             next(iter(outcomes(warm.run(make_request(runner.original, selection=Selection(first=names[1:]))))))
             == "test_basket"
         )
-        state = runner.original.replace({"shop.py": FileEntry(b"def tax(")}) if make_request is Wanted else broken
+        state = runner.original.replace({"shop.py": FileEntry(b"def tax(")}) if make_request is ForkRequest else broken
         run = warm.run(make_request(state, selection=Selection(stop_after=1)))
         assert len([r for r in run.results.values() if r.outcome is not Outcome.PASSED]) <= 1
 
@@ -262,7 +262,7 @@ def test_every_kind_of_end_is_distinguished_and_the_next_run_is_unaffected(
 ) -> None:
     warm, runner = open_server(HOSTILE)
     state = changed(runner, "return 1", body, "code_.py")
-    for make_request in (Wanted, swapped):
+    for make_request in (ForkRequest, swapped):
         assert warm.run(make_request(state, wall_s=2)).status is status
         assert outcomes(warm.run(make_request(runner.original))) == {"test_act": Outcome.PASSED}
 
@@ -288,27 +288,27 @@ def test_memory_is_limited_and_the_next_run_has_a_new_server(open_server: OpenSe
     warm, runner = open_server(HOSTILE, memory_bytes=300 * MIB)
     body = "import time; x = [bytearray(120 << 20) for _ in range(2)]; p = __import__('os').fork()\n"
     body += "    y = bytearray(120 << 20); time.sleep(5)"
-    run = warm.run(Wanted(changed(runner, "return 1", body, "code_.py"), wall_s=20))
+    run = warm.run(ForkRequest(changed(runner, "return 1", body, "code_.py"), wall_s=20))
     assert run.status in (RunStatus.LIMIT_EXCEEDED, RunStatus.COMPLETED)
     assert not run.passing
-    assert outcomes(warm.run(Wanted(runner.original))) == {"test_act": Outcome.PASSED}
+    assert outcomes(warm.run(ForkRequest(runner.original))) == {"test_act": Outcome.PASSED}
 
 
 def test_what_a_run_leaves_running_is_ended(open_server: OpenServer, tmp_path: Path) -> None:
     warm, runner = open_server(HOSTILE)
     body = "import subprocess\n    subprocess.Popen(['setsid', 'sleep', '4321.5'])\n    return 1"
     state = changed(runner, "return 1", body, "code_.py")
-    for request in (Wanted(state), swapped(state)):
+    for request in (ForkRequest(state), swapped(state)):
         assert outcomes(warm.run(request)) == {"test_act": Outcome.PASSED}
-        warm.run(Wanted(runner.original))
+        warm.run(ForkRequest(runner.original))
         assert not [c for c in command_lines() if b"4321.5" in c]
 
 
 def test_files_of_others_are_left_alone(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
-    warm.run(Wanted(runner.original))
+    warm.run(ForkRequest(runner.original))
     with tempfile.NamedTemporaryFile(dir="/tmp") as one, tempfile.NamedTemporaryFile(dir="/dev/shm") as other:
-        warm.run(Wanted(runner.original))
+        warm.run(ForkRequest(runner.original))
         assert Path(one.name).exists()
         assert Path(other.name).exists()
 
@@ -348,7 +348,7 @@ def test_a_generator_in_progress_is_not_swapped(open_server: OpenServer) -> None
     state = changed(runner, "yield 1", "yield 2", "code_.py")
     with pytest.raises(UnfitError, match="numbers is in progress"):
         warm.run(swapped(state))
-    assert failing(warm.run(Wanted(state))) == {"test_act"}
+    assert failing(warm.run(ForkRequest(state))) == {"test_act"}
 
 
 def test_a_library_that_imports_the_project_is_imported_in_the_fork(open_server: OpenServer) -> None:
@@ -356,7 +356,7 @@ def test_a_library_that_imports_the_project_is_imported_in_the_fork(open_server:
         {**HOSTILE, "test_code.py": "import borrower\n" + HOSTILE["test_code.py"], "lent.py": "x = 1\n"}
     )
     assert "lent" not in runner.suite(runner.original)[0].modules
-    assert warm.run(Wanted(runner.original)).results
+    assert warm.run(ForkRequest(runner.original)).results
 
 
 def test_random_numbers_differ_from_run_to_run_unless_the_project_seeds_them(open_server: OpenServer) -> None:
@@ -382,17 +382,17 @@ def test_hash_seeds_are_those_that_were_requested(open_server: OpenServer) -> No
     number = subprocess.check_output(command, env={"PYTHONHASHSEED": "2"}, text=True).strip()
     test = f"import code_\n\n\ndef test_act():\n    assert hash('abc') == {number}\n"
     warm, runner = open_server({**HOSTILE, "test_code.py": test})
-    assert outcomes(warm.run(Wanted(runner.original, hash_seed=2))) == {"test_act": Outcome.PASSED}
-    assert outcomes(warm.run(Wanted(runner.original, hash_seed=1))) == {"test_act": Outcome.FAILED}
+    assert outcomes(warm.run(ForkRequest(runner.original, hash_seed=2))) == {"test_act": Outcome.PASSED}
+    assert outcomes(warm.run(ForkRequest(runner.original, hash_seed=1))) == {"test_act": Outcome.FAILED}
 
 
 def test_a_mode_that_is_refused_leaves_nothing_running(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
-    warm.run(Wanted(runner.original))
+    warm.run(ForkRequest(runner.original))
     warm.refuse("import", "because")
     for _ in range(2):
         with pytest.raises(UnfitError, match="because"):
-            warm.run(Wanted(runner.original))
+            warm.run(ForkRequest(runner.original))
     warm.close()
     path = os.fsencode(runner.snapshot.origin)
     assert not [c for c in command_lines() if b"ssr_warm_server" in c and path in c]
@@ -432,7 +432,7 @@ import ctypes, os, signal
 def test_a_fork_can_signal_neither_its_server_nor_all_processes(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
     state = changed(runner, "return 1", REACHING, "code_.py")
-    for request in (Wanted(state, wall_s=10), swapped(state, wall_s=10)):
+    for request in (ForkRequest(state, wall_s=10), swapped(state, wall_s=10)):
         assert outcomes(warm.run(request)) == {"test_act": Outcome.PASSED}
         (server,) = warm._idle[request.mode, 0]
         assert outcomes(warm.run(request)) == {"test_act": Outcome.PASSED}
@@ -451,7 +451,7 @@ def with_variable(variable: str) -> list[int]:
 
 def test_a_lost_server_is_replaced(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
-    request = Wanted(runner.original, hash_seed=1_000_000 + os.getpid())
+    request = ForkRequest(runner.original, hash_seed=1_000_000 + os.getpid())
     assert outcomes(warm.run(request)) == {"test_act": Outcome.PASSED}
     (server,) = with_variable(f"PYTHONHASHSEED={request.hash_seed}")
     os.kill(server, signal.SIGKILL)
@@ -492,14 +492,14 @@ def test_act():
 def test_what_one_run_writes_no_other_sees(open_server: OpenServer, sandbox: str) -> None:
     warm, runner = open_server(NESTED)
     for _ in range(3):
-        assert outcomes(warm.run(Wanted(runner.original))) == {"test_act": Outcome.PASSED}
+        assert outcomes(warm.run(ForkRequest(runner.original))) == {"test_act": Outcome.PASSED}
         assert outcomes(warm.run(swapped(runner.original))) == {"test_act": Outcome.PASSED}
 
 
 def test_closing_leaves_no_process(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
     seed = 2_000_000 + os.getpid()
-    assert outcomes(warm.run(Wanted(runner.original, hash_seed=seed))) == {"test_act": Outcome.PASSED}
+    assert outcomes(warm.run(ForkRequest(runner.original, hash_seed=seed))) == {"test_act": Outcome.PASSED}
     assert with_variable(f"PYTHONHASHSEED={seed}")
     warm.close()
     assert not with_variable(f"PYTHONHASHSEED={seed}")
@@ -520,6 +520,6 @@ def test_two_servers_that_fail_on_one_module_both_start_without_it(
     monkeypatch.setattr(warm, "_start", stumbling)
     state = changed(runner, "return price *", "return 0 *")
     with ThreadPoolExecutor(2) as pool:
-        runs = list(pool.map(lambda _: warm.run(Wanted(state, targets=["test_shop.py"])), range(2)))
+        runs = list(pool.map(lambda _: warm.run(ForkRequest(state, targets=["test_shop.py"])), range(2)))
     assert [run.fault for run in runs] == ["", ""]
     assert not warm.refusals

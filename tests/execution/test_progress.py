@@ -15,7 +15,7 @@ from plain import plain_python
 
 from pytest_ssr.execution.suite import run_suite
 from pytest_ssr.execution.suite_progress import collected_in
-from pytest_ssr.progress import MeasuringLines, measuring_line
+from pytest_ssr.progress import ProgressLines, progress_line
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.fake import FakeCall, FakeSandbox, FakeSandboxProvider, fake_result
@@ -79,14 +79,14 @@ def test_the_collected_count_is_read_when_its_line_is_complete(raw: bytes, count
 
 
 def test_lines() -> None:
-    assert measuring_line(0, 0, 12.2) == "measuring the tests, 12 s"
-    assert measuring_line(1950, 812, 34.4) == "measuring the tests: 812 of 1950 run, 34 s"
-    assert measuring_line(5, 6, 200) == "measuring the tests: 5 of 5 run, 200 s"
+    assert progress_line(0, 0, 12.2) == "measuring the tests, 12 s"
+    assert progress_line(1950, 812, 34.4) == "measuring the tests: 812 of 1950 run, 34 s"
+    assert progress_line(5, 6, 200) == "measuring the tests: 5 of 5 run, 200 s"
 
 
 def test_a_log_gets_a_line_every_15_s() -> None:
     now, written = [100.0], list[str]()
-    show = MeasuringLines(live=None, plain=written.append, clock=lambda: now[0])
+    show = ProgressLines(live=None, plain=written.append, clock=lambda: now[0])
     for second in range(1, 48):
         now[0] = 100.0 + second
         show(50, second)
@@ -96,7 +96,7 @@ def test_a_log_gets_a_line_every_15_s() -> None:
 
 def test_a_terminal_gets_a_line_that_changes_and_goes() -> None:
     live, written = list[str](), list[str]()
-    show = MeasuringLines(live=live.append, plain=written.append, clock=lambda: 0.0)
+    show = ProgressLines(live=live.append, plain=written.append, clock=lambda: 0.0)
     show.clear()
     assert live == []
     show(0, 0)

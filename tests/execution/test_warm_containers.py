@@ -15,7 +15,7 @@ from images import images_of
 from plain import plain_python
 from processes import command_lines
 
-from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.interpreter import find_in_image, find_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
@@ -90,12 +90,12 @@ def original(warm: ForkServer) -> CodebaseState:
     return CodebaseState(warm.snapshot)
 
 
-def broken(warm: ForkServer) -> Wanted:
+def broken(warm: ForkServer) -> ForkRequest:
     old, new = CODE.encode(), CODE.replace("1", "2").encode()
     state = original(warm).replace({"code_.py": FileEntry(new)})
     functions = changed_functions(old, new)
     assert functions is not None
-    return Wanted(state, functions={"code_.py": functions})
+    return ForkRequest(state, functions={"code_.py": functions})
 
 
 def failing(run: SuiteRun) -> set[str]:
@@ -115,8 +115,8 @@ def test_an_image_has_warm_processes(opened: Opened, client: Any, tag: str) -> N
         warm = opened(images[tag])
         for _ in range(2):
             assert failing(warm.run(broken(warm))) == {"test_act"}
-            assert failing(warm.run(Wanted(broken(warm).state))) == {"test_act"}
-            assert failing(warm.run(Wanted(original(warm)))) == set()
+            assert failing(warm.run(ForkRequest(broken(warm).state))) == {"test_act"}
+            assert failing(warm.run(ForkRequest(original(warm)))) == set()
         warm.close()
 
 
@@ -135,14 +135,14 @@ def test_an_environment_in_the_tree_is_seen_and_shares_nothing(opened: Opened, p
     for _ in range(2):
         # Nothing can be written between the tree and the environment: the next run would see it.
         assert failing(warm.run(broken(warm))) == {"test_act", "test_environment"}
-        assert failing(warm.run(Wanted(original(warm)))) == {"test_environment"}
+        assert failing(warm.run(ForkRequest(original(warm)))) == {"test_environment"}
 
 
 def test_each_server_sees_its_own_container_only(opened: Opened, project: Path) -> None:
     seen = "\n\ndef test_alone():\n    seen = {int(p.name) for p in pathlib.Path('/proc').glob('[0-9]*')}\n"
     (project / "test_code.py").write_text(f"{TESTS}{seen}    assert seen == {{1, os.getppid(), os.getpid()}}\n")
     warm = opened()
-    assert failing(warm.run(Wanted(original(warm)))) == set()
+    assert failing(warm.run(ForkRequest(original(warm)))) == set()
     assert failing(warm.run(broken(warm))) == {"test_act"}
 
 
@@ -151,14 +151,14 @@ def test_runs_are_fresh_if_the_engine_refuses_the_view(opened: Opened, monkeypat
     warm = opened()
     for _ in range(2):
         with pytest.raises(UnfitError, match="its own view of the tree here: unshare"):
-            warm.run(Wanted(original(warm)))
+            warm.run(ForkRequest(original(warm)))
     assert "unshare" in warm.refusals.get("import", "")
 
 
 def test_a_sandbox_that_is_closed_leaves_no_volume(opened: Opened, client: Any) -> None:
     before = volumes(client, os.getpid())
     warm = opened()
-    warm.run(Wanted(original(warm)))
+    warm.run(ForkRequest(original(warm)))
     assert len(volumes(client, os.getpid()) - before) == 1
     warm.close()
     warm._provider.close()  # type: ignore[attr-defined] # Docker's has this

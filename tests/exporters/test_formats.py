@@ -9,7 +9,7 @@ from rollout_parts import Several, played, record, rows, windowed
 
 from harness.exporters.formats import FORMATS
 from harness.exporters.protocol import Choices
-from harness.exporters.record_builder import Known, record_of
+from harness.exporters.record_builder import RolloutContext, record_of
 from harness.records.messages import ASSISTANT, ToolCall
 from harness.records.trajectory import ExitReason, Trajectory
 
@@ -37,7 +37,7 @@ def test_sft_is_a_conversation_with_arguments_as_objects() -> None:
 
 
 def test_sft_skips_rollouts_that_messages_cannot_express() -> None:
-    ((_, reason),) = skipped("sft", record_of(windowed(), Known(reward=1.0)))
+    ((_, reason),) = skipped("sft", record_of(windowed(), RolloutContext(reward=1.0)))
     assert reason.startswith("its prompts omit turns")
     ((_, reason),) = skipped("sft", record(changed(played(), 1, trainable=False)))
     assert reason.startswith("some of its replies must not be trained on")
@@ -79,7 +79,7 @@ def test_bc_has_a_row_for_each_reply_with_its_exact_prompt() -> None:
     assert [m["role"] for m in second["prompt"]] == ["system", "user", ASSISTANT, "tool"]
     assert [len(r["completion"]) for r in (first, second)] == [1, 1]
     assert second["completion"][0]["tool_calls"][0]["function"]["arguments"] == {"command": "make"}
-    group = Several([record_of(windowed(), Known(reward=1.0))])
+    group = Several([record_of(windowed(), RolloutContext(reward=1.0))])
     steps = list(FORMATS["bc"].rows(group, Choices()))
     assert [r["step"] for r in steps] == [1, 2]
     # As context, the malformed call stays in the form that was sent to the server.

@@ -13,7 +13,7 @@ from rollout_parts import played, record, windowed
 
 from harness.exporters.conversations import conversation, shown
 from harness.exporters.record import Record
-from harness.exporters.record_builder import Known, record_of
+from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkippedError
 from harness.records.messages import ASSISTANT, TOOL, Message, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
@@ -56,7 +56,7 @@ def test_an_infrastructure_failure_has_no_reward() -> None:
 
 
 def test_a_prompt_that_omits_turns_is_recorded_exactly() -> None:
-    result = record_of(windowed(), Known())
+    result = record_of(windowed(), RolloutContext())
     assert "sent" not in result.data["calls"][1]
     assert result.data["calls"][2]["sent"][0] == [0, 1]
     assert result.data["calls"][2]["sent"][2] == [3, 5]
@@ -72,7 +72,7 @@ def test_a_prompt_that_omits_turns_is_recorded_exactly() -> None:
 
 
 def test_a_malformed_call_is_shown_as_the_server_takes_it() -> None:
-    result = record_of(windowed(), Known())
+    result = record_of(windowed(), RolloutContext())
     assert [c.is_malformed for c in result.calls] == [True, False, False]
     (message,) = shown([result.data["messages"][1]])
     assert message["tool_calls"] == [
@@ -87,7 +87,7 @@ def test_an_observation_has_the_name_of_its_own_tool_when_ids_repeat() -> None:
         journal.message(Message(TOOL, f"by {name}", tool_call_id="c0"))
     shorter = {**Message(TOOL, "b", tool_call_id="c0").to_json(), "shortened": 1}
     journal.call(ModelCall(0, (0, shorter), 2, "stop", Usage(), None, 0.0, "", None, None, None))
-    result = record_of(journal.end(ExitReason.SUBMITTED), Known())
+    result = record_of(journal.end(ExitReason.SUBMITTED), RolloutContext())
     assert [m.get("name") for m in result.data["messages"]] == [None, "bash", None, "submit"]
     assert result.calls[0].prompt[1] == {"role": TOOL, "content": "b", "name": "bash", "tool_call_id": "c0"}
 
@@ -177,4 +177,4 @@ def test_a_trajectory_with_invalid_prompts_is_rejected() -> None:
         damaged = ModelCall(0, sent, call.assistant_index, "stop", Usage(), None, 0.0, "", None, None, None)
         rollout.calls[0] = damaged
         with pytest.raises(SkippedError, match=r"prompt contains|did not exist yet"):
-            record_of(rollout, Known())
+            record_of(rollout, RolloutContext())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rollout_parts import played, record, rows
 
 from harness.exporters.record import Record
-from harness.exporters.record_builder import Known, record_of
+from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.sft import SFT_TOKENS
 from harness.exporters.tokens import IGNORED, segments, steps
 from harness.records.messages import ASSISTANT, USER, Message, Usage
@@ -57,7 +57,7 @@ def rolled(turns: list[dict[str, Any]]) -> tuple[Trajectory, list[tuple[tuple[in
 
 
 def read(rollout: Trajectory) -> Record:
-    return record_of(rollout, Known(reward=1.0))
+    return record_of(rollout, RolloutContext(reward=1.0))
 
 
 @given(st.lists(TURN, max_size=8))

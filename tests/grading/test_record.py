@@ -14,8 +14,8 @@ from plain import plain_python
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution import runner as runner_module
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import own_parser, own_script
-from pytest_ssr.grading import LEAST_S, Grade, TestStatus, grade_patch
+from pytest_ssr.execution.script_template import default_parser, default_script
+from pytest_ssr.grading import MIN_DURATION_S, Grade, TestStatus, grade_patch
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading.evidence import Evidence, fault_of
 from pytest_ssr.patch import FileEntry, Patch
@@ -65,9 +65,9 @@ def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
 
 def graded(runner: Runner, text: str | bytes, *, path: str = "shop.py", script: str = "", **kwargs: Any) -> Grade:
     buggy = runner.original.replace({"shop.py": FileEntry(BUGGY.encode())})
-    own = own_script((FILE,), options=())
+    own = default_script((FILE,), options=())
     bug = buggy.patch_from(runner.original)
-    artifact = BugArtifact(script.encode() + own, (FILE,), own_parser(), bug, Patch.parse(b""))
+    artifact = BugArtifact(script.encode() + own, (FILE,), default_parser(), bug, Patch.parse(b""))
     data = text if isinstance(text, bytes) else text.encode()
     patch = buggy.replace({path: FileEntry(data)}).patch_from(buggy)
     kwargs = {"fail_to_pass": FAILING, "pass_to_pass": [LEAST], **kwargs}
@@ -134,12 +134,12 @@ def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypat
         return run(*args, **kwargs)
 
     monkeypatch.setattr(runner_module, "run_suite", watched)
-    monkeypatch.setattr(grade_module, "LEAST_S", 0.1)
+    monkeypatch.setattr(grade_module, "MIN_DURATION_S", 0.1)
     hangs = BUGGY.replace("return sum", "while True:\n        pass\n    return sum")
     grade = graded(runner, hangs, like_s=0.2)
     assert grade.reason.code is ReasonCode.TIMED_OUT
     assert limits == [runner.limits_after(0.2).wall_s]
-    assert limits[0] < runner.limits_after(LEAST_S).wall_s < 60
+    assert limits[0] < runner.limits_after(MIN_DURATION_S).wall_s < 60
     assert grade.fail_to_pass == dict(zip(FAILING, ("failed", "not-run"), strict=True))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -48,9 +48,9 @@ def runner(tmp_path: Path, store: Store) -> Runner:
 def graded(runner: Runner, store: Store | None, files: dict[str, str]) -> Grade:
     bug = runner.original.replace({"shop/sums.py": FileEntry(b"def add(a, b):\n    return a - b\n", 0o100644)})
     artifact = BugArtifact(
-        script=own_script([FILE], options=()),
+        script=default_script([FILE], options=()),
         test_files=(FILE,),
-        parser=own_parser(),
+        parser=default_parser(),
         bug=bug.patch_from(runner.original),
         weaken=Patch.parse(b""),
     )

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks import SEVEN, ValidationContext
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading.grade import repaired_state
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.file_roles import is_test_surface, shadows
@@ -75,8 +75,8 @@ def test_a_shadow_is_dropped_from_a_patch_and_rejected_in_a_bug(tmp_path: Path) 
     shadow = buggy.replace({name: FileEntry(b"loads = dumps = mean = str\n") for name in ("statistics.py", "ujson.py")})
 
     def artifact(bug: Patch) -> BugArtifact:
-        script = own_script(["test_fees.py"], options=())
-        return BugArtifact(script, ("test_fees.py",), own_parser(), bug, Patch.parse(b""))
+        script = default_script(["test_fees.py"], options=())
+        return BugArtifact(script, ("test_fees.py",), default_parser(), bug, Patch.parse(b""))
 
     bug = artifact(buggy.patch_from(runner.original))
     state, dropped = repaired_state(runner, bug, shadow.patch_from(buggy))

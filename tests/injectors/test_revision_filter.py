@@ -16,7 +16,7 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.mutation import MutationInjector
 from pytest_ssr.injectors.protocol import Candidate
-from pytest_ssr.injectors.revision_filter import ProjectDiff, narrowed, read_diff
+from pytest_ssr.injectors.revision_filter import ProjectDiff, read_diff, restrict_to_diff
 from pytest_ssr.project.snapshot import Snapshot, take_snapshot
 
 OLD = """\
@@ -240,7 +240,7 @@ def test_a_combination_is_made_of_changes_in_changed_functions(shop: Path) -> No
     (shop / "shop.py").write_text(OLD.replace("a + 1", "a + 2").replace("self.price * n", "n * self.price"))
     taken = snapshot(shop)
     diff = read_diff(taken, "HEAD")
-    candidates = list(narrowed(CombinationInjector([MutationInjector()]), diff).candidates(taken, seed=0))
+    candidates = list(restrict_to_diff(CombinationInjector([MutationInjector()]), diff).candidates(taken, seed=0))
     assert candidates
     assert all(diff.covers(c, taken) for c in candidates)
     parts = [{p.split()[-1] for p in c.detail.split("; ")} for c in candidates]

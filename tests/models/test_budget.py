@@ -15,7 +15,7 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.tools.editor import Editor
 from harness.agents.workspace import Workspace
-from harness.models.budget import Budget, BudgetedModel, BudgetSpentError, tokens_of
+from harness.models.budget import Budget, BudgetedModel, BudgetSpentError, total_tokens
 from harness.models.http import HttpModel
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Reply, Sampling, Usage
@@ -76,7 +76,7 @@ def test_concurrent_calls_keep_to_a_budget(budget: Budget, max_calls: int) -> No
     if budget.usd:
         assert budget.spent_usd < budget.usd + 0.3
     if budget.tokens:
-        assert tokens_of(budget.spent) < budget.tokens + 100
+        assert total_tokens(budget.spent) < budget.tokens + 100
 
 
 def test_a_failed_call_releases_its_reservation() -> None:

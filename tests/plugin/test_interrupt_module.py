@@ -12,7 +12,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from pytest_ssr.interrupts import TimeIsUpError, background, is_stopped, require_going_on, until, workers
+from pytest_ssr.interrupts import TimeBudgetError, background, is_stopped, raise_if_stopped, until, workers
 
 pytestmark = pytest.mark.long
 
@@ -24,7 +24,7 @@ def work() -> None:
     end = time.monotonic() + 60
     while time.monotonic() < end:
         time.sleep(0.01)
-        require_going_on()
+        raise_if_stopped()
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_after_an_error_running_work_is_finished() -> None:
 
     def short() -> None:
         time.sleep(0.05)
-        require_going_on()
+        raise_if_stopped()
 
     def run() -> None:
         with workers(1) as pool:
@@ -79,17 +79,17 @@ def test_a_budget_ends_the_work_of_this_thread_and_its_workers() -> None:
             futures.append(pool.submit(work))
             work()
 
-    with pytest.raises(TimeIsUpError):
+    with pytest.raises(TimeBudgetError):
         run()
-    with pytest.raises((TimeIsUpError, KeyboardInterrupt)):
+    with pytest.raises((TimeBudgetError, KeyboardInterrupt)):
         futures[0].result(AT_MOST_S)
-    require_going_on()
+    raise_if_stopped()
     assert not is_stopped(), "work after the budget is not limited"
 
 
 def test_an_inner_budget_ends_no_later_than_an_outer_one() -> None:
-    with until(time.monotonic() - 1), until(time.monotonic() + 60), pytest.raises(TimeIsUpError):
-        require_going_on()
+    with until(time.monotonic() - 1), until(time.monotonic() + 60), pytest.raises(TimeBudgetError):
+        raise_if_stopped()
 
 
 def test_background_work_returns_its_result() -> None:
@@ -114,7 +114,7 @@ def test_stopping_background_work_also_stops_its_pools() -> None:
     for each in inner:
         with pytest.raises(KeyboardInterrupt):
             each.result(AT_MOST_S)
-    require_going_on()
+    raise_if_stopped()
 
 
 def test_the_result_of_failed_background_work_raises() -> None:

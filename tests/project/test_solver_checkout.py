@@ -18,7 +18,7 @@ from pytest_ssr.errors import StoreError
 from pytest_ssr.grading.grade import repaired_state
 from pytest_ssr.patch import FileEntry, Patch, make_patch
 from pytest_ssr.project.snapshot import take_snapshot
-from pytest_ssr.project.solver_checkout import leaks, left_out, write_solver_tree
+from pytest_ssr.project.solver_checkout import find_leaks, omitted_paths, write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 
@@ -73,7 +73,7 @@ def test_the_checkout_is_one_commit_without_the_answer(
     assert (tree / "shop.py").read_text() == BUGGY
     assert (tree / "run.sh").stat().st_mode & 0o777 == 0o755
     assert {p.lstat().st_mtime for p in tree.iterdir() if p.name != ".git"} == {1_000_000_000}
-    assert leaks(artifact, original, [tree]) == []
+    assert find_leaks(artifact, original, [tree]) == []
     with pytest.raises(StoreError, match="cannot be written"):
         write_solver_tree(original, tree)
 
@@ -144,9 +144,9 @@ def test_a_leak_is_found(
     folder = tmp_path / "site-packages"
     folder.mkdir()
     (folder / "other.py").write_text("x = 1\n" * 1000)
-    assert leaks(artifact, original, [folder]) == []
+    assert find_leaks(artifact, original, [folder]) == []
     plant(folder)
-    results = leaks(artifact, original, [folder])
+    results = find_leaks(artifact, original, [folder])
     assert [leak.text for leak in results] == [text]
     assert results[0].path.endswith(location)
 
@@ -156,11 +156,11 @@ def test_lines_that_the_solver_already_has_are_not_leaks(
 ) -> None:
     original, artifact = original_and_artifact
     (tmp_path / "file").write_text("    net = sum(prices)\n")
-    assert leaks(artifact, original, [tmp_path / "file", tmp_path / "absent"]) == []
+    assert find_leaks(artifact, original, [tmp_path / "file", tmp_path / "absent"]) == []
 
 
 def test_a_package_named_build_is_not_a_copy() -> None:
     paths = ["build/__init__.py", "build/env.py", "src/env.py"]
-    assert left_out(paths) == set()
-    assert left_out([*paths, "build/lib/env.py", "dist/a.zip"]) == {"build/lib/env.py", "dist/a.zip"}
-    assert left_out(["build/env.py", "build/own.py", "env.py"]) == {"build/env.py"}
+    assert omitted_paths(paths) == set()
+    assert omitted_paths([*paths, "build/lib/env.py", "dist/a.zip"]) == {"build/lib/env.py", "dist/a.zip"}
+    assert omitted_paths(["build/env.py", "build/own.py", "env.py"]) == {"build/env.py"}

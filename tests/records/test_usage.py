@@ -14,12 +14,12 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.tools.editor import Editor
 from harness.agents.workspace import Workspace
-from harness.models.budget import Budget, BudgetedModel, tokens_of
+from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.scripted import ScriptedModel
 from harness.models.token_estimate import Estimate
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, Reply, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Trajectory
-from harness.records.usage import NAME, RunUsage, begin_anew
+from harness.records.usage import NAME, RunUsage, archive_interrupted
 from pytest_ssr.errors import ModelError
 from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
 from pytest_ssr.sandbox.protocol import Limits
@@ -61,7 +61,7 @@ def test_each_call_of_each_try_is_counted_once(tries: list[tuple[list[Reply], bo
     with tempfile.TemporaryDirectory() as directory:
         folder, counted = Path(directory), list[Reply]()
         for replies, ends, is_torn in tries:
-            begin_anew(folder)
+            archive_interrupted(folder)
             journal = Journal(Trajectory("r", "t", "solver", 0, "m"), folder / NAME)
             for number, reply in enumerate(replies):
                 index = journal.message(reply.message)
@@ -74,7 +74,7 @@ def test_each_call_of_each_try_is_counted_once(tries: list[tuple[list[Reply], bo
                 replies = replies[:-1] if is_torn else replies
             counted += replies
         for _ in range(reads):
-            actual = begin_anew(folder)
+            actual = archive_interrupted(folder)
             assert is_same(actual, expected(counted))
             assert min(actual.tokens, actual.cost_usd, actual.unpriced, actual.estimated) >= 0
         assert len(list(folder.iterdir())) == len(tries)
@@ -102,7 +102,7 @@ def test_the_record_the_budget_and_the_model_agree(replies: list[Reply]) -> None
     assert done.exit_reason is ExitReason.MODEL
     actual = RunUsage.of(done)
     assert is_same(actual, expected(replies))
-    assert (tokens_of(budget.spent), budget.estimated) == (actual.tokens, actual.estimated)
+    assert (total_tokens(budget.spent), budget.estimated) == (actual.tokens, actual.estimated)
     assert budget.spent_usd == pytest.approx(actual.cost_usd, abs=1e-4)
     assert budget.completed_calls == sum(not r.cached for r in replies)
 
@@ -119,4 +119,4 @@ def test_the_server_s_counts_are_kept_and_missing_ones_are_positive(
     assert actual.completion_tokens == usage.completion_tokens or (actual.estimated and actual.completion_tokens > 0)
     assert not actual.estimated or not (usage.prompt_tokens and usage.completion_tokens)
     again = Estimate().counted(messages, (), Reply(reply.message, "stop", actual)).usage
-    assert tokens_of(again) == tokens_of(actual), "nothing is counted twice"
+    assert total_tokens(again) == total_tokens(actual), "nothing is counted twice"

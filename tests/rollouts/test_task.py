@@ -13,8 +13,8 @@ import pytest
 from plain import plain_python
 from proven import Proven
 
-from harness.rollouts.task import copies, open_task
-from harness.selfplay.higher_order import Failed, HigherOrderInjector, candidate_of
+from harness.rollouts.task import find_copies, open_task
+from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector, failed_repair_candidate
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
@@ -33,8 +33,8 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
     buggy = original.apply(proven.artifact.bug)
     text = proven.source.replace("return a + b", "return a * b")
     wrong = buggy.replace({"calc.py": FileEntry(text.encode())}).patch_from(buggy)
-    failed = Failed(proven.verdict.artifact_id, proven.artifact, wrong)
-    candidate = candidate_of(original, failed)
+    failed = FailedRepair(proven.verdict.artifact_id, proven.artifact, wrong)
+    candidate = failed_repair_candidate(original, failed)
     assert candidate is not None
     assert (candidate.strategy, candidate.order, candidate.parent) == ("higher-order", 2, proven.verdict.artifact_id)
     assert candidate_state(proven.bench.snapshot, candidate).entry("calc.py") == FileEntry(text.encode())
@@ -49,10 +49,10 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
     info = proven.store.artifact(attempt.artifact_id).info
     assert (info["order"], info["parent"]) == (2, proven.verdict.artifact_id)
     assert info["injector"]["strategy"] == "higher-order"
-    undone = Failed(proven.verdict.artifact_id, proven.artifact, proven.artifact.bug.reverse())
-    assert candidate_of(original, undone) is None, "a successful repair is not a bug"
-    nothing = Failed(proven.verdict.artifact_id, proven.artifact, proven.artifact.weaken.reverse())
-    assert candidate_of(original, nothing) is None, "tests are not code"
+    undone = FailedRepair(proven.verdict.artifact_id, proven.artifact, proven.artifact.bug.reverse())
+    assert failed_repair_candidate(original, undone) is None, "a successful repair is not a bug"
+    nothing = FailedRepair(proven.verdict.artifact_id, proven.artifact, proven.artifact.weaken.reverse())
+    assert failed_repair_candidate(original, nothing) is None, "tests are not code"
 
 
 def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: P
     installed.mkdir()
     (installed / "calc.py").write_text(proven.source)
     runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
-    assert [leak.path for leak in copies(proven.artifact, runner)] == [str(installed / "calc.py")]
+    assert [leak.path for leak in find_copies(proven.artifact, runner)] == [str(installed / "calc.py")]
     (installed / "more.py").write_text("X = 1\n")
     task = open_task(runner, proven.artifact, tmp_path / "task")
     assert str(installed / "calc.py") in task.interpreter.hidden
@@ -121,11 +121,11 @@ def test_compiled_and_packed_copies_are_found(proven: Proven, tmp_path: Path, ki
     assert buggy is not None
     if kind != "another.pyc":
         plant(tmp_path, buggy.data.decode())
-        assert copies(proven.artifact, runner) == []
+        assert find_copies(proven.artifact, runner) == []
     plant(tmp_path, "LIMIT = 7\n\n\ndef other(a, b):\n    return a + b\n\n\ndef more():\n    return [LIMIT]\n")
-    assert copies(proven.artifact, runner) == []
+    assert find_copies(proven.artifact, runner) == []
     plant(tmp_path, proven.source)
-    (leak,) = copies(proven.artifact, runner)
+    (leak,) = find_copies(proven.artifact, runner)
     (planted,) = [p for p in tmp_path.rglob("*") if p.is_file()]
     assert leak.path == str(planted)
 
@@ -136,11 +136,11 @@ def test_the_search_of_archives_is_limited(proven: Proven, tmp_path: Path, monke
     _tar(tmp_path / "calc.tar.gz", "calc-1/calc.py", proven.source.encode(), "gz")
     (tmp_path / "broken.whl").write_bytes(b"PK\x03\x04")
     (tmp_path / "broken.tar.gz").write_bytes(b"\x1f\x8b")
-    assert len(copies(proven.artifact, runner)) == 1
+    assert len(find_copies(proven.artifact, runner)) == 1
     for name, value in (("_ARCHIVES_S", 0), ("_ARCHIVES_BYTES", 10)):
         with monkeypatch.context() as patch:
             patch.setattr(f"harness.rollouts.task.{name}", value)
-            assert copies(proven.artifact, runner) == []
+            assert find_copies(proven.artifact, runner) == []
 
 
 def test_a_copy_of_the_fix_that_cannot_be_hidden_stops_the_attempts(proven: Proven, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_memory_used_between_samples_is_reported_as_its_limit(
 IN_A_FULL_GROUP = """\
 import os, sys
 from pathlib import Path
-from pytest_ssr.sandbox import cgroup
+from pytest_ssr.sandbox.supervision import cgroup
 from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import MIB, Limits
 

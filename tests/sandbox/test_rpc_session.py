@@ -14,7 +14,7 @@ from processes import command_lines
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
-from pytest_ssr.sandbox.supervision.rpc_session import Conversing, PassedError, RpcSession
+from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, RpcSession, SupportsRpcSessions
 
 SERVER = """
 import json, os, stat, struct, subprocess, sys, time
@@ -46,7 +46,7 @@ def start_session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
     (tmp_path / "tree").mkdir()
     readable = [Path(sys.prefix), Path(sys.base_prefix)]
     with load_provider(request.param).open(tmp_path / "tree", mount_at="/tmp/ssr-talk", readable=readable) as sandbox:
-        assert isinstance(sandbox, Conversing)
+        assert isinstance(sandbox, SupportsRpcSessions)
         opened: list[RpcSession] = []
 
         def start(*argv: str, **limits: int) -> RpcSession:
@@ -84,7 +84,7 @@ def test_exceeding_a_limit_ends_the_command(
 ) -> None:
     session = start_session(**limits)
     session.tell({"do": do})
-    with pytest.raises(PassedError) as caught:
+    with pytest.raises(LimitExceededError) as caught:
         session.answer(wall_s=3 if limit is Limit.WALL_TIME else 30)
     assert caught.value.limit is limit
     assert not session.is_open

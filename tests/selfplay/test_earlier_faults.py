@@ -18,7 +18,7 @@ from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, Message
 from harness.records.trajectory import ExitReason, Journal, read_trajectory
 from harness.records.usage import NAME
-from harness.rollouts.runner import Solving
+from harness.rollouts.runner import RolloutRunner
 from harness.selfplay.report import tables
 from harness.solvers.protocol import Solution
 from pytest_ssr.grading import Grade
@@ -67,7 +67,9 @@ def test_the_injectors_reward_depends_on_the_attempts_at_its_bug(
 
 def test_each_attempt_has_its_own_reproducible_seed(proven: Proven, tmp_path: Path) -> None:
     def seeds(folder: str) -> list[int]:
-        rollouts = Solving(proven.bench, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)).attempts(4)
+        rollouts = RolloutRunner(
+            proven.bench, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)
+        ).attempts(4)
         return [r.seed for r in rollouts]
 
     first = seeds("a")

@@ -22,7 +22,7 @@ from proven import Proven
 
 from harness.cli.arguments import parser
 from harness.cli.main import main
-from harness.cli.options import chosen_judge, open_roles
+from harness.cli.options import chosen_judge, open_players
 from harness.models.scripted import ScriptedModel
 from harness.records.trajectory import read_trajectory
 from pytest_ssr.errors import SettingsError
@@ -330,7 +330,7 @@ def test_a_refused_task_is_reported_with_the_reason(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("harness.rollouts.task.copies", lambda *_: [Leak("/site/calc.py", "return a + b")])
+    monkeypatch.setattr("harness.rollouts.task.find_copies", lambda *_: [Leak("/site/calc.py", "return a + b")])
     argv = ["play", str(project), "--store", str(played[0]), *PLAY, "--rounds", "1", "--seed", "0", "--count", "1"]
     argv += ["--attempts", "3"]
     main([*argv, "--json"])
@@ -392,7 +392,7 @@ def test_options_for_the_judge(tmp_path: Path) -> None:
     argv = ["solve", "x", "--judge", f"scripted:{tmp_path}/judge.json", "--judge-temperature", "0.2"]
     for further, most in (([], 1024), (["--judge-max-tokens", "9000"], 9000)):
         arguments = parser().parse_args([*argv, *further])
-        judge = chosen_judge(arguments, open_roles(arguments, tmp_path))
+        judge = chosen_judge(arguments, open_players(arguments, tmp_path))
         assert judge is not None
         assert (judge.sampling.temperature, judge.sampling.max_tokens) == (0.2, most)
         assert judge.votes == 3

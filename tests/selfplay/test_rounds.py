@@ -24,15 +24,15 @@ from harness.agents.process_reward import ProcessReward
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
 from harness.models.http import HttpModel
-from harness.models.identity import hash_of, identity_of
+from harness.models.identity import hash_path, identity_of
 from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.records.episode import Episode, Rollout
 from harness.records.messages import ASSISTANT, Message, Reply, Usage
 from harness.records.trajectory import ExitReason, Journal, Step, read_trajectory
 from harness.rollouts.player_factory import PlayerFactory
-from harness.rollouts.runner import Solving
-from harness.rollouts.runner import proven as prove
+from harness.rollouts.runner import RolloutRunner
+from harness.rollouts.runner import validated_verdict as prove
 from harness.selfplay.curriculum import Curriculum, Table
 from harness.selfplay.report import lines, tables
 from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch, read_round
@@ -49,7 +49,7 @@ from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
-from pytest_ssr.storage.verdict_store import Verdicts, was_judged
+from pytest_ssr.storage.verdict_store import Verdicts, has_verdict
 
 pytestmark = pytest.mark.bubblewrap
 
@@ -122,7 +122,7 @@ def test_a_deleted_verdict_is_made_again(project: Path, bugs: Store) -> None:
     shutil.rmtree(bugs.root / "verdicts" / first.artifact_id)
     (again,) = selfplay(project, bugs, Told(), attempts=3).play()
     assert (again.artifact_id, len(again.rollouts)) == (first.artifact_id, 3)
-    assert was_judged(bugs, first.artifact_id)
+    assert has_verdict(bugs, first.artifact_id)
 
 
 def by_another_rule(runner: Runner, patch: pytest.MonkeyPatch) -> None:
@@ -168,9 +168,9 @@ def test_a_verdict_of_an_earlier_version_is_made_again_and_marks_the_artifact_as
     proven: Proven, tmp_path: Path
 ) -> None:
     store, made = Store(tmp_path / "s"), list[str]()
-    assert not was_judged(store, proven.verdict.artifact_id)
+    assert not has_verdict(store, proven.verdict.artifact_id)
     store.put_record("verdicts", proven.verdict.artifact_id, replace(proven.verdict, fail_to_pass=()).to_json())
-    assert was_judged(store, proven.verdict.artifact_id)
+    assert has_verdict(store, proven.verdict.artifact_id)
     for _ in range(2):
         verdict = prove(proven.artifact, proven.bench, store, begin=lambda: made.append("again"))
         assert (verdict.fail_to_pass, made) == (proven.verdict.fail_to_pass, ["again"])
@@ -197,7 +197,7 @@ def test_an_unexpected_error_in_one_attempt_does_not_end_the_run(project: Path, 
     (episode,) = selfplay(project, bugs, Falling(name="falling")).play()
     assert [r.resolved for r in episode.rollouts] == [None, False]
     assert episode.rollouts[0].reason.code is ReasonCode.ATTEMPT_ABORTED
-    assert "infra: OverflowError: a number (test_selfplay.py, line " in episode.rollouts[0].reason.detail
+    assert "infra: OverflowError: a number (test_rounds.py, line " in episode.rollouts[0].reason.detail
 
 
 def test_a_failed_repair_is_a_second_order_bug_without_an_injector_reward(
@@ -240,7 +240,7 @@ def test_another_time_limit_gives_another_attempt(proven: Proven, tmp_path: Path
     runners = [proven.bench.scoped() for _ in range(2)]
     runners[1].settings = replace(runners[1].settings, time_limit_s=runners[1].settings.time_limit_s + 1)
     store = Store(tmp_path / "s")
-    keys = {Solving(b, proven.artifact, proven.verdict, Told(), store).key(0) for b in runners}
+    keys = {RolloutRunner(b, proven.artifact, proven.verdict, Told(), store).key(0) for b in runners}
     assert len(keys) == 2
 
 
@@ -258,7 +258,7 @@ def test_only_a_missing_grade_is_made_again(proven: Proven, tmp_path: Path, monk
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> Rollout:
-        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
+        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
 
     def interrupted(*_: object, **__: object) -> Grade:
         raise KeyboardInterrupt
@@ -278,7 +278,7 @@ def test_only_a_missing_grade_is_made_again(proven: Proven, tmp_path: Path, monk
         patch.setattr("harness.rollouts.runner.grade_patch", unforeseen)
         reason = solving().reason
         assert reason.code is ReasonCode.INTERNAL_ERROR
-        assert reason.detail.startswith("RecursionError: too deep (test_selfplay.py, line ")
+        assert reason.detail.startswith("RecursionError: too deep (test_rounds.py, line ")
     assert solving().resolved is True
     assert len(solver.asked) == 1
 
@@ -324,7 +324,7 @@ def test_the_votes_of_a_judge_before_its_failure_are_stored_and_counted(proven: 
     judge = ProcessReward(model, votes=3)  # type: ignore[arg-type] # has all that a judge uses
 
     def solving() -> Rollout:
-        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
+        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     with pytest.raises(ModelError, match="the judge counting, step 1: gone"):
         solving()
@@ -340,7 +340,7 @@ def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(pr
     judge = ProcessReward(model, votes=1)  # type: ignore[arg-type] # has all that a judge uses
 
     def solving() -> Rollout:
-        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
+        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     first = solving()
     (kept,) = store.root.glob("rollouts/*/scores-*-00001.json")
@@ -369,7 +369,7 @@ def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(pr
 
 def test_a_lost_submission_is_not_a_failed_attempt(proven: Proven, tmp_path: Path) -> None:
     solver = Told(lambda _: ExitReason.SUBMITTED)
-    rollout = Solving(proven.bench, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[0]
+    rollout = RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[0]
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
     assert rollout.reason == Reason(ReasonCode.ATTEMPT_ABORTED, "what was handed in is gone")
 
@@ -380,7 +380,7 @@ def test_a_deleted_patch_without_a_grade_is_made_again(
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> bool | None:
-        return Solving(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
+        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
 
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -470,7 +470,7 @@ def test_two_runs_on_one_store_run_an_attempt_once(proven: Proven, tmp_path: Pat
     solver, root = Slow(name="slow"), tmp_path / "s"
 
     def solving(_: int) -> list[Rollout]:
-        return Solving(proven.bench.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
+        return RolloutRunner(proven.bench.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(solving, range(2))
@@ -571,10 +571,10 @@ def test_results_are_stored_by_the_identity_of_a_model_and_not_by_its_name(tmp_p
     weights = tmp_path / "model" / "weights"
     weights.parent.mkdir()
     weights.write_bytes(bytes(20 << 20))
-    before = hash_of(weights.parent)
+    before = hash_path(weights.parent)
     weights.write_bytes(b"".join([bytes(10 << 20), b"\1" * (10 << 20)]))
-    assert hash_of(weights.parent) != before
-    assert hash_of(tmp_path / "nowhere") == ""
+    assert hash_path(weights.parent) != before
+    assert hash_path(tmp_path / "nowhere") == ""
 
 
 def test_a_new_commit_changes_keys_that_depend_on_history(proven: Proven, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from harness.leaderboard.loading import read_runs
 from harness.records.evaluation_result import EvaluationResult, Status
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import ExitReason, Journal
-from harness.rollouts.runner import Solving
+from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import Solution
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.grading import Grade
@@ -51,7 +51,7 @@ def test_the_reward_follows_the_rule_and_the_record_holds_both(
     solver.patch = proven.artifact.bug.reverse()
     verdict = replace(proven.verdict, original_s=3.5)
     rollouts = [
-        Solving(proven.bench, proven.artifact, verdict, solver, store, rule=rule).attempts(1)[0]
+        RolloutRunner(proven.bench, proven.artifact, verdict, solver, store, rule=rule).attempts(1)[0]
         for rule in (Rule.TESTS, Rule.STRICT, Rule.TESTS)
     ]
     assert [r.reward for r in rollouts] == [1.0, -1.0, 1.0]

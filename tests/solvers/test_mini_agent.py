@@ -15,7 +15,7 @@ from harness.models.budget import Budget, BudgetSpentError
 from harness.records.messages import Sampling
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.rollouts.player_factory import PlayerFactory
-from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini.interpreter import VARIABLE
 from harness.solvers.mini.solver import NATIVE
 from pytest_ssr.errors import SettingsError
@@ -39,9 +39,13 @@ def bash(*commands: str) -> dict[str, Any]:
     return message("I go on.", *(("bash", {"command": c}) for c in commands))
 
 
-def solving(proven: Proven, served: Served, store: Store, *, budget: Budget | None = None, **limits: Any) -> Solving:
+def solving(
+    proven: Proven, served: Served, store: Store, *, budget: Budget | None = None, **limits: Any
+) -> RolloutRunner:
     roles = PlayerFactory(RolloutLimits(**limits), Sampling(0.7, 0.9, 200), budget or Budget(), url=served.url)
-    return Solving(proven.bench, proven.artifact, proven.verdict, roles.solver("mini-swe-agent:openai/gpt-4o"), store)
+    return RolloutRunner(
+        proven.bench, proven.artifact, proven.verdict, roles.solver("mini-swe-agent:openai/gpt-4o"), store
+    )
 
 
 def load_rollout(store: Store, rollout: str) -> tuple[Trajectory, dict[str, Any]]:

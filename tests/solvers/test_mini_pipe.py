@@ -16,7 +16,7 @@ from harness.agents.limits import RolloutLimits
 from harness.cli.main import main as ssr
 from harness.records.episode import Rollout
 from harness.records.trajectory import Trajectory, read_trajectory
-from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini import interpreter
 from harness.solvers.mini.interpreter import VARIABLE, mini_python
 from harness.solvers.mini.process import LateError, Process, environment_for
@@ -61,9 +61,9 @@ def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[
         limits=RolloutLimits(**limits),
         driver=folder / "driver.py",  # type: ignore[arg-type]
     )
-    (rollout,) = Solving(proven.bench, proven.artifact, proven.verdict, solver, store, grade_unsubmitted=True).attempts(
-        1
-    )
+    (rollout,) = RolloutRunner(
+        proven.bench, proven.artifact, proven.verdict, solver, store, grade_unsubmitted=True
+    ).attempts(1)
     folder_of_rollout = store.root / ROLLOUTS / rollout.id
     return rollout, read_trajectory(folder_of_rollout / TRAJECTORY), folder_of_rollout
 

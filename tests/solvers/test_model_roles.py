@@ -24,11 +24,11 @@ from harness.models.http import HttpModel
 from harness.records.messages import Sampling
 from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from harness.rollouts.player_factory import PlayerFactory
-from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, Solving
+from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.model import ModelSolver
 from harness.solvers.replay import ReplaySolver
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.storage.store import Store
@@ -57,9 +57,9 @@ def model_at(served: Served) -> HttpModel:
     return OPENED[-1]
 
 
-def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> Solving:
+def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> RolloutRunner:
     solver = ModelSolver(model_at(served), RolloutLimits(**limits), Sampling(max_tokens=200))
-    return Solving(proven.bench, proven.artifact, proven.verdict, solver, store)
+    return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store)
 
 
 @pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
@@ -81,7 +81,7 @@ def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: P
         assert "1 file changed" in done.messages[7].content
         assert b"+    return a + b" in (store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
         again = Store(tmp_path / "again")
-        (repeated,) = Solving(
+        (repeated,) = RolloutRunner(
             proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root / ROLLOUTS), again
         ).attempts(1)
         assert repeated.resolved
@@ -192,9 +192,9 @@ def test_a_model_that_misbehaves_ends_cleanly(
 def five_files(bug: Patch, weaken: Patch) -> str:
     """Return the commands that write these two diffs with our own script and parser."""
     files = {
-        "test_script.sh": own_script([FILE], options=()).decode(),
+        "test_script.sh": default_script([FILE], options=()).decode(),
         "test_files.txt": FILE + "\n",
-        "test_parser.py": own_parser().decode(),
+        "test_parser.py": default_parser().decode(),
         "bug_inject.diff": bug.data.decode(),
         "test_weaken.diff": weaken.data.decode(),
     }
@@ -433,7 +433,7 @@ def test_a_tree_that_cannot_be_submitted_is_reported(proven: Proven, tmp_path: P
         one.grade_unsubmitted = True
         (rollout,) = one.attempts(1)
     assert rollout.resolved, "partial work at a limit is recorded, and may be graded"
-    replayed = Solving(proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
+    replayed = RolloutRunner(proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
     replayed.grade_unsubmitted = True
     (again,) = replayed.attempts(1)
     assert again.patch_sha256 == rollout.patch_sha256

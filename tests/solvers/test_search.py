@@ -10,7 +10,7 @@ import pytest
 from proven import FILE, TEST_ADD, Proven, make
 
 from harness.records.trajectory import ExitReason, Journal, Trajectory
-from harness.rollouts.runner import Solving
+from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.donors import module_names, unused_names
@@ -112,14 +112,16 @@ def test_the_names_of_a_module_are_collected() -> None:
 
 @pytest.mark.bubblewrap
 def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> None:
-    first = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
+    first = RolloutRunner(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
     # The one test of `add` also passes with `a | b`, which is not a repair, and the grade detects it.
     assert any(r.resolved for r in first), [r.reason for r in first]
     assert all(r.resolved or r.reason.code is ReasonCode.NOT_REPAIRED for r in first), [r.reason for r in first]
-    again = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store).attempts(2)
+    again = RolloutRunner(
+        proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store
+    ).attempts(2)
     assert [r.patch_sha256 for r in again] == [r.patch_sha256 for r in first]
     assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
-    stored = Solving(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
+    stored = RolloutRunner(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
     assert stored == first
 
 
@@ -141,7 +143,7 @@ def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> Non
 def test_a_bug_in_two_places_is_repaired_one_after_the_other(project: Path, proven: Proven) -> None:
     both = {"return a + b": "return a - b", "if x > high:\n        return high": "if x > high:\n        return low"}
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
-    solving = Solving(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
+    solving = RolloutRunner(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
     try:
         assert any(solving.attempt(number).resolved for number in range(2))
     finally:

@@ -12,7 +12,7 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import own_parser, own_script
+from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -43,7 +43,7 @@ def make(project: Path, store: Store, changes: Mapping[str, str], weaker: Mappin
     buggy, tests = _replaced(text, changes), _replaced((project / FILE).read_text(), weaker)
     bug = original.replace({"calc.py": FileEntry(buggy.encode())}).patch_from(original)
     weaken = original.replace({FILE: FileEntry(tests.encode())}).patch_from(original)
-    artifact = BugArtifact(own_script([FILE], options=()), (FILE,), own_parser(), bug, weaken)
+    artifact = BugArtifact(default_script([FILE], options=()), (FILE,), default_parser(), bug, weaken)
     verdict = Validation(artifact, runner.scoped()).verdict()
     assert verdict.valid, verdict.rejection
     Verdicts(store, runner).put(verdict)

@@ -10,7 +10,7 @@ from typing import Any
 
 from harness.exporters.protocol import Choices, Task
 from harness.exporters.record import Record
-from harness.exporters.record_builder import Known, record_of
+from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkippedError
 from harness.records.episode import Rollout
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, Usage
@@ -90,7 +90,7 @@ def windowed() -> Trajectory:
 
 def record(rollout: Trajectory | None = None, reward: float | None = 1.0, **known: Any) -> Record:
     task = {"repository": "calc", "tree_hash": TREE, "strategy": "mutation", "solve_rate": 0.5, "graded": 2}
-    return record_of(rollout or played(), Known({**task, **known.pop("task", {})}, reward, **known))
+    return record_of(rollout or played(), RolloutContext({**task, **known.pop("task", {})}, reward, **known))
 
 
 @dataclass

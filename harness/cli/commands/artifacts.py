@@ -27,7 +27,7 @@ from pytest_ssr.sandbox import probe_all, reap
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
-from pytest_ssr.storage.verdict_store import Verdicts, trusts
+from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
 DONE, NO, BROKEN = 0, 1, 3
 _LINE_KINDS = {"+": "added", "-": "removed"}
@@ -266,7 +266,7 @@ def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:
     if not store_path.is_dir():
         return False
     store = Store(store_path)
-    return all(trusts(store, d) for d in directories)
+    return all(is_trusted(store, d) for d in directories)
 
 
 def _open_existing_store(path: Path | None) -> Store:

@@ -17,7 +17,7 @@ from harness.datasets.families import row_of
 from harness.evaluation.reports import store_write_errors, write_lines
 from harness.exporters.store_rows import is_store
 from harness.storage.atomic_write import write_text
-from pytest_ssr.campaign.report import shown
+from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SandboxError, SettingsError
 from pytest_ssr.interrupts import workers
 from pytest_ssr.sandbox.docker.provider import DockerProvider
@@ -41,7 +41,7 @@ def assets(arguments: argparse.Namespace) -> int:
         write_text(arguments.out / IDS, "".join(f"{i.id}\n" for i in instances))
         write_text(arguments.out / IMAGES, "".join(f"{name}\n" for name in images))
     write_lines(arguments.out / ROWS, [row_of(i) for i in instances])
-    terminal.echo(f"{len(instances)} instances, {len(images)} images: {shown(arguments.out)}", "heading")
+    terminal.echo(f"{len(instances)} instances, {len(images)} images: {display_path(arguments.out)}", "heading")
     failed = {} if arguments.no_pull else _pull_all(images, arguments.jobs, terminal)
     if arguments.json:
         report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not arguments.no_pull}

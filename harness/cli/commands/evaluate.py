@@ -16,7 +16,7 @@ from harness.cli.options import (
     chosen_instances,
     chosen_rule,
     chosen_solver,
-    open_roles,
+    open_players,
     require_counts,
     require_own_images,
     rule_settings,
@@ -28,13 +28,13 @@ from harness.evaluation.grading import Grader
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
 from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work
-from harness.executors.pytest_executor import require_xdist, share
+from harness.executors.pytest_executor import require_xdist, run_units
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
-from pytest_ssr.campaign.report import shown
+from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.progress import duration
+from pytest_ssr.progress import format_duration
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store, key_of
 
@@ -110,7 +110,7 @@ def open_work(arguments: argparse.Namespace, report: Callable[[str], None] = lam
         return PredictionWork.of(grader, read_predictions(arguments.predictions, instances, report), instances)
     if arguments.judge:
         raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins")
-    players = open_roles(_worker_arguments(arguments), arguments.out)
+    players = open_players(_worker_arguments(arguments), arguments.out)
     solver = chosen_solver(arguments, players)
     name = require_name(arguments.name or solver.name, "--name")
     units = [Unit(i, name, attempt) for i in instances for attempt in range(arguments.attempts)]
@@ -154,7 +154,7 @@ class _Progress:
         self._from_store = len(stored)
         rows = [r.to_json() for r in stored.values()]
         if dropped := keep_earlier(self._path, rows):
-            archive = shown(self._path.with_name(EARLIER))
+            archive = display_path(self._path.with_name(EARLIER))
             self._terminal.echo(
                 f"results of an earlier run that no longer apply (another patch, row, environment or version of ours): "
                 f"{dropped}, kept in {archive}",
@@ -188,7 +188,7 @@ class _Progress:
     def _status(self) -> None:
         finished, total = len(self.results), len(self.units)
         elapsed, new = self._terminal.elapsed_s - self._start, finished - self._from_store
-        remaining = f", about {duration(elapsed / new * (total - finished))} left" if new else ""
+        remaining = f", about {format_duration(elapsed / new * (total - finished))} left" if new else ""
         cost = sum(r.cost_usd for r in self.results.values())
         money = f", ${cost:.2f}" if cost else ""
         self._terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
@@ -202,7 +202,7 @@ def _run_units(arguments: argparse.Namespace, work: Work, progress: _Progress) -
     if missing:
         names = [u.name for u in sorted(missing, key=lambda u: -work.expected_s(u))]
         picklable = argparse.Namespace(**{k: v for k, v in vars(arguments).items() if k != "run"})
-        share(
+        run_units(
             (partial(open_work, picklable), names),
             progress.take,
             progress.lose,
@@ -243,7 +243,7 @@ def _report(arguments: argparse.Namespace, work: Work, progress: _Progress, term
         terminal.echo(_totals(results, len(work.units)), "heading")
         if without_result:
             terminal.echo(f"{without_result} of {len(work.chosen)} instances have no result", "missed")
-        terminal.echo(f"results: {shown(arguments.out)}")
+        terminal.echo(f"results: {display_path(arguments.out)}")
     if any(r.verdict is None for r in results) or len(results) < len(work.units):
         return BROKEN
     # An instance without a prediction counts as not resolved.

@@ -19,12 +19,12 @@ from harness.exporters.dataset_writer import Destination, Sink
 from harness.exporters.filters import Filters
 from harness.exporters.formats import FORMATS
 from harness.exporters.index import Index
-from harness.exporters.library import Library, OneTask, Rollouts
+from harness.exporters.library import ArtifactGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
 from harness.exporters.protocol import Choices, Format, Group, Row
 from harness.exporters.report import Report
 from harness.exporters.skipped import SkippedError
-from harness.exporters.sources import fill, find_sources
+from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.splits import Splits
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
@@ -54,13 +54,13 @@ class Export:
         leave = self.report.leave
         if not self.form.of_tasks:
             for task_id, role in self.library.index.groups():
-                yield Rollouts(self.library, self.filters, task_id, role, leave, self.form.rewarded)
+                yield RolloutGroup(self.library, self.filters, task_id, role, leave, self.form.rewarded)
             return
         for task in self.library.tasks():
             if reason := self.filters.refusal_of_task(task):
                 leave(f"artifact {task.id}", SkippedError(reason))
             else:
-                yield OneTask(task, leave)
+                yield ArtifactGroup(task, leave)
 
     def write(self, folder: Path) -> None:
         """Write all rows to files in a folder, and record the files in the report."""
@@ -144,7 +144,7 @@ def export(arguments: argparse.Namespace) -> int:
     terminal, report = Terminal(quiet=arguments.json), Report()
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.status("reading the stores")
-        fill(index, sources, report.leave)
+        index_sources(index, sources, report.leave)
         library = Library(sources, index)
         run = Export(form, library, filters, splits, choices, destination, report, terminal)
         with destination.reporting():

@@ -14,22 +14,22 @@ from harness.cli.options import open_store, require_counts, run_options
 from harness.cli.terminal import Terminal
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
-from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, tried
+from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.campaign.report import (
-    attempt_line,
+    display_path,
     ended_while_measuring,
     estimate_line,
     missed,
     opening_lines,
     progress_line,
     rejections,
-    shown,
+    result_line,
     summary_lines,
     time_is_up,
 )
 from pytest_ssr.errors import NothingToDoError
-from pytest_ssr.interrupts import TimeIsUpError, until
-from pytest_ssr.progress import MeasuringLines
+from pytest_ssr.interrupts import TimeBudgetError, until
+from pytest_ssr.progress import ProgressLines
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.settings import budget_seconds
@@ -45,7 +45,7 @@ def inject(arguments: argparse.Namespace) -> int:
     with until(deadline):
         try:
             campaign = _open_campaign(arguments, terminal)
-        except TimeIsUpError:
+        except TimeBudgetError:
             assert budget_s is not None
             if arguments.json:
                 print(json.dumps({"wanted": arguments.count, "valid": [], "time_is_up": True}, indent=1))
@@ -69,7 +69,7 @@ def inject(arguments: argparse.Namespace) -> int:
         terminal.echo(time_is_up(budget_s, valid, arguments.count), "bad")
     elif not reached:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
-    terminal.echo(f"artifacts: {shown(campaign.store.root / 'artifacts')}")
+    terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
     return DONE if reached else NO
 
 
@@ -85,7 +85,7 @@ def _open_campaign(arguments: argparse.Namespace, terminal: Terminal) -> Campaig
         tests=arguments.tests,
         jobs=arguments.jobs,
         revision=arguments.diff,
-        progress=MeasuringLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
+        progress=ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
@@ -97,12 +97,12 @@ def _open_campaign(arguments: argparse.Namespace, terminal: Terminal) -> Campaig
 
 def _run_candidates(arguments: argparse.Namespace, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
     try:
-        return tried(
+        return run_candidates(
             campaign,
             arguments.count,
             jobs=arguments.jobs,
             most=GIVE_UP_AFTER * arguments.count,
-            tell=lambda a: terminal.echo(attempt_line(a), a.status.value),
+            tell=lambda a: terminal.echo(result_line(a), a.status.value),
             progress=lambda done: terminal.status(progress_line(done, arguments.count, terminal.elapsed_s)),
         )
     finally:

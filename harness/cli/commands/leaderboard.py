@@ -16,8 +16,8 @@ from harness.cli.options import chosen_rule
 from harness.cli.terminal import Terminal
 from harness.datasets.loading import read_instances
 from harness.storage.atomic_write import write_bytes, write_text
-from pytest_ssr.campaign.report import shown
-from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, advice
+from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 
 if TYPE_CHECKING:
     from harness.leaderboard.board import Board
@@ -54,7 +54,7 @@ def leaderboard(arguments: argparse.Namespace) -> int:
     for kind, line in lines(board):
         terminal.echo(line, kind)
     for path in written:
-        terminal.echo(f"written: {shown(path)}")
+        terminal.echo(f"written: {display_path(path)}")
     return DONE
 
 
@@ -156,4 +156,4 @@ def _store_write_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise StoreWriteError(f"{error.filename or 'the file'}: {advice(error, option='')}") from None
+        raise StoreWriteError(f"{error.filename or 'the file'}: {os_error_advice(error, option='')}") from None

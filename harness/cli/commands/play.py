@@ -14,7 +14,7 @@ from harness.cli.options import (
     chosen_judge,
     chosen_rule,
     chosen_solver,
-    open_roles,
+    open_players,
     open_store,
     require_counts,
     rule_settings,
@@ -23,23 +23,23 @@ from harness.cli.options import (
 )
 from harness.cli.play_projects import is_dataset, projects_of, require_sources
 from harness.cli.terminal import Terminal
-from harness.records.episode import Episode, Rollout, missing
+from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
-from harness.rollouts.player_factory import writes
-from harness.rollouts.runner import ROLLOUTS, Solving, proven, rates
+from harness.rollouts.player_factory import writes_code
+from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
 from harness.selfplay.rounds import EPISODES, PlaySettings, SelfPlay, Watch
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
-from pytest_ssr.campaign.report import shown
+from pytest_ssr.campaign.report import display_path
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
-from pytest_ssr.storage.verdict_store import trusts
+from pytest_ssr.storage.verdict_store import is_trusted
 
 _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
@@ -50,7 +50,7 @@ def solve(arguments: argparse.Namespace) -> int:
     require_counts(arguments, "attempts", "jobs")
     require_directory(arguments.repo)
     statement = statement_of(arguments)
-    with open_roles(arguments, arguments.repo) as players:
+    with open_players(arguments, arguments.repo) as players:
         solver, judge = chosen_solver(arguments, players), chosen_judge(arguments, players)
         store = open_store(arguments, arguments.repo)
         directory = resolve_artifact(arguments.artifact, store)
@@ -61,11 +61,13 @@ def solve(arguments: argparse.Namespace) -> int:
             arguments.repo,
             store,
             **run_options(arguments),
-            model_written=writes(arguments.solver) or not trusts(store, directory),
+            model_written=writes_code(arguments.solver) or not is_trusted(store, directory),
         )
-        verdict = proven(artifact, runner, store, begin=lambda: terminal.status("validating the artifact first"))
+        verdict = validated_verdict(
+            artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
+        )
         terminal.status(f"{solver.name}: measuring the task's tests")
-        rollouts = Solving(
+        rollouts = RolloutRunner(
             runner.scoped(),
             artifact,
             verdict,
@@ -96,7 +98,7 @@ def _report_solved(
     verdict: Verdict,
     rollouts: list[Rollout],
 ) -> int:
-    solved, graded = rates(rollouts)
+    solved, graded = count_resolved(rollouts)
     low, high = interval(solved, graded)
     if arguments.json:
         data = {
@@ -118,7 +120,7 @@ def _report_solved(
         terminal.echo(
             f"resolved {solved} of {graded}: {solved / graded:.2f} ({low:.2f} to {high:.2f}, 95 %)", "heading"
         )
-        terminal.echo(f"trajectories and patches: {shown(store.root / ROLLOUTS)}")
+        terminal.echo(f"trajectories and patches: {display_path(store.root / ROLLOUTS)}")
     else:
         terminal.echo(f"no attempt has a grade: {rollouts[0].reason}", "bad")
     return BROKEN if not graded else DONE if solved else NO
@@ -130,8 +132,8 @@ def play(arguments: argparse.Namespace) -> int:
     settings = _play_settings(arguments)
     source = arguments.source[0] if len(arguments.source) == 1 and arguments.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
-    with open_roles(arguments, directory) as players:
-        by_model = writes(arguments.injector)
+    with open_players(arguments, directory) as players:
+        by_model = writes_code(arguments.injector)
         injectors = [] if by_model else load_injectors(arguments.injector)
         given = {name: getattr(arguments, name) for name in INJECTOR_OPTIONS if getattr(arguments, name) is not None}
         model = players.injector(arguments.injector, **given) if by_model else None
@@ -151,7 +153,7 @@ def play(arguments: argparse.Namespace) -> int:
         )
         episodes = run.play()
     _report_played(arguments, terminal, settings, run, episodes)
-    if missing(episodes):
+    if count_ungraded(episodes):
         return BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
     return DONE if len(reached) == settings.rounds else NO
@@ -170,7 +172,7 @@ def _play_settings(arguments: argparse.Namespace) -> PlaySettings:
         higher_order=arguments.higher_order,
         grade_unsubmitted=arguments.grade_unsubmitted,
         grade_by=chosen_rule(arguments),
-        model_written=writes(arguments.solver) or writes(arguments.injector),
+        model_written=writes_code(arguments.solver) or writes_code(arguments.injector),
         sandbox=arguments.sandbox,
         python=arguments.python,
         rule=rule_settings(arguments),
@@ -196,7 +198,7 @@ def _report_played(
     shape: dict[str, Any] = {"attempts": settings.attempts, "alpha": settings.alpha, "kind": settings.reward}
     for kind, line in lines(summary, episodes, **shape):
         terminal.echo(line, kind)
-    terminal.echo(f"episodes: {shown(run.store.root / EPISODES / run.key)}")
+    terminal.echo(f"episodes: {display_path(run.store.root / EPISODES / run.key)}")
 
 
 def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Watch:
@@ -222,7 +224,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
     def episode(finished: Episode) -> None:
         if not finished.valid or finished.repeated:
             return
-        solved, graded = rates(finished.rollouts)
+        solved, graded = count_resolved(finished.rollouts)
         reward = finished.reward(alpha=settings.alpha, kind=settings.reward)
         tail = "" if reward is None else f", injector {reward:+.2f}"
         outcome = f"refused: {finished.refused}" if finished.refused else f"resolved {solved} of {graded}{tail}"

@@ -23,7 +23,7 @@ from typing import Any, Self
 from harness.models.loopback import is_loopback
 from harness.models.userinfo import hidden
 from pytest_ssr.errors import ModelError, SettingsError
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.interrupts import raise_if_stopped
 
 DRIVER = Path(__file__).with_name("driver.py")
 _MAX_LINE_BYTES = 256 * 1024 * 1024
@@ -153,7 +153,7 @@ class Process:
 
     def _wait(self, deadline: float, reading: list[int], writing: list[int]) -> None:
         while True:
-            require_going_on()
+            raise_if_stopped()
             ready = select.select(reading, writing, [], max(0.0, min(_POLL_S, deadline - time.monotonic())))
             if any(ready):
                 return

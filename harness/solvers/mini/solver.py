@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import EndOfRollout, closing
+from harness.agents.loop import EndOfRollout, record_end
 from harness.agents.patch_collector import collect_patch
 from harness.agents.workspace import Workspace
 from harness.agents.workspace_factory import open_workspace
@@ -82,7 +82,7 @@ class MiniSolver:
         sessions: list[Session] = []
         try:
             with (
-                closing(journal),
+                record_end(journal),
                 open_workspace(task.provider, task.interpreter, task.folder, shown_at=task.origin) as workspace,
                 Process(self.python, self.model, self.url, driver=self.driver) as process,
             ):

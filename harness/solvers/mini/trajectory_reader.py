@@ -27,7 +27,7 @@ class Recorded:
     """The content of the file."""
 
 
-def read_recorded(path: Path, model: str) -> Recorded:
+def read_mini_trajectory(path: Path, model: str) -> Recorded:
     """Read a trajectory; raises SettingsError, naming the file, if it is not a valid one."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))

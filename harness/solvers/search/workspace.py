@@ -20,7 +20,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.coverage_map import CoverageMap
-from pytest_ssr.execution.fork_server import ForkServer, UnfitError, Wanted
+from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.injectors.equivalence import parses
@@ -30,7 +30,7 @@ from pytest_ssr.project.snapshot import take_snapshot, write_entry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import RunStatus, SuiteRun
 from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
-from pytest_ssr.storage.baseline_store import baseline_of
+from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store
 
 _MAX_FILES, _MAX_FUNCTIONS = 12, 40
@@ -191,7 +191,7 @@ class SearchWorkspace:
         baseline = self.baseline
         expected, allowed = allowance(baseline, tests, swapped=functions is not None)
         targets = [p for p in baseline.files if any(t.startswith(f"{p}::") for t in tests)]
-        request = Wanted(
+        request = ForkRequest(
             state,
             selection=Selection(tests, first=sorted(tests & self.failing) if stop else (), stop_after=1 if stop else 0),
             targets=targets or self.tests,
@@ -270,7 +270,7 @@ def _measure(
     reason = ""
     for files in ((), tests) if small else (tests, ()):
         try:
-            baseline, warm, _ = baseline_of(runner, store, files)
+            baseline, warm, _ = open_baseline(runner, store, files)
         except ProjectError as error:
             reason = str(error) if files else reason
         else:

@@ -51,7 +51,7 @@ from collections.abc import Iterator, Mapping
 
 _FD = os.open(os.environ.pop("SSR_VALUES"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ROOTS = [p for p in {os.getcwd(), os.path.realpath(os.getcwd())} if len(p) > 1]
-_nowhere = open(os.devnull, "w")
+_devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64 = base64.b64encode
 _MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 50000
@@ -86,7 +86,7 @@ def pytest_runtest_logstart(nodeid, location):
         signal.signal(signal.SIGPROF, _too_slow)
         signal.setitimer(signal.ITIMER_PROF, _COPY_S)
         # No handler runs while a function in C does, which may take hours with a larger input.
-        faulthandler.dump_traceback_later(_STUCK_S, exit=True, file=_nowhere)
+        faulthandler.dump_traceback_later(_STUCK_S, exit=True, file=_devnull)
 
 
 def pytest_runtest_logfinish(nodeid, location):

@@ -12,7 +12,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import import_names, is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
-from pytest_ssr.source.spans import words
+from pytest_ssr.source.spans import identifiers
 
 
 class BlindFiles:
@@ -25,7 +25,7 @@ class BlindFiles:
         self.full: dict[str, Blind] = {}
         self.sites: dict[int, Site] = {}
         own = import_names(original.snapshot.files)
-        words_by_file = {p: words(e.data) for p, e in self.entries.items()}
+        words_by_file = {p: identifiers(e.data) for p, e in self.entries.items()}
         for path, entry in self.entries.items():
             stem = PurePosixPath(path).stem
             exported = {w for p, others in words_by_file.items() if p != path and stem in others for w in others}
@@ -55,7 +55,7 @@ def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
         if path in paths or entry is None:
             continue
         paths.append(path)
-        waiting += [p for word in words(entry.data) & by_stem.keys() for p in by_stem[word]]
+        waiting += [p for word in identifiers(entry.data) & by_stem.keys() for p in by_stem[word]]
     return sorted(paths)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.interrupts import require_going_on
+from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.docker.attach_stream import Stream
 from pytest_ssr.sandbox.docker.container_spec import ContainerSpec as ContainerSpec
 from pytest_ssr.sandbox.docker.images import LABEL, ensure_image, host_image
@@ -223,7 +223,7 @@ class _Watch:
         due, pause = begin + _SAMPLE_S, 0.002
         deadline = begin + self._limits.wall_s
         while limit is None:
-            require_going_on()
+            raise_if_stopped()
             now = time.monotonic()
             if self._size() > self._limits.output_bytes:
                 limit = Limit.OUTPUT

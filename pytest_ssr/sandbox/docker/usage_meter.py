@@ -47,7 +47,7 @@ class Meter:
         """Return a limit that the running command exceeds, if any."""
         usage, limits = self._container.shell.usage(alone=False), self._limits
         if usage.killed > self._before.killed:
-            return cgroup.killed(by_limit=usage.full > self._before.full)
+            return cgroup.classify_kill(by_limit=usage.full > self._before.full)
         if usage.processes > limits.processes + _OWN_PROCESSES or usage.refused > self._before.refused:
             return Limit.PROCESSES
         if usage.resident_bytes > limits.memory_bytes:
@@ -66,5 +66,5 @@ class Meter:
         """Return a limit that the command exceeded, if any, after all of its processes have ended."""
         usage = self._container.shell.usage()
         if usage.killed > self._before.killed:
-            return cgroup.killed(by_limit=usage.full > self._before.full)
+            return cgroup.classify_kill(by_limit=usage.full > self._before.full)
         return Limit.DISK if usage.disk_bytes - self._used_before > self._limits.disk_bytes else None

@@ -54,7 +54,7 @@ def base_directories() -> list[Path]:
     return [_MEMORY, temporary] if has_space and usable else [temporary, _MEMORY]
 
 
-def require_room() -> None:
+def require_disk_space() -> None:
     """Raise SandboxError if there is too little disk space for a run, whose failures would not be the tests' fault."""
     directory = base_directories()[0]
     with contextlib.suppress(OSError):
@@ -66,7 +66,7 @@ def require_room() -> None:
 
 def new_folder() -> Path:
     """Create a folder for one sandbox, locked by this process until `discard`; raises SandboxError without space."""
-    require_room()
+    require_disk_space()
     unlocked = Path(tempfile.mkdtemp(prefix=f"new-{PREFIX}", dir=base_directories()[0])).resolve()
     lock = os.open(unlocked / _OWNER, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)

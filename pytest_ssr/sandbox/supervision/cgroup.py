@@ -63,7 +63,7 @@ class Group:
         if self._counter("oom_kill", "memory.events", "memory.oom_control"):
             reached = self._counter("oom", "memory.events") or self._counter("", "memory.failcnt")
             peak = max(self._counter("", "memory.peak"), self._counter("", "memory.max_usage_in_bytes"))
-            return killed(by_limit=reached or peak > _available_memory() // 2)
+            return classify_kill(by_limit=reached or peak > _available_memory() // 2)
         return Limit.PROCESSES if self._counter("max", "pids.events") else None
 
     def within(self, limits: Limits) -> bool:
@@ -102,7 +102,7 @@ class Group:
         sweep()
 
 
-def killed(*, by_limit: object) -> Limit:
+def classify_kill(*, by_limit: object) -> Limit:
     """Return the limit for which the kernel killed a process of a run; count the kill if the limit was not its own."""
     if by_limit:
         return Limit.MEMORY
@@ -110,7 +110,7 @@ def killed(*, by_limit: object) -> Limit:
     return Limit.MACHINE_MEMORY
 
 
-def kills_for_memory() -> int:
+def oom_kill_count() -> int:
     """Return how often the kernel has killed a process of our runs because this machine ran out of memory.
 
     Without control groups, which show whose process it was, kills of all processes count. 0 if the kernel has no count.

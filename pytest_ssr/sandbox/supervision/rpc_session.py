@@ -15,14 +15,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.interrupts import POLL_S, is_stopped, require_going_on, uninterrupted
+from pytest_ssr.interrupts import POLL_S, is_stopped, raise_if_stopped, uninterrupted
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 
 _SAMPLE_S, _DISK_S, _SHARE = 0.05, 0.5, 10
 _MAX_BYTES = 512 * MIB
 
 
-class PassedError(Exception):
+class LimitExceededError(Exception):
     """A limit was exceeded while a request was open, and the command was killed."""
 
     def __init__(self, limit: Limit) -> None:
@@ -104,7 +104,7 @@ class RpcSession:
         parts = bytearray()
         next_sample, next_disk = time.monotonic() + _SAMPLE_S, time.monotonic() + _DISK_S
         while len(parts) < count:
-            require_going_on()
+            raise_if_stopped()
             now = time.monotonic()
             if now > deadline:
                 raise self._limit_error(Limit.WALL_TIME)
@@ -126,10 +126,10 @@ class RpcSession:
             parts += part or b""
         return bytes(parts)
 
-    def _limit_error(self, limit: Limit) -> PassedError:
+    def _limit_error(self, limit: Limit) -> LimitExceededError:
         self._open = False
         self._command.close(at_once=True)
-        return PassedError(limit)
+        return LimitExceededError(limit)
 
     def _lost(self, reason: object) -> SandboxError:
         summary = self._command.exit_summary()
@@ -139,7 +139,7 @@ class RpcSession:
 
 
 @runtime_checkable
-class Conversing(Protocol):
+class SupportsRpcSessions(Protocol):
     """A sandbox that supports long-running commands; not every sandbox does."""
 
     lower: str

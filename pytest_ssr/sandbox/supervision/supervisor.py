@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.interrupts import POLL_S, require_going_on, uninterrupted
+from pytest_ssr.interrupts import POLL_S, raise_if_stopped, uninterrupted
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
 from pytest_ssr.sandbox.supervision import cgroup
 from pytest_ssr.sandbox.supervision.proc_usage import Descendants
@@ -159,7 +159,7 @@ class _Watch:
         try:
             ended = False
             while not ended:
-                require_going_on()
+                raise_if_stopped()
                 limit = self._exceeded_limit(time.monotonic())
                 if limit is not None:
                     self._descendants.kill()
