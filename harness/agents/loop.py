@@ -7,15 +7,16 @@ infrastructure failures: such a rollout is aborted and gets no grade.
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from harness.agents.context import ContextWindow, Prompt, Window, elided
 from harness.agents.limits import RolloutLimits
-from harness.agents.tool_calls import FormatError, actions_of
 from harness.agents.tools.protocol import Observation, Tool, argument_problem, schema_of
 from harness.agents.workspace import Workspace
 from harness.models.budget import BudgetSpentError
@@ -23,6 +24,29 @@ from harness.models.protocol import Model
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Reply, Sampling, ToolCall
 from harness.records.trajectory import ExitReason, Journal, ModelCall, Step, Trajectory, is_truncated
 from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsError, SsrError, describe_unexpected
+
+_BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w-]+)[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
+
+
+class FormatError(Exception):
+    """A reply without a valid tool call; the message is for the model."""
+
+
+def actions_of(message: Message, tools: Collection[str], *, number: int) -> tuple[ToolCall, ...]:
+    """Return the tool calls of a reply; raises FormatError if it has none, or none that can be used."""
+    if message.tool_calls:
+        return message.tool_calls
+    blocks = [(name, text) for _, name, text in _BLOCK.findall(message.content) if name in tools]
+    if len(blocks) != 1:
+        problem = "no tool was called" if not blocks else f"there are {len(blocks)} blocks in one reply"
+        raise FormatError(
+            f"{problem}; call one of the tools {', '.join(sorted(tools))}, or write exactly one block that begins "
+            "with ``` and the name of a tool"
+        )
+    name, text = blocks[0]
+    raw = json.dumps({"command": text.rstrip("\n")}) if name == "bash" else text
+    return (ToolCall.parse(f"text-{number}", name, raw),)
+
 
 _MAX_TIGHTENINGS = 6
 _LONGEST_CYCLE = 3

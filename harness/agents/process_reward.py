@@ -14,8 +14,7 @@ from statistics import fmean
 
 from harness.agents.context import elided
 from harness.agents.prompts import prompt
-from harness.models.identity import identity_of
-from harness.models.protocol import Model
+from harness.models.protocol import Model, identity_of
 from harness.records.messages import USER, Message, Sampling
 from harness.records.trajectory import Step, Trajectory
 from pytest_ssr.errors import ModelError, RefusedError, SettingsError

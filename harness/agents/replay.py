@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
 from harness.agents.workspace import Workspace
-from harness.models.identity import hash_path
+from harness.models.protocol import hash_path
 from harness.models.replay import Recording
 from harness.records.messages import Sampling
 from harness.records.trajectory import SCHEMA, ExitReason, Journal, Trajectory

@@ -7,6 +7,8 @@ project with dynamic metadata or extensions to compile needs an image or `--pyth
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import re
 import shutil
@@ -17,9 +19,23 @@ from pathlib import Path
 
 from harness.datasets.environment_specs import Recipe, recipe_of
 from harness.datasets.instance import Instance, InstanceError
-from harness.datasets.uv import uv_program
+from pytest_ssr.errors import MissingExtraError
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.storage.store import Store, key_of
+
+
+def uv_program() -> str:
+    """Return the path of uv; raises MissingExtraError if it is not installed."""
+    if importlib.util.find_spec("uv") is not None:
+        import uv
+
+        with contextlib.suppress(FileNotFoundError):
+            return str(uv.find_uv_bin())
+    path = shutil.which("uv")
+    if path is None:
+        raise MissingExtraError("uv", "uv")
+    return path
+
 
 ENVIRONMENTS = "environments"
 _MARKER = "made.json"

@@ -51,7 +51,8 @@ class InstanceTask:
         files = [p for p in self.artifact.test_files if p.endswith(".py")]
         solved, _ = self.runner.suite(self.runner.original, files, fresh=True)
         if failing := wanted - solved.passing:
-            return f"{self._count(failing, wanted)} with the reference solution: {abbreviate(failing)}{_because(solved.fault)}"
+            failures = f"{abbreviate(failing)}{_because(solved.fault)}"
+            return f"{self._count(failing, wanted)} with the reference solution: {failures}"
         buggy = self.runner.original.apply(self.artifact.bug)
         unsolved, _ = self.runner.suite(buggy, files, like_s=self.original_s, fresh=True)
         if passing := set(self.instance.fail_to_pass) & unsolved.passing:

@@ -74,7 +74,8 @@ def read_predictions(
         report(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {abbreviate(missing)}")
     if unmatched := sorted(by_id.keys() - {i.id for i in instances}):
         report(
-            f"{len(unmatched)} of {len(by_id)} predictions in {source} are for none of the instances: {abbreviate(unmatched)}"
+            f"{len(unmatched)} of {len(by_id)} predictions in {source} are for none of the instances: "
+            f"{abbreviate(unmatched)}"
         )
     folders: dict[str, str] = {}
     for model in dict.fromkeys(p.model for p in wanted):

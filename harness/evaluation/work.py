@@ -11,10 +11,10 @@ from typing import Any, Protocol
 from harness.datasets import Instance
 from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.predictions import Prediction
-from harness.evaluation.recorded import trajectory_json, with_recording
 from harness.records.episode import Rollout
 from harness.records.evaluation_result import EvaluationResult, Status, status_of
-from harness.records.trajectory import read_trajectory
+from harness.records.trajectory import Trajectory, read_trajectory
+from harness.records.usage import RunUsage
 from harness.rollouts.runner import PATCH, ROLLOUTS, TRAJECTORY, RolloutRunner
 from harness.solvers.mini.solver import NATIVE
 from harness.solvers.mini.trajectory_reader import read_mini_trajectory
@@ -23,6 +23,40 @@ from pytest_ssr.errors import SandboxUnavailableError, SettingsError, StoreError
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.store import key_of
+
+
+def with_recording(evaluated: EvaluationResult, path: Path | None, model: str) -> EvaluationResult:
+    """Return a prediction's result for this model, with the data of a trajectory file of mini-swe-agent, if any.
+
+    Raises SettingsError for a damaged file.
+    """
+    result = replace(evaluated, model=model)
+    if path is None:
+        return result
+    recording = read_mini_trajectory(path, model)
+    usage = RunUsage.of(recording.rollout)
+    return replace(
+        result,
+        exit_reason=str(recording.rollout.exit_reason),
+        steps=len(recording.rollout.steps),
+        tokens=usage.tokens,
+        cost_usd=recording.cost_usd,
+        unpriced=usage.unpriced,
+        estimated=usage.estimated,
+    )
+
+
+def trajectory_json(result: EvaluationResult, rollout: Trajectory) -> Mapping[str, Any]:
+    """Return a rollout in the format of `traj.json`."""
+    return {
+        "instance_id": result.instance_id,
+        "model_name_or_path": result.model,
+        "attempt": result.attempt,
+        **rollout.header(),
+        **rollout.ending(),
+        "messages": [m.to_json() for m in rollout.messages],
+    }
+
 
 ATTEMPTS = "attempts"
 

@@ -20,11 +20,9 @@ from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
-from harness.agents.workspace import Workspace
-from harness.agents.workspace_factory import open_workspace
+from harness.agents.workspace import Workspace, open_workspace
 from harness.injectors.artifact_codec import encode_artifact
-from harness.models.identity import hash_path, identity_of
-from harness.models.protocol import Model
+from harness.models.protocol import Model, hash_path, identity_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.checks.validator import Validation

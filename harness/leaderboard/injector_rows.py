@@ -12,8 +12,7 @@ from harness.leaderboard.records import Try
 from harness.leaderboard.settings import RankSettings, matching
 from harness.leaderboard.solver_rows import Row, plain
 from harness.leaderboard.statistics.bradley_terry import Contests, Fit, fit
-from harness.leaderboard.statistics.diversity import diversity
-from harness.leaderboard.statistics.estimates import Array, Codes, Estimate, amount, proportion
+from harness.leaderboard.statistics.estimates import Array, Codes, Estimate, amount, diversity, proportion
 from pytest_ssr.errors import SettingsError
 
 

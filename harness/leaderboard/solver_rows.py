@@ -11,8 +11,7 @@ import numpy as np
 from harness.leaderboard.frames import MEASURES, Cells
 from harness.leaderboard.records import Attempt
 from harness.leaderboard.settings import RankSettings, day_of, matching
-from harness.leaderboard.statistics.estimates import Array, Estimate, amount, proportion
-from harness.leaderboard.statistics.pass_at_k import pass_at_k, wanted_ks
+from harness.leaderboard.statistics.estimates import Array, Estimate, amount, pass_at_k, proportion, wanted_ks
 
 Row = dict[str, Any]
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.models.middleware import ModelWrapper
 from harness.models.protocol import Model, ToolSchema
-from harness.models.wrapper import ModelWrapper
 from harness.records.messages import Message, Reply, Sampling, Usage
 from pytest_ssr.errors import ModelError, SettingsError
 from pytest_ssr.interrupts import raise_if_stopped

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from harness.models.budget import Budget, BudgetedModel
-from harness.models.cache import CachingModel
+from harness.models.middleware import CachingModel, RetryingModel
 from harness.models.protocol import Model
-from harness.models.retry import RetryingModel
 from harness.models.timeouts import READY_S, TIMEOUT_S
-from harness.models.userinfo import masked
+from harness.models.urls import masked
 from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.storage.store import Store
 

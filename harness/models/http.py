@@ -16,11 +16,10 @@ from typing import Any
 
 import httpx
 
-from harness.models.loopback import is_loopback
 from harness.models.protocol import ToolSchema
 from harness.models.timeouts import TIMEOUT_S, run_within
 from harness.models.token_estimate import Estimate
-from harness.models.userinfo import hidden, split_userinfo
+from harness.models.urls import hidden, is_loopback, split_userinfo
 from harness.models.wire import RETRIED, is_objected_to, is_too_long, reply_of, request_of
 from harness.records.messages import REASONING, Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError

@@ -1,7 +1,7 @@
 """Query any provider through litellm, under its names: `openai/...`, `anthropic/...`, `hosted_vllm/...`.
 
 The only module that imports litellm. It is imported when a model is first opened, configured not to fetch its price
-list from the network, and called once per request: `harness.models.retry` retries instead, because litellm's own
+list from the network, and called once per request: `harness.models.middleware` retries instead, because litellm's own
 retries also repeat requests that cannot succeed.
 """
 
@@ -13,11 +13,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness.models.loopback import bypass_proxies, is_loopback
 from harness.models.protocol import ToolSchema
 from harness.models.timeouts import TIMEOUT_S, run_within
 from harness.models.token_estimate import Estimate
-from harness.models.userinfo import hidden
+from harness.models.urls import bypass_proxies, hidden, is_loopback
 from harness.models.wire import RETRIED, is_objected_to, is_too_long, reply_of, request_of
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ContextError, ModelError, RefusedError

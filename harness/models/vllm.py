@@ -22,8 +22,7 @@ from pathlib import Path
 import httpx
 
 from harness.models.http import HttpModel
-from harness.models.identity import hash_path
-from harness.models.protocol import ToolSchema
+from harness.models.protocol import ToolSchema, hash_path
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Message, Reply, Sampling
 from pytest_ssr.errors import ModelError, SettingsError

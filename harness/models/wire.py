@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from harness.models.protocol import ToolSchema
-from harness.models.userinfo import masked
+from harness.models.urls import masked
 from harness.records.messages import ASSISTANT, REASONING, Message, Reply, Sampling, ToolCall, Usage, is_deep
 from pytest_ssr.errors import ModelError
 

@@ -17,8 +17,8 @@ from harness.injectors.external import PREFIX, ExternalInjector
 from harness.injectors.model import STRATEGIES, ModelInjector
 from harness.injectors.replay import ReplayInjector
 from harness.models.budget import Budget
-from harness.models.cancellation import CancellableModel
 from harness.models.factory import is_model, is_started_late, open_model
+from harness.models.middleware import CancellableModel
 from harness.models.protocol import Model
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling

@@ -13,7 +13,7 @@ from typing import Any
 from harness.agents.loop import record_end
 from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
 from harness.models.budget import Budget, BudgetedModel, total_tokens
-from harness.models.identity import hash_path
+from harness.models.protocol import hash_path
 from harness.records.episode import Rollout
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory

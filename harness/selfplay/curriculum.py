@@ -21,8 +21,8 @@ from dataclasses import asdict, dataclass, field
 from random import Random
 
 from harness.records.rewards import ALPHA, expected_injector_reward
-from pytest_ssr.injectors.interleave import interleave
 from pytest_ssr.injectors.protocol import Candidate, Injector, SourceTree, identities
+from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.patch import FileEntry, make_patch
 from pytest_ssr.source.syntax_tree import count_statements, parse, scopes
 

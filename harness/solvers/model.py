@@ -14,15 +14,11 @@ from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
-from harness.agents.workspace import Workspace
-from harness.agents.workspace_factory import open_workspace
-from harness.models.identity import hash_path, identity_of
-from harness.models.protocol import Model
+from harness.agents.workspace import Workspace, open_workspace
+from harness.models.protocol import Model, hash_path, identity_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal
-from harness.solvers.patch_codec import encode_patch
-from harness.solvers.protocol import Solution, SolverTask
-from harness.solvers.task_prompt import render_task
+from harness.solvers.protocol import Solution, SolverTask, encode_patch, render_task
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.interpreter import Interpreter

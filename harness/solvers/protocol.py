@@ -2,15 +2,41 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from harness.agents.prompts import prompt
 from harness.records.trajectory import Journal, Trajectory
+from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
+
+_TEXT, _BYTES = "patch", "patch_base64"
+
+
+def encode_patch(patch: Patch) -> dict[str, object]:
+    """Return the result of a rollout that submits a patch: its text, plus base64 if it is not valid text."""
+    text = patch.data.decode("utf-8", "replace")
+    encoded = {} if text.encode() == patch.data else {_BYTES: base64.b64encode(patch.data).decode()}
+    return {_TEXT: text, **encoded}
+
+
+def decode_patch(result: Mapping[str, object]) -> Patch | None:
+    """Return the patch in a rollout's result, None if it has none; raises ArtifactError for an invalid one."""
+    name = next((n for n in (_BYTES, _TEXT) if n in result), None)
+    if name is None:
+        return None
+    text = str(result[name])
+    try:
+        data = base64.b64decode(text, validate=True) if name == _BYTES else text.encode("utf-8", "surrogateescape")
+    except ValueError as error:
+        raise ArtifactError(f"{name} cannot be read: {error}") from None
+    return Patch.parse(data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,3 +82,10 @@ class Solver(Protocol):
 
         An infrastructure failure sets the trajectory's exit reason (status `aborted`); such an attempt gets no grade.
         """
+
+
+def render_task(task: SolverTask) -> str:
+    """Return the prompt: the statement if the task has one, or else the tests to be improved."""
+    specification = task.specification.data.decode("utf-8", "replace").rstrip("\n").replace("```", "` ` `")
+    values = {"root": task.origin, "specification": specification, "statement": task.statement}
+    return prompt("solver_statement" if task.statement else "solver_task", **values)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from harness.agents.loop import record_end
 from harness.agents.replay import Recordings, repeat
 from harness.records.trajectory import ExitReason, Journal, read_trajectory
-from harness.solvers.patch_codec import decode_patch
-from harness.solvers.protocol import Solution, SolverTask
+from harness.solvers.protocol import Solution, SolverTask, decode_patch
 from pytest_ssr.errors import ArtifactError, ModelError, StoreError
 
 

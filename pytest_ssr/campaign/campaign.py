@@ -19,9 +19,9 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
-from pytest_ssr.injectors.interleave import interleave
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
+from pytest_ssr.injectors.sampler import interleave
 from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.snapshot import Snapshot
@@ -200,8 +200,8 @@ def _changed(allowed: frozenset[str], diff: ProjectDiff) -> frozenset[str]:
     changed = allowed & diff.lines.keys()
     if not changed:
         raise NothingToDoError(
-            f"none of the changes since {diff.commit[:12]} ({abbreviate(sorted(diff.lines))}) are in code that bugs may go "
-            "into: the tests do not import it, or it was not selected"
+            f"none of the changes since {diff.commit[:12]} ({abbreviate(sorted(diff.lines))}) are in code that "
+            "bugs may go into: the tests do not import it, or it was not selected"
         )
     return changed
 

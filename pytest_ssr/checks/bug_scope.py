@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pytest_ssr.checks.context import Finding, ValidationContext
 from pytest_ssr.checks.forbidden_uses import forbidden_uses
-from pytest_ssr.grading.shadowing import shadowing
+from pytest_ssr.grading.repaired_state import shadowing
 from pytest_ssr.project.file_roles import is_code, is_test_surface
 
 NAME = "bug-scope"

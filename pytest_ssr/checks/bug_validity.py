@@ -12,7 +12,7 @@ import random
 from pytest_ssr.checks.blind_failures import blind_failures
 from pytest_ssr.checks.context import Finding, ValidationContext
 from pytest_ssr.checks.paraphrase import paraphrase
-from pytest_ssr.execution.status_run import StatusRun
+from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.records.test_run import SuiteRun, abbreviate
 
@@ -72,7 +72,8 @@ def _pretended(context: ValidationContext, failing: frozenset[str]) -> str:
     if not failures.pretended:
         return ""
     passing = f"{len(failures.satisfied)} of {len(failures.runnable)} failing tests pass"
-    return f"on the buggy state {passing} without pytest and without their expected values: {abbreviate(failures.satisfied)}"
+    names = abbreviate(failures.satisfied)
+    return f"on the buggy state {passing} without pytest and without their expected values: {names}"
 
 
 def _depends_on_text(context: ValidationContext) -> str:

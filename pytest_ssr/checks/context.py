@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.status_run import StatusRun
+from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact

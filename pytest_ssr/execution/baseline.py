@@ -16,8 +16,7 @@ from typing import Any
 
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline_parts import Parts
-from pytest_ssr.execution.coverage_log import CoverageLog
-from pytest_ssr.execution.coverage_map import CoverageMap
+from pytest_ssr.execution.coverage_map import CoverageLog, CoverageMap
 from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.execution.coverage_log import CoverageLog
-from pytest_ssr.execution.suite import CHANNEL, FOLDER, REACH, read_channel
-from pytest_ssr.execution.suite_progress import Peeking
+from pytest_ssr.execution.coverage_map import CoverageLog
+from pytest_ssr.execution.suite import CHANNEL, FOLDER, REACH, Peeking, read_channel
 from pytest_ssr.interrupts import background, pause
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Sandbox

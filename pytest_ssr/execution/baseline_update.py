@@ -27,7 +27,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.source.function_diff import changed_functions
-from pytest_ssr.source.warning_capture import recorded_warnings
+from pytest_ssr.source.parsing import recorded_warnings
 
 _DOCUMENTS = frozenset((".md", ".rst", ".txt", ".html", ".css", ".svg", ".png", ".jpg", ".gif", ".pdf"))
 _MAX_RERUN_SHARE = 0.5

@@ -17,13 +17,12 @@ from typing import Any, Protocol, TypeVar
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
-from pytest_ssr.execution.coverage_log import CoverageLog
+from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
 from pytest_ssr.execution.run_locks import Locks
-from pytest_ssr.execution.script import Parsed, run_parser, run_script
+from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter

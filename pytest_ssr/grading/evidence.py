@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.execution.script_template import is_default
 from pytest_ssr.execution.selection import Selection
-from pytest_ssr.execution.status_run import StatusRun
 from pytest_ssr.grading.result import TestStatus
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact

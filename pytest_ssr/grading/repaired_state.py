@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import ast
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import PurePosixPath
 
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.grading.shadowing import shadowing
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.file_roles import is_test_surface, old_copies
+from pytest_ssr.project.file_roles import is_test_surface, old_copies, shadows
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.source.parsing import parse_module
+
+
+def shadowing(original: CodebaseState, paths: Iterable[str], test_files: Collection[str]) -> frozenset[str]:
+    """Return the paths that shadow modules which the original's tests or pytest itself import from elsewhere."""
+    files = original.snapshot.files
+    new = [path for path in paths if path not in files]
+    if not new:
+        return frozenset()
+    entries = [original.entry(p) for p in test_files if p.endswith(".py")]
+    imported = {name for e in entries if e is not None for name in _imported_modules(parse_module(e.data))}
+    return shadows(new, files, imported)
+
+
+def _imported_modules(tree: ast.Module | None) -> Iterator[str]:
+    for node in ast.walk(tree) if tree is not None else ():
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
 
 _COMPILED_SUFFIXES = frozenset((".pyc", ".pyo", ".pyd", ".so", ".dll", ".dylib"))
 _NATIVE_MAGIC = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from types import CodeType
 
+from pytest_ssr.source.parsing import recorded_warnings
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
-from pytest_ssr.source.warning_capture import recorded_warnings
 
 
 def compile_source(text: bytes, *, indented: bool = False) -> CodeType | None:

@@ -18,7 +18,7 @@ from itertools import pairwise
 
 from pytest_ssr.injectors.equivalence import normalize_code
 from pytest_ssr.patch import Hunk
-from pytest_ssr.source.warning_capture import recorded_warnings
+from pytest_ssr.source.parsing import recorded_warnings
 
 _MIN_LINES = 2
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")

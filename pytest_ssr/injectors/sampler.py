@@ -10,9 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.equivalence import fingerprint, parses, scope_text
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, parse, scopes, splice
+
+
+def interleave(sources: Sequence[Iterator[Candidate]]) -> Iterator[Candidate]:
+    """Yield one candidate of each source in turn; raises the first ProjectError if all sources raise one."""
+    live = list(sources)
+    errors: list[ProjectError] = []
+    while live:
+        for source in list(live):
+            try:
+                yield next(source)
+            except StopIteration:
+                live.remove(source)
+            except ProjectError as error:
+                errors.append(error)
+                live.remove(source)
+    if errors and len(errors) == len(sources):
+        raise errors[0]
+
 
 Change = tuple[str, tuple[Edit, ...]]
 Enumerate = Callable[[ParsedSource, Scope, Random], Sequence[Change]]

@@ -25,7 +25,7 @@ from pytest_ssr.project.file_roles import is_old_copy, old_copies
 from pytest_ssr.project.snapshot import EPOCH_S, set_times
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.source.warning_capture import recorded_warnings
+from pytest_ssr.source.parsing import recorded_warnings
 
 _OMITTED = ("*.pyc", "*.pyo", "*.orig", "*.rej", "*.whl", "*.diff", "*.patch", ".coverage", "*.swp", "*~")
 _OMITTED_FOLDERS = ("__pycache__", "*.egg-info", "*.dist-info", ".eggs", ".ssr", ".git", ".pytest_cache", ".tox")

@@ -8,9 +8,12 @@ interpreter and a few files of `/etc` are visible, read-only; home, sockets and 
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
+import stat
+import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,7 +24,6 @@ from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.filesystem.directory_sandbox import DirectorySandbox
 from pytest_ssr.sandbox.filesystem.overlay import OverlayFiles
-from pytest_ssr.sandbox.filesystem.overlay_mount import launcher, overlay_works
 from pytest_ssr.sandbox.filesystem.safe_files import PlainFiles, locate, working_directory
 from pytest_ssr.sandbox.host import (
     checked_mount_point,
@@ -32,10 +34,53 @@ from pytest_ssr.sandbox.host import (
     version,
 )
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
-from pytest_ssr.sandbox.supervision import seccomp
+from pytest_ssr.sandbox.supervision import cgroup, seccomp
 from pytest_ssr.sandbox.supervision.local_session import LocalSession
 from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
+
+_NAMESPACES = ["unshare", "--user", "--map-root-user", "--mount", "--pid", "--fork", "--kill-child"]
+
+# Arguments: the sandbox's folder, in which `lower` is a link to the tree; control groups to join; `--`; the command.
+_OVERLAY = """
+cd "$1" || exit 125
+shift
+for file; do shift; [ "$file" = -- ] && break; echo 0 > "$file" || exit 125; done
+mount -n -i -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work,userxattr view && cd / || exit 125
+exec "$@"
+"""
+_TRIAL = """
+cd "$0/view" && test -e kept && test ! -e deleted && rm -r folder && mkdir folder && test ! -e folder/inner &&
+echo changed > kept
+"""
+
+
+def launcher(folder: Path, *, overlay: bool) -> list[str]:
+    """Return a command prefix that mounts a sandbox's view at `folder`/view, for `cgroup.join_command`."""
+    if not overlay:
+        return []
+    return [*_NAMESPACES, "/bin/sh", "-c", _OVERLAY, "sh", str(folder), cgroup.JOIN_FILES, "--"]
+
+
+@functools.cache
+def overlay_works() -> bool:
+    """Return whether overlay mounts with deletions and replaced directories work without root; tried once."""
+    folder = workdirs.new_folder()
+    try:
+        for name in ("upper", "work", "view", "tree/folder/inner"):
+            (folder / name).mkdir(parents=True)
+        (folder / "lower").symlink_to(folder / "tree")
+        for name in ("kept", "deleted"):
+            (folder / "tree" / name).write_text("as it was")
+        os.mknod(folder / "upper" / "deleted", stat.S_IFCHR, 0)
+        command = cgroup.join_command(None, [*launcher(folder, overlay=True), "/bin/sh", "-c", _TRIAL, str(folder)])
+        done = subprocess.run(command, capture_output=True, check=False, timeout=30)
+        return done.returncode == 0 and (folder / "tree" / "kept").read_text() == "as it was"
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    finally:
+        workdirs.discard(folder)
+
 
 _SCRATCH = "/scratch"
 _LOWER = "/ssr-tree"

@@ -16,7 +16,7 @@ import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.source.warning_capture import recorded_warnings
+from pytest_ssr.source.parsing import recorded_warnings
 
 Spot = tuple[int, int]
 _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")

@@ -3,8 +3,21 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import threading
+import warnings
+from collections.abc import Iterator
 
-from pytest_ssr.source.warning_capture import recorded_warnings
+_recording = threading.RLock()
+
+
+@contextlib.contextmanager
+def recorded_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Record all warnings instead of showing them."""
+    with _recording, warnings.catch_warnings(record=True) as recorded:
+        warnings.simplefilter("always")
+        yield recorded
+
 
 _MAX_BYTES = 500_000
 

@@ -7,8 +7,8 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from pytest_ssr.source.parsing import recorded_warnings
 from pytest_ssr.source.syntax_tree import Edit
-from pytest_ssr.source.warning_capture import recorded_warnings
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
 

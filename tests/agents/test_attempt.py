@@ -17,7 +17,7 @@ from harness.agents.tools.protocol import Observation
 from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace
 from harness.models.budget import Budget, BudgetedModel, BudgetSpentError
-from harness.models.retry import RetryingModel
+from harness.models.middleware import RetryingModel
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, Message, Reply, Sampling, ToolCall
 from harness.records.trajectory import ExitReason, Journal, Trajectory

@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
-from pytest_ssr.execution.suite import run_suite
-from pytest_ssr.execution.suite_progress import collected_in
+from pytest_ssr.execution.suite import collected_in, run_suite
 from pytest_ssr.progress import ProgressLines, progress_line
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.sandbox import load_provider

@@ -11,10 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from harness.leaderboard.statistics.diversity import diversity
-from harness.leaderboard.statistics.estimates import amount, effective, proportion
+from harness.leaderboard.statistics.estimates import (
+    amount,
+    diversity,
+    effective,
+    pass_at,
+    pass_at_k,
+    proportion,
+    wanted_ks,
+)
 from harness.leaderboard.statistics.paired_tests import agreement, compare
-from harness.leaderboard.statistics.pass_at_k import pass_at, pass_at_k, wanted_ks
 from harness.records.rewards import clustered_interval, interval
 
 

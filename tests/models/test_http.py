@@ -15,11 +15,10 @@ import pytest
 from model_server import Served, cut_off, dribbling, error, garbage, message, response, serving, slow, tokens
 
 from harness.models.budget import Budget, BudgetedModel
-from harness.models.cache import CachingModel
 from harness.models.factory import open_model
 from harness.models.http import HttpModel
-from harness.models.loopback import is_loopback
-from harness.models.retry import RetryingModel
+from harness.models.middleware import CachingModel, RetryingModel
+from harness.models.urls import is_loopback
 from harness.models.wire import request_of
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from harness.records.trajectory import ModelCall, Trajectory

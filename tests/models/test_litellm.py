@@ -15,7 +15,7 @@ from model_server import dribbling, error, garbage, message, serving, tokens
 
 from harness.models.budget import Budget
 from harness.models.factory import open_model
-from harness.models.retry import RetryingModel
+from harness.models.middleware import RetryingModel
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from pytest_ssr.errors import ContextError, ModelError, RefusedError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harness.models.factory import open_model
-from harness.models.retry import RetryingModel
+from harness.models.middleware import RetryingModel
 from harness.models.vllm import VllmModel
 from harness.records.messages import USER, Message, Sampling
 from pytest_ssr.errors import ModelError, SettingsError

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.errors import SandboxError
-from pytest_ssr.sandbox.bubblewrap import BubblewrapProvider
-from pytest_ssr.sandbox.filesystem.overlay_mount import overlay_works
+from pytest_ssr.sandbox.bubblewrap import BubblewrapProvider, overlay_works
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.sandbox.supervision import seccomp
 from pytest_ssr.testing import SandboxContract

@@ -24,7 +24,7 @@ from harness.agents.process_reward import ProcessReward
 from harness.injectors.campaign import ModelCampaign
 from harness.injectors.model import ModelInjector
 from harness.models.http import HttpModel
-from harness.models.identity import hash_path, identity_of
+from harness.models.protocol import hash_path, identity_of
 from harness.models.scripted import ScriptedModel
 from harness.models.vllm import VllmModel
 from harness.records.episode import Episode, Rollout

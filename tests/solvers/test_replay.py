@@ -18,8 +18,7 @@ from harness.agents.workspace import Workspace
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, Message, Reply, Sampling, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, Step, Trajectory, read_trajectory
-from harness.solvers.patch_codec import decode_patch, encode_patch
-from harness.solvers.protocol import SolverTask
+from harness.solvers.protocol import SolverTask, decode_patch, encode_patch
 from harness.solvers.replay import ReplaySolver
 from pytest_ssr.errors import ArtifactError, ModelError, SandboxError, SettingsError, StoreError
 from pytest_ssr.patch import FileEntry, Patch

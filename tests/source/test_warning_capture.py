@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 
-from pytest_ssr.source.warning_capture import recorded_warnings
+from pytest_ssr.source.parsing import recorded_warnings
 
 
 def test_threads_leave_the_filters_as_they_were() -> None:

@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.cli.arguments.instance_selection import add_selection, add_sources
-from harness.cli.arguments.parsing import add_rule, add_run_options, add_store, command, environment
+from harness.cli.arguments.parsing import (
+    add_rule,
+    add_run_options,
+    add_selection,
+    add_sources,
+    add_store,
+    command,
+    environment,
+)
 from harness.cli.arguments.roles import add_models, add_solver
 from harness.cli.commands import play
 from harness.injectors.model import STRATEGIES

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.cli.commands.artifacts import BROKEN, DONE, NO
 from harness.cli.options import (
     INJECTOR_OPTIONS,
+    chosen_instances,
     chosen_judge,
     chosen_rule,
     chosen_solver,
     open_players,
     open_store,
     require_counts,
+    require_own_images,
     rule_settings,
     run_options,
     statement_of,
 )
-from harness.cli.play_projects import is_dataset, projects_of, require_sources
 from harness.cli.terminal import Terminal
+from harness.datasets.environments import Environments
+from harness.datasets.instance_task import tree_of
+from harness.datasets.loading import is_saved
+from harness.datasets.repositories import Repositories
 from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
-from harness.selfplay.rounds import EPISODES, PlaySettings, SelfPlay, Watch
+from harness.selfplay.rounds import EPISODES, PlaySettings, Project, SelfPlay, Watch
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -40,6 +47,50 @@ from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
 from pytest_ssr.storage.verdict_store import is_trusted
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def is_dataset(source: Path) -> bool:
+    """Return whether a source is a dataset: a file, a folder that `datasets` saved, or a name on the hub."""
+    return source.is_file() or is_saved(source) or (not source.exists() and bool(_HUB_NAME.fullmatch(str(source))))
+
+
+def require_sources(arguments: argparse.Namespace) -> None:
+    """Raise SettingsError for options about instances without a dataset, and for a source that does not exist."""
+    datasets = [s for s in arguments.source if is_dataset(s)]
+    given = [n for n in ("split", "only", "shuffle", "slice", "images") if getattr(arguments, n) not in ("", None)]
+    if given and not datasets:
+        raise SettingsError(f"--{given[0]} is for instances of a dataset; {arguments.source[0]} is not a dataset")
+    require_own_images(arguments)
+    for source in arguments.source:
+        if source not in datasets:
+            require_directory(source)
+
+
+def projects_of(arguments: argparse.Namespace, store: Store, report: Callable[[str], None]) -> list[Project]:
+    """Return the projects of all sources; those of instances are written, each with its environment.
+
+    report: called before a slow step, with a line that describes it. Raises InstanceError.
+    """
+    return [project for source in arguments.source for project in _projects_of_source(source, arguments, store, report)]
+
+
+def _projects_of_source(
+    source: Path, arguments: argparse.Namespace, store: Store, report: Callable[[str], None]
+) -> Iterator[Project]:
+    if not is_dataset(source):
+        yield Project(source)
+        return
+    repositories = Repositories(store, arguments.repos, report=report)
+    environments = Environments(store, arguments.python, report)
+    for instance in chosen_instances(arguments, str(source)):
+        folder = tree_of(instance, repositories, store)
+        if arguments.images:
+            yield Project(folder, sandbox=instance.sandbox(arguments.images))
+        else:
+            yield Project(folder, environments.python_of(instance, folder))
+
 
 _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}

@@ -6,14 +6,17 @@ sample. The interval by task covers further tasks of these repositories, that by
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from harness.records.rewards import clustered_interval
+from harness.records.rewards import clustered_interval, interval
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
@@ -107,3 +110,85 @@ def _by(groups: Codes, values: Array) -> Array:
     """Return the sums of values by group, in the order of the groups' numbers, without empty groups."""
     _, group_of = np.unique(groups, return_inverse=True)
     return np.bincount(group_of, weights=values).astype(np.float64)
+
+
+@functools.lru_cache(maxsize=65536)
+def pass_at(attempts: int, resolved: int, k: int) -> float:
+    """Return 1 - C(attempts - resolved, k) / C(attempts, k): the probability that k attempts include a resolved one.
+
+    Exact, with integers. Raises ValueError if there are fewer than k attempts, or more resolved ones than attempts.
+    """
+    if not 1 <= k <= attempts or not 0 <= resolved <= attempts:
+        raise ValueError(f"pass@{k} of {resolved} resolved among {attempts} attempts is not defined")
+    return 1 - math.comb(attempts - resolved, k) / math.comb(attempts, k)
+
+
+def pass_at_k(resolved: Array, graded: Array, repos: Codes, k: int) -> Estimate | None:
+    """Return the mean of pass@k over the tasks with at least k graded attempts; None if there are none.
+
+    resolved and graded, shape (tasks,). `tasks` of the estimate is the number of these tasks.
+    """
+    is_eligible = graded >= k
+    if not is_eligible.any():
+        return None
+    pairs = zip(graded[is_eligible].tolist(), resolved[is_eligible].tolist(), strict=True)
+    values = np.array([pass_at(int(n), int(c), k) for n, c in pairs])
+    # A task's value has at most n / k independent draws of k; every task has the same weight.
+    weights = np.full(values.size, float(graded[is_eligible].mean()) / k)
+    return proportion(values, weights, repos[is_eligible])
+
+
+def wanted_ks(most_attempts: int) -> tuple[int, ...]:
+    """Return the powers of two up to the largest number of graded attempts at a task."""
+    return tuple(2**n for n in range(most_attempts.bit_length())) if most_attempts else ()
+
+
+def diversity(kinds: Sequence[Hashable], repos: Sequence[str]) -> Estimate | None:
+    """Return 1 - sum n_i (n_i - 1) / (n (n - 1)) over the kinds of bugs; None for fewer than two bugs.
+
+    repos: the repository of each bug. The variance is that of the jackknife over bugs, and over repositories; the
+    interval is Wilson's with the number of independent pairs that has this variance, at least one per two bugs or
+    repositories.
+    """
+    if len(kinds) < 2:
+        return None
+    value = _simpson(Counter(kinds))
+    low, high = _interval(value, _variance(kinds, [str(n) for n in range(len(kinds))]), len(kinds) / 2)
+    sizes = np.array(list(Counter(repos).values()), dtype=np.float64)
+    bounds: tuple[float | None, float | None] = (None, None)
+    if sizes.size > 1:
+        by_repo = _interval(value, _variance(kinds, repos), max(1.0, effective(sizes) / 2))
+        bounds = min(low, by_repo[0]), max(high, by_repo[1])
+    return Estimate(value, low, high, *bounds, tasks=len(kinds), repos=int(sizes.size))
+
+
+def _simpson(counts: Counter[Hashable]) -> float:
+    total = counts.total()
+    return 1 - sum(n * (n - 1) for n in counts.values()) / (total * (total - 1))
+
+
+def _variance(kinds: Sequence[Hashable], groups: Sequence[str]) -> float | None:
+    """Return the jackknife variance, omitting one group at a time; None if fewer than two bugs would remain."""
+    counts = Counter(kinds)
+    total, pairs = counts.total(), sum(n * (n - 1) for n in counts.values())
+    parts: dict[str, Counter[Hashable]] = {}
+    for kind, group in zip(kinds, groups, strict=True):
+        parts.setdefault(group, Counter())[kind] += 1
+    leave_one_out = []
+    for part in parts.values():
+        rest = total - part.total()
+        if rest < 2:
+            return None
+        removed_pairs = sum(
+            counts[k] * (counts[k] - 1) - (counts[k] - n) * (counts[k] - n - 1) for k, n in part.items()
+        )
+        leave_one_out.append(1 - (pairs - removed_pairs) / (rest * (rest - 1)))
+    values = np.array(leave_one_out)
+    return float((values.size - 1) / values.size * ((values - values.mean()) ** 2).sum())
+
+
+def _interval(value: float, variance: float | None, minimum: float) -> tuple[float, float]:
+    pairs = minimum
+    if variance and 0 < value < 1:
+        pairs = max(minimum, value * (1 - value) / variance)
+    return interval(value * pairs, pairs)

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from harness.datasets.uv import uv_program
+from harness.datasets.environments import uv_program
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.storage.store import Store, key_of
 

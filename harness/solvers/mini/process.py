@@ -20,8 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.models.loopback import is_loopback
-from harness.models.userinfo import hidden
+from harness.models.urls import hidden, is_loopback
 from pytest_ssr.errors import ModelError, SettingsError
 from pytest_ssr.interrupts import raise_if_stopped
 

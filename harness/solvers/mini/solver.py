@@ -16,20 +16,17 @@ from typing import Any
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import EndOfRollout, record_end
 from harness.agents.patch_collector import collect_patch
-from harness.agents.workspace import Workspace
-from harness.agents.workspace_factory import open_workspace
+from harness.agents.workspace import Workspace, open_workspace
 from harness.models.budget import Budget
 from harness.models.timeouts import TIMEOUT_S
-from harness.models.userinfo import masked
+from harness.models.urls import masked
 from harness.models.wire import request_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import ExitReason, Journal, is_truncated
 from harness.solvers.mini import PREFIX
 from harness.solvers.mini.process import DRIVER, Process
 from harness.solvers.mini.session import Session
-from harness.solvers.patch_codec import encode_patch
-from harness.solvers.protocol import Solution, SolverTask
-from harness.solvers.task_prompt import render_task
+from harness.solvers.protocol import Solution, SolverTask, encode_patch, render_task
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.interpreter import Interpreter

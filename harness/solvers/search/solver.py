@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from harness.records.trajectory import ExitReason, Journal, Step
-from harness.solvers.patch_codec import encode_patch
-from harness.solvers.protocol import Solution, SolverTask
+from harness.solvers.protocol import Solution, SolverTask, encode_patch
 from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
 from pytest_ssr.errors import ProjectError, SandboxError
 from pytest_ssr.patch import Patch

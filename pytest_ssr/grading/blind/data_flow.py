@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from pytest_ssr.grading.blind.expressions import first_attribute, is_immutable, own_attribute, parts_of, root_of
+from pytest_ssr.grading.blind.assertions import first_attribute, is_immutable, own_attribute, parts_of, root_of
 from pytest_ssr.grading.blind.tables import Definition, Table, called, columns_of, marks_of
 
 _ROUNDS = 12

@@ -8,9 +8,8 @@ import random
 import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from pytest_ssr.grading.blind.assertions import RAISING
+from pytest_ssr.grading.blind.assertions import RAISING, root_of
 from pytest_ssr.grading.blind.data_flow import functions_of
-from pytest_ssr.grading.blind.expressions import root_of
 from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 

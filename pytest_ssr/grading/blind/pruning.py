@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from pytest_ssr.grading.blind.assertions import own_attribute
 from pytest_ssr.grading.blind.data_flow import Flow, Function, Level, argument, is_plain_helper, returned
-from pytest_ssr.grading.blind.expressions import own_attribute
 from pytest_ssr.grading.blind.tables import Definition, Table, columns_of, marks_of
 
 _ROUNDS = 6

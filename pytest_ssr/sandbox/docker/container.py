@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import raise_if_stopped
-from pytest_ssr.sandbox.docker.attach_stream import Stream
 from pytest_ssr.sandbox.docker.container_spec import ContainerSpec as ContainerSpec
+from pytest_ssr.sandbox.docker.engine import Stream
 from pytest_ssr.sandbox.docker.images import LABEL, ensure_image, host_image
 from pytest_ssr.sandbox.docker.reaper import owner, remove_volume
 from pytest_ssr.sandbox.docker.usage_meter import Meter
