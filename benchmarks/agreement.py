@@ -123,7 +123,7 @@ def compare(campaign: Campaign, suite: PlainSuite, index: int, candidate: Candid
     """Screen one candidate and compare the result with plain runs."""
     state = candidate_state(campaign.snapshot, candidate)
     begin = time.perf_counter()
-    screened = campaign.screening.run(state, bench=campaign.bench.scoped())
+    screened = campaign.screening.run(state, runner=campaign.runner.scoped())
     fast_s = time.perf_counter() - begin
     fast, shared = fast_verdict(screened), campaign.baseline.stable & suite.stable
     whole = suite.judge(candidate.changes)

@@ -62,7 +62,7 @@ def attacks() -> dict[str, dict[str, str | None]]:
 
 def log_of(arena: Arena, patch: Patch) -> str:
     """Return the log of `pytest -rA` on the patched tree, as an evaluation script of swebench would write it."""
-    runner = arena.bench
+    runner = arena.runner
     state = runner.original.apply(arena.patch(BUG)).apply(arena.artifact().weaken).apply(patch).restore(set(TESTS))
     with state.open(runner.provider, readable=runner.interpreter.readable) as sandbox:
         provide_interpreter(sandbox, runner.interpreter)

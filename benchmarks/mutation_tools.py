@@ -277,9 +277,9 @@ def verdict_of(screened: Screened, stable: frozenset[str]) -> str:
 
 
 def state_of(campaign: Campaign, mutant: Mutant) -> CodebaseState:
-    entry = campaign.bench.original.entry(mutant.path)
+    entry = campaign.runner.original.entry(mutant.path)
     assert entry is not None
-    return campaign.bench.original.replace({mutant.path: FileEntry(mutant.text.encode(), entry.mode)})
+    return campaign.runner.original.replace({mutant.path: FileEntry(mutant.text.encode(), entry.mode)})
 
 
 def run_ours(campaign: Campaign, mutants: Sequence[Mutant], setup: tuple[float, float]) -> tuple[Cost, list[Screened]]:
@@ -287,7 +287,9 @@ def run_ours(campaign: Campaign, mutants: Sequence[Mutant], setup: tuple[float, 
     screened, own_s = [], []
     for mutant in mutants:
         start = time.perf_counter()
-        screened.append(campaign.screening.run(state_of(campaign, mutant), bench=campaign.bench.scoped(), stop_after=1))
+        screened.append(
+            campaign.screening.run(state_of(campaign, mutant), runner=campaign.runner.scoped(), stop_after=1)
+        )
         own_s.append(time.perf_counter() - start)
     elapsed = time.perf_counter() - begin, cpu_of_tree(os.getpid()) - cpu
     return Cost(setup, elapsed, own_s), screened
@@ -316,7 +318,7 @@ def same(a: str, b: str) -> bool:
 def judge(campaign: Campaign, tool: str, mutant: Mutant, screened: Screened, seen: str) -> tuple[str, str]:
     """Decide by two fresh runs of the whole suite; return who is right, and a line with the reasons."""
     stable, state = campaign.baseline.stable, state_of(campaign, mutant)
-    votes = [campaign.screening.fresh(state, bench=campaign.bench.scoped()) for _ in range(2)]
+    votes = [campaign.screening.fresh(state, runner=campaign.runner.scoped()) for _ in range(2)]
     fresh, ours = [verdict_of(v, stable) for v in votes], verdict_of(screened, stable)
     broken = {t: r.outcome.value for t, r in votes[0].run.results.items() if t in stable and not r.outcome.is_pass}
     hangs = votes[0].run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED)
@@ -340,7 +342,7 @@ def judge(campaign: Campaign, tool: str, mutant: Mutant, screened: Screened, see
 
 
 def change_of(campaign: Campaign, mutant: Mutant) -> str:
-    entry = campaign.bench.original.entry(mutant.path)
+    entry = campaign.runner.original.entry(mutant.path)
     assert entry is not None
     old, new = entry.data.decode().splitlines(), mutant.text.splitlines()
     index = next((i for i, (a, b) in enumerate(zip(old, new, strict=False)) if a != b), len(new) - 1)
@@ -384,7 +386,7 @@ def measure(name: str, folder: Path, sample: int) -> tuple[dict[str, Compared], 
                 refused[tool] = f"{tool} does not run {name}: {error}"
     finally:
         campaign.close()
-    return results, refused, campaign.bench.provider.name
+    return results, refused, campaign.runner.provider.name
 
 
 def cost_row(name: str, tool: str, rounds: Sequence[Compared]) -> str:

@@ -59,7 +59,7 @@ class Naive:
         (folder / "ssr_reporter.py").write_bytes(guest_source("reporter"))
         self.folder = folder
         self.written = int(time.time())
-        self.passing = self.run(campaign.bench.original)
+        self.passing = self.run(campaign.runner.original)
 
     def run(self, state: CodebaseState) -> frozenset[str]:
         for path, entry in state.changes.items():
@@ -124,7 +124,7 @@ def one(campaign: Campaign, naive: Naive, index: int) -> Measured:
     valid["naive"] = bool(naive.passing - passing) and bool(naive.passing & passing)
     seconds["naive"] = time.perf_counter() - begin
     begin = time.perf_counter()
-    screened = campaign.screening.run(state, bench=campaign.bench.scoped(), stop_after=1)
+    screened = campaign.screening.run(state, runner=campaign.runner.scoped(), stop_after=1)
     # Tests that the change cannot affect pass; if it affects all, one must have been seen to pass.
     passes = screened.selected < len(stable) or bool(screened.run.passing)
     valid["one run"] = bool(screened.failing) and passes and not screened.run.fault

@@ -54,7 +54,7 @@ class Side:
             return None
         state = candidate_state(self.campaign.snapshot, candidate)
         begin = time.perf_counter()
-        screened = self.campaign.screening.run(state, bench=self.campaign.bench.scoped())
+        screened = self.campaign.screening.run(state, runner=self.campaign.runner.scoped())
         seconds = time.perf_counter() - begin
         is_first = screened.tier not in self.started
         if is_first:
@@ -158,7 +158,7 @@ def notes(comparison: Comparison) -> list[str]:
     for side in comparison.sides:
         starts = ", ".join(f"{seconds:.1f}" for seconds in side.starts_s)
         lines.append(f"{side.name}: opened in {side.opened_s:.1f} s; the first candidate of each tier: {starts} s")
-        warm = side.campaign.bench.warm
+        warm = side.campaign.runner.warm
         reasons = warm.unfit if warm is not None else {}
         lines += [f"{side.name}: {count} runs not warm: {reason}" for reason, count in reasons.items()]
     return [f"- {comparison.project}: {line}" for line in lines]

@@ -49,16 +49,16 @@ class Clock:
         self.shares: Counter[str] = Counter()
         self.campaign = campaign
         self.sandbox_s = statistics.median(self._sandbox_trial() for _ in range(9))
-        warm = campaign.bench.warm
+        warm = campaign.runner.warm
         assert warm is not None
         self._watch(runner, "run_script", self._script)
         self._watch(runner, "run_parser", self._parser)
         self._watch(warm, "run", self._fork)
 
     def _sandbox_trial(self) -> float:
-        bench = self.campaign.bench
+        runner = self.campaign.runner
         begin = time.perf_counter()
-        with bench.original.open(bench.provider, readable=bench.interpreter.readable) as sandbox:
+        with runner.original.open(runner.provider, readable=runner.interpreter.readable) as sandbox:
             sandbox.exec(["true"], limits=Limits())
         return time.perf_counter() - begin
 

@@ -38,32 +38,32 @@ ArtifactInjector = ModelInjector | ReplayInjector | ExternalInjector
 class ModelCampaign:
     """Attempts of one model at one tree; reproducible for a seed if the model's server is deterministic."""
 
-    def __init__(self, bench: Runner, store: Store, injector: ArtifactInjector, *, seed: int) -> None:
+    def __init__(self, runner: Runner, store: Store, injector: ArtifactInjector, *, seed: int) -> None:
         """Raises ProjectError or SettingsError if no attempt is possible."""
-        injector.require(bench.snapshot)
-        self.bench, self.store, self.injector, self.seed = bench, store, injector, seed
+        injector.require(runner.snapshot)
+        self.runner, self.store, self.injector, self.seed = runner, store, injector, seed
         self._spent: dict[int, RunUsage] = {}
         self._ending = threading.Event()
         self.key = key_of(
             code_hash(),
-            bench.snapshot.tree_hash,
-            bench.interpreter.environment_hash,
-            bench.provider.name,
-            bench.settings.key(),
+            runner.snapshot.tree_hash,
+            runner.interpreter.environment_hash,
+            runner.provider.name,
+            runner.settings.key(),
             injector.key,
-            injector.history(bench.snapshot),
+            injector.history(runner.snapshot),
             seed,
         )
 
     @property
     def snapshot(self) -> Snapshot:
         """The snapshot of the project."""
-        return self.bench.snapshot
+        return self.runner.snapshot
 
     @property
     def baseline(self) -> Baseline:
         """The project's baseline, from the store or measured."""
-        return project_baseline(self.bench, self.store)
+        return project_baseline(self.runner, self.store)
 
     def attempt(self, index: int) -> CandidateResult | None:
         """Return an attempt, from the store or by running it; None after the end of the campaign.
@@ -106,13 +106,13 @@ class ModelCampaign:
         return self._spent.get(index, RunUsage())
 
     def _inject(self, name: str, index: int, path: Path) -> Injected:
-        provenance = {"code": code_hash(), "sandbox": self.bench.provider.name, "seed": self.seed + index}
+        provenance = {"code": code_hash(), "sandbox": self.runner.provider.name, "seed": self.seed + index}
         trajectory = Trajectory(
             name, self.snapshot.tree_hash, "injector", index, self.injector.name, provenance=provenance
         )
         journal = Journal(trajectory, path)
         try:
-            return self.injector.inject(self.bench.scoped(), seed=self.seed + index, journal=journal)
+            return self.injector.inject(self.runner.scoped(), seed=self.seed + index, journal=journal)
         except BaseException as error:
             journal.end(ExitReason.INTERRUPTED, f"{type(error).__name__}: {error}")
             raise
@@ -141,7 +141,7 @@ class ModelCampaign:
             complete = BugArtifact(
                 artifact.script, artifact.test_files, artifact.parser, artifact.bug, artifact.weaken, info
             )
-            Verdicts(self.store, self.bench).put(verdict)
+            Verdicts(self.store, self.runner).put(verdict)
             self.store.put_artifact(verdict.artifact_id, complete)
         record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)

@@ -43,7 +43,7 @@ TRAJECTORY, PATCH, DONE = NAME, "patch.diff", "rollout"
 class RolloutRunner:
     """Runs attempts at one artifact; holds what they share."""
 
-    bench: Runner
+    runner: Runner
     artifact: BugArtifact
     verdict: Verdict
     solver: Solver
@@ -97,9 +97,9 @@ class RolloutRunner:
         return key_of(
             code_hash(),
             self.verdict.artifact_id,
-            self.bench.interpreter.environment_hash,
-            self.bench.provider.name,
-            self.bench.settings.time_limit_s,
+            self.runner.interpreter.environment_hash,
+            self.runner.provider.name,
+            self.runner.settings.time_limit_s,
             getattr(self.solver, "key", self.solver.name),
             self.seed,
             self.grade_unsubmitted,
@@ -143,8 +143,8 @@ class RolloutRunner:
             model=self.solver.name,
             provenance={
                 "code": code_hash(),
-                "sandbox": self.bench.provider.name,
-                "environment": self.bench.interpreter.environment_hash,
+                "sandbox": self.runner.provider.name,
+                "environment": self.runner.interpreter.environment_hash,
                 "seed": seed,
             },
         )
@@ -235,7 +235,7 @@ class RolloutRunner:
         """Return the solver's task; its tree is written once, before attempts run in parallel."""
         if self._task is None:
             self._folder = new_folder()
-            self._task = open_task(self.bench, self.artifact, self._folder, statement=self.statement)
+            self._task = open_task(self.runner, self.artifact, self._folder, statement=self.statement)
         return self._task
 
     def close(self) -> None:
@@ -292,7 +292,7 @@ class RolloutRunner:
 
     def _own_grade(self, patch: Patch) -> Grade:
         return grade_patch(
-            self.bench.scoped(),
+            self.runner.scoped(),
             self.artifact,
             patch,
             fail_to_pass=self.verdict.fail_to_pass,

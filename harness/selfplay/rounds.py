@@ -276,7 +276,7 @@ class SelfPlay:
     def _solve(self, number: int, campaign: Campaign | ModelCampaign, result: CandidateResult, which: str) -> Episode:
         """Run the solver on a bug, several attempts at a time."""
         settings, draft = self.settings, self._episode(number, campaign, result)
-        artifact, runner = self.store.artifact(result.artifact_id), campaign.bench.scoped()
+        artifact, runner = self.store.artifact(result.artifact_id), campaign.runner.scoped()
         solving = RolloutRunner(
             runner,
             artifact,

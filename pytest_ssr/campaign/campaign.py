@@ -62,7 +62,7 @@ class Campaign:
         raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
         measured.
         """
-        self.bench = runner
+        self.runner = runner
         self.helpers = helpers
         self.store = store
         self.seed = seed
@@ -155,8 +155,8 @@ class Campaign:
     def close(self) -> None:
         """Stop the fork server and the background work."""
         self.verifying.close()
-        if self.bench.warm is not None:
-            self.bench.warm.close()
+        if self.runner.warm is not None:
+            self.runner.warm.close()
 
     def attempt(self, index: int) -> CandidateResult | None:
         """Return the result of the candidate at an index, running its trial unless the store has the result.

@@ -91,7 +91,7 @@ def changes_by_location(results: Sequence[CandidateResult]) -> Counter[tuple[str
 
 def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     """Yield (kind, line) about the start of a campaign; kinds are plain and missed."""
-    base, runner = campaign.baseline, campaign.bench
+    base, runner = campaign.baseline, campaign.runner
     yield (
         "plain",
         f"{len(base.stable)} of {len(base.collected)} tests pass, one run takes {base.seconds:.1f} s; "

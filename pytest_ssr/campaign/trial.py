@@ -42,7 +42,7 @@ class Trial:
         self._campaign = campaign
         self._start = time.perf_counter()
         campaign.verifying.start()
-        self._runner = campaign.bench.scoped()
+        self._runner = campaign.runner.scoped()
         self._state = candidate_state(campaign.snapshot, candidate)
         self.artifact: BugArtifact | None = None
         self.validation: Validation | None = None
@@ -57,8 +57,8 @@ class Trial:
 
     def _screened(self, without: frozenset[str]) -> Screened:
         campaign = self._campaign
-        most = int(campaign.bench.settings.max_broken_fraction * len(campaign.baseline.stable))
-        return campaign.screening.run(self._state, bench=self._runner, stop_after=most + 1, without=without)
+        most = int(campaign.runner.settings.max_broken_fraction * len(campaign.baseline.stable))
+        return campaign.screening.run(self._state, runner=self._runner, stop_after=most + 1, without=without)
 
     def _judge(self, screened: Screened) -> CandidateResult | None:
         campaign, baseline = self._campaign, self._campaign.baseline
@@ -73,11 +73,11 @@ class Trial:
         if not failing:
             reason = "no test notices it" if screened.selected else "no test reaches it"
             return self._end(CandidateStatus.SURVIVED, "screening", reason)
-        most = campaign.bench.settings.max_broken_fraction
+        most = campaign.runner.settings.max_broken_fraction
         if len(failing) > most * len(baseline.stable):
             return self._end(CandidateStatus.REJECTED, "screening", f"more than {most:.0%} of all tests break")
         try:
-            self.artifact = make_artifact(self._state, failing, baseline, campaign.bench.settings)
+            self.artifact = make_artifact(self._state, failing, baseline, campaign.runner.settings)
             idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
         except ArtifactError as error:
             return self._end(CandidateStatus.REJECTED, "weakening", str(error))
@@ -124,7 +124,7 @@ class Trial:
         Parts in the same file must matter too, although no check reverts them separately. Empty if all parts matter.
         """
         for name, state in without_one(self._runner.original, artifact.bug, per_hunk=True):
-            if failing <= self._campaign.screening.run(state, bench=self._runner).failing:
+            if failing <= self._campaign.screening.run(state, runner=self._runner).failing:
                 return f"reverting {name} alone makes no failing test pass"
         return ""
 
@@ -152,7 +152,7 @@ class Trial:
             return result
         self.disagreement = abbreviate(wrong)
         self._runner.selection = None
-        if self._judge(self._campaign.screening.fresh(self._state, bench=self._runner)) is not None:
+        if self._judge(self._campaign.screening.fresh(self._state, runner=self._runner)) is not None:
             return None
         return self.validation.result(name)
 

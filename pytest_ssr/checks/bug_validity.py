@@ -65,10 +65,10 @@ def _unreported_failures(context: ValidationContext, run: StatusRun, evidence: S
 
 def _pretended(context: ValidationContext, failing: frozenset[str]) -> str:
     """Return why the failures are not trusted; an empty string if they are, as for our own operators."""
-    if context.bench.selection is not None:
+    if context.runner.selection is not None:
         return ""
     files = [p for p in context.oracle_files(context.original) if p.endswith(".py")]
-    failures = blind_failures(context.bench, context.buggy, files, failing, random.SystemRandom())
+    failures = blind_failures(context.runner, context.buggy, files, failing, random.SystemRandom())
     if not failures.pretended:
         return ""
     passing = f"{len(failures.satisfied)} of {len(failures.runnable)} failing tests pass"
@@ -78,7 +78,7 @@ def _pretended(context: ValidationContext, failing: frozenset[str]) -> str:
 
 def _depends_on_text(context: ValidationContext) -> str:
     """Return why the script does not judge what the code does; an empty string if nothing indicates that."""
-    if context.bench.selection is not None:
+    if context.runner.selection is not None:
         return ""
     entries: dict[str, FileEntry | None] = {}
     for path in context.artifact.bug.paths:

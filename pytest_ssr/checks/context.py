@@ -33,7 +33,7 @@ class ValidationContext:
 
     def __init__(self, artifact: BugArtifact, runner: Runner) -> None:
         self.artifact = artifact
-        self.bench = runner
+        self.runner = runner
         runner.root = root_options_of_script(artifact.script)
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
@@ -48,7 +48,7 @@ class ValidationContext:
     @property
     def settings(self) -> RuleSettings:
         """The thresholds of the rule."""
-        return self.bench.settings
+        return self.runner.settings
 
     @property
     def pass_to_pass(self) -> frozenset[str]:
@@ -58,7 +58,7 @@ class ValidationContext:
     @property
     def original(self) -> CodebaseState:
         """The original state."""
-        return self.bench.original
+        return self.runner.original
 
     @property
     def buggy(self) -> CodebaseState:
@@ -73,7 +73,7 @@ class ValidationContext:
     def script(self, state: CodebaseState, name: str) -> StatusRun:
         """Run the artifact's script and parser on a state, or reuse an existing run, and log it."""
         like = self.original_seconds or None
-        run, fresh = self.bench.script(state, self.artifact, like_s=like)
+        run, fresh = self.runner.script(state, self.artifact, like_s=like)
         failed = len(run.statuses) - len(run.passing)
         outcome = run.fault or f"exit {run.exit_code}, {len(run.passing)} passed, {failed} failed"
         self.log.append(RunRecord("script", name, outcome, round(run.seconds, 3) if fresh else 0.0))
@@ -96,7 +96,7 @@ class ValidationContext:
         """
         like = self.original_seconds or None
         files = self.oracle_files(state)
-        run, is_new = self.bench.suite(
+        run, is_new = self.runner.suite(
             state,
             files,
             hash_seed=hash_seed,
@@ -133,7 +133,7 @@ class ValidationContext:
         """
         run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, whole=whole, shared=shared)
         reason = objection(run)
-        if reason and (run.taken or self.bench.warm is not None):
+        if reason and (run.taken or self.runner.warm is not None):
             run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, shared=shared, fresh=True)
             reason = objection(run)
         return run, reason

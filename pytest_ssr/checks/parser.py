@@ -25,7 +25,7 @@ def check(context: ValidationContext) -> Finding:
         return Finding(False, f"the parser returns {len(run.statuses)} ids, the longest of {longest} characters")
     if not run.statuses:
         return Finding(False, "the parser finds no test in the script's output on the original")
-    again = context.bench.parse_again(context.artifact.parser, run.output)
+    again = context.runner.parse_again(context.artifact.parser, run.output)
     context.log.append(RunRecord("parser", "original", f"{len(again.statuses)} statuses"))
     if again.raw != run.parsed:
         return Finding(False, "the parser returns different bytes for the same output on its second run")
@@ -33,7 +33,7 @@ def check(context: ValidationContext) -> Finding:
     if invented is not None:
         return Finding(False, f"the parser reports {invented[:200]!r}, which the output does not hold")
     half = run.output[: len(run.output) // 2]
-    partial = context.bench.parse_again(context.artifact.parser, half)
+    partial = context.runner.parse_again(context.artifact.parser, half)
     # The middle of the output depends on the times and paths in it, so the count is not recorded.
     context.log.append(RunRecord("parser", "half of the output", "read"))
     invented = _invented(partial.statuses, half)

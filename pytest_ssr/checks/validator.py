@@ -53,8 +53,8 @@ class Validation:
         results = {name: self.result(name) for name in names}
         context = self.case
         return Verdict(
-            artifact_id=context.artifact.content_id(context.bench.snapshot.tree_hash),
-            tree_hash=context.bench.snapshot.tree_hash,
+            artifact_id=context.artifact.content_id(context.runner.snapshot.tree_hash),
+            tree_hash=context.runner.snapshot.tree_hash,
             checks=tuple(results[name] for name, _ in self._checks),
             controls=tuple(results[name] for name in CONTROL_NAMES),
             repeats=tuple(results[name] for name in REPEAT_NAMES),
@@ -105,7 +105,7 @@ class Validation:
         """Grade a patch against what this validation established."""
         context = self.case
         return grade_patch(
-            context.bench,
+            context.runner,
             context.artifact,
             patch,
             fail_to_pass=context.fail_to_pass,

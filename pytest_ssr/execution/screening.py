@@ -88,28 +88,28 @@ class Screening:
         """Tests that proved unreliable since the baseline, to the reason."""
 
     def run(
-        self, state: CodebaseState, *, bench: Runner, stop_after: int = 0, without: frozenset[str] = frozenset()
+        self, state: CodebaseState, *, runner: Runner, stop_after: int = 0, without: frozenset[str] = frozenset()
     ) -> Screened:
         """Run the tests that a change can touch, except those in `without`, until `stop_after` have failed (0: all).
 
         If no test fails, the tests that reach the change in the second run of the baseline, which has another order,
-        are run as well. bench: counts the runs.
+        are run as well. runner: counts the runs.
         """
         touched = self._touched(self._baseline.reach, state)
         tests = self._selected(touched) - without
-        screened = self._screen(_Plan(state, touched, tests, stop_after, bench))
+        screened = self._screen(_Plan(state, touched, tests, stop_after, runner))
         if screened.failing or screened.run.fault or screened.unexercised:
             return screened
         touched = self._touched(self._verification().reach, state)
         more = self._selected(touched) - tests - without
         if not more:
             return screened
-        further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, bench))
+        further = self._screen(_Plan(state, replace(touched, tests=more), more, stop_after, runner))
         return replace(further, selected=screened.selected + further.selected)
 
-    def fresh(self, state: CodebaseState, *, bench: Runner) -> Screened:
+    def fresh(self, state: CodebaseState, *, runner: Runner) -> Screened:
         """Run the whole suite in a fresh process."""
-        run, _ = bench.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
+        run, _ = runner.suite(state, self._tests, like_s=self._baseline.seconds, fresh=True)
         return self._screened(run, self._stable(), FRESH, 0, state, self._touched(self._baseline.reach, state))
 
     def on_files(
@@ -179,7 +179,7 @@ class Screening:
                 fallback = _LOADS_LESS
         run = self._selected_fresh(plan, plan.tests) if not needs_all else None
         if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
-            return replace(self.fresh(plan.state, bench=plan.runner), fallback=fallback)
+            return replace(self.fresh(plan.state, runner=plan.runner), fallback=fallback)
         return replace(
             self._screened(run, plan.tests, FRESH, plan.stop_after, plan.state, plan.touched), fallback=fallback
         )

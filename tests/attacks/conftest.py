@@ -108,9 +108,9 @@ class Arena:
         (self.beside / "theirs.txt").write_text("theirs\n")
         (self.project / "outside").symlink_to("../beside")
         settings = RuleSettings(time_limit_s=TIME_LIMIT_S)
-        self.bench = open_runner(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
-        self.bench.limits = replace(
-            self.bench.limits,
+        self.runner = open_runner(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
+        self.runner.limits = replace(
+            self.runner.limits,
             memory_bytes=768 * MIB,
             processes=40,
             output_bytes=2 * MIB,
@@ -122,7 +122,7 @@ class Arena:
 
     def patch(self, changes: Texts, *, on_weakened: bool = False) -> Patch:
         """Return the diff from the original, or from the state that a solver sees, to these texts."""
-        state = self.bench.original
+        state = self.runner.original
         if on_weakened:
             state = state.apply(self.patch(BUG)).apply(self.patch(WEAK))
         new = {p: None if t is None else FileEntry(t.encode(), 0o100644) for p, t in changes.items()}
@@ -152,28 +152,28 @@ class Arena:
 
     def judge(self, **parts: object) -> Verdict:
         """Validate the artifact made of these parts by the whole rule."""
-        return Validation(self.artifact(**parts), self.bench.scoped()).verdict()  # type: ignore[arg-type]
+        return Validation(self.artifact(**parts), self.runner.scoped()).verdict()  # type: ignore[arg-type]
 
     def step(self, name: str, *, time_limit_s: float = TIME_LIMIT_S, **parts: object) -> CheckResult:
         """Validate up to one step, and return its result."""
-        runner = self.bench.scoped()
+        runner = self.runner.scoped()
         runner.settings = RuleSettings(time_limit_s=time_limit_s)
         return Validation(self.artifact(**parts), runner).result(name)  # type: ignore[arg-type]
 
     def check(self, name: str, **parts: object) -> Finding:
         """Run one check alone; only for checks that need no run."""
-        return dict(SEVEN)[name](ValidationContext(self.artifact(**parts), self.bench.scoped()))  # type: ignore[arg-type]
+        return dict(SEVEN)[name](ValidationContext(self.artifact(**parts), self.runner.scoped()))  # type: ignore[arg-type]
 
     def printed(self, script: str) -> bytes:
         """Return the output of a script on the original."""
-        run, _ = self.bench.scoped().script(self.bench.original, self.artifact(script=script))
+        run, _ = self.runner.scoped().script(self.runner.original, self.artifact(script=script))
         return run.output
 
     def grade(self, patch: Texts | Patch, *, full: bool = False) -> Grade:
         """Grade a solver's patch of the honest artifact."""
         chosen = patch if isinstance(patch, Patch) else self.patch(patch, on_weakened=True)
         return grade_patch(
-            self.bench.scoped(),
+            self.runner.scoped(),
             self.artifact(),
             chosen,
             fail_to_pass=FAIL_TO_PASS,

@@ -97,7 +97,7 @@ def test_a_patch_through_a_link_does_not_apply(copied, link):
 
 def test_a_grade_needs_tests_to_pass(copied):
     with pytest.raises(ArtifactError, match="records no FAIL_TO_PASS test"):
-        grade_patch(copied.bench, copied.artifact(), Patch.parse(b""), fail_to_pass=(), pass_to_pass=())
+        grade_patch(copied.runner, copied.artifact(), Patch.parse(b""), fail_to_pass=(), pass_to_pass=())
 
 
 ADDING = "def add(a, b):\n    return a + b\n\n\ndef mul(a, b):\n    return a * b\n"

@@ -46,7 +46,7 @@ def repeatedly(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:
 
 
 def kill_containers(arena) -> Callable[[], bool]:
-    client = arena.bench.provider._engine()
+    client = arena.runner.provider._engine()
 
     def kill() -> bool:
         killed = 0

@@ -139,7 +139,7 @@ def test_no_listener_of_the_machine_is_reached(isolated):
 
 def test_the_process_sandbox_states_what_it_does_not_isolate(copied, tmp_path):
     """Its description states that host files and network stay reachable; both must change together."""
-    assert "host files, home and network stay reachable" in copied.bench.provider.probe().detail
+    assert "host files, home and network stay reachable" in copied.runner.provider.probe().detail
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(20)
         assert copied.step(

@@ -324,16 +324,16 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 
 
 def test_every_mode_works_and_every_test_counts(campaign: Campaign) -> None:
-    assert campaign.bench.warm is not None
-    assert campaign.bench.warm.refusals == {}
+    assert campaign.runner.warm is not None
+    assert campaign.runner.warm.refusals == {}
     assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 24
     assert not campaign.baseline.disturbed
 
 
 def test_evidence_makes_no_call_that_tests_forbid(campaign: Campaign) -> None:
     same = FileEntry(FILES["pkg/lazy.py"].replace("()", "( )").encode(), 0o100644)
-    state = campaign.bench.original.replace({"pkg/lazy.py": same})
-    fresh = campaign.screening.fresh(state, bench=campaign.bench.scoped())
+    state = campaign.runner.original.replace({"pkg/lazy.py": same})
+    fresh = campaign.screening.fresh(state, runner=campaign.runner.scoped())
     assert fresh.failing == frozenset()
     assert fresh.run.exercised == frozenset({"pkg/lazy.py"})
 
@@ -345,12 +345,12 @@ def test_fast_is_as_fresh(campaign: Campaign, name: str, monkeypatch: pytest.Mon
     path = f"pkg/{module}.py"
     assert FILES[path].count(old) == 1
     entry = FileEntry(FILES[path].replace(old, new).encode(), 0o100644)
-    state = campaign.bench.original.replace({path: entry})
-    fast = campaign.screening.run(state, bench=campaign.bench.scoped())
-    fresh = campaign.screening.fresh(state, bench=campaign.bench.scoped())
+    state = campaign.runner.original.replace({path: entry})
+    fast = campaign.screening.run(state, runner=campaign.runner.scoped())
+    fresh = campaign.screening.fresh(state, runner=campaign.runner.scoped())
     assert fast.tier == tier, fast.fallback
     assert fast.failing == fresh.failing
-    first = campaign.screening.run(state, bench=campaign.bench.scoped(), stop_after=1)
+    first = campaign.screening.run(state, runner=campaign.runner.scoped(), stop_after=1)
     assert first.failing <= fresh.failing
     assert bool(first.failing) == bool(fresh.failing)
     assert (fast.run.status is RunStatus.TIMED_OUT) == (fresh.run.status is RunStatus.TIMED_OUT)
@@ -401,7 +401,7 @@ def test_a_test_that_uses_a_process_of_an_earlier_test(tmp_path: Path) -> None:
     opened = open_campaign(project, Store(tmp_path / "store"), settings=RuleSettings(), python=plain_python(), seed=0)
     try:
         entry = FileEntry(POOL.replace("x + 2", "x + 5").encode(), 0o100644)
-        state = opened.bench.original.replace({"pool.py": entry})
-        assert opened.screening.run(state, bench=opened.bench.scoped()).failing == {"test_pool.py::test_uses"}
+        state = opened.runner.original.replace({"pool.py": entry})
+        assert opened.screening.run(state, runner=opened.runner.scoped()).failing == {"test_pool.py::test_uses"}
     finally:
         opened.close()

@@ -49,9 +49,9 @@ def campaign_on(tmp_path: Path) -> Iterator[Open]:
 
 
 def changed(campaign: Campaign, path: str, old: str, new: str) -> CodebaseState:
-    text = campaign.bench.snapshot.read(path).decode()
+    text = campaign.runner.snapshot.read(path).decode()
     assert text.count(old) == 1
-    return campaign.bench.original.replace({path: FileEntry(text.replace(old, new).encode(), 0o100644)})
+    return campaign.runner.original.replace({path: FileEntry(text.replace(old, new).encode(), 0o100644)})
 
 
 def test_a_change_of_what_pytest_itself_imports_is_seen(tmp_path: Path, campaign_on: Open) -> None:
@@ -69,7 +69,7 @@ def test_a_change_of_what_pytest_itself_imports_is_seen(tmp_path: Path, campaign
     campaign = campaign_on({"tests/test_ini.py": tests})
     assert "src/iniconfig/__init__.py" in campaign.baseline.sources
     state = changed(campaign, "src/iniconfig/__init__.py", "return None if lineno is None else lineno + 1", "return 0")
-    screened = campaign.screening.run(state, bench=campaign.bench.scoped())
+    screened = campaign.screening.run(state, runner=campaign.runner.scoped())
     assert screened.failing == {"tests/test_ini.py::test_line"}
     assert screened.tier in (SWAP, IMPORT)
 
@@ -83,7 +83,7 @@ def test_a_file_that_was_loaded_as_it_is_changed_is_exercised(campaign_on: Open,
         }
     )
     new = {"swap": "return x * 3", "import": "return x * 3\n\n\nLIMIT = 3", "survives": "return x * 4"}[way]
-    screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), bench=campaign.bench)
+    screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), runner=campaign.runner)
     assert not screened.failing
     assert screened.unexercised == ()
     assert screened.tier == (IMPORT if way == "import" else SWAP)
@@ -101,7 +101,7 @@ def test_a_module_that_replaces_itself_is_exercised(campaign_on: Open) -> None:
             "test_calc.py": "import calc, other\n\n\ndef test_double():\n    assert calc.double(0) == 0\n" + OTHER,
         }
     )
-    screened = campaign.screening.run(changed(campaign, "calc.py", "Lazy()", "Lazy() or 1"), bench=campaign.bench)
+    screened = campaign.screening.run(changed(campaign, "calc.py", "Lazy()", "Lazy() or 1"), runner=campaign.runner)
     assert (screened.failing, screened.unexercised) == (frozenset(), ())
 
 
@@ -116,7 +116,7 @@ def test_a_change_that_nothing_loads_does_not_survive(campaign_on: Open) -> None
         }
     )
     state = changed(campaign, "calc.py", "return x * 2", "return x * 3")
-    screened = campaign.screening.run(state, bench=campaign.bench)
+    screened = campaign.screening.run(state, runner=campaign.runner)
     assert (screened.failing, screened.unexercised, screened.tier) == (frozenset(), ("calc.py",), FRESH)
     changes: dict[str, bytes | None] = {"calc.py": state.changes["calc.py"].data}  # type: ignore[union-attr]
     attempt = Trial(campaign, 0, Candidate("mutation", "by hand", changes, "calc.py", 2, "double")).finish()
@@ -147,8 +147,8 @@ def test_half():
 def test_only_the_test_that_differs_in_forks_runs_in_a_fresh_process(campaign_on: Open, new: str) -> None:
     campaign = campaign_on({"calc.py": CALC, "test_calc.py": FORK_TESTS})
     for _ in range(2):
-        runner = campaign.bench.scoped()
-        screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), bench=runner)
+        runner = campaign.runner.scoped()
+        screened = campaign.screening.run(changed(campaign, "calc.py", "return x * 2", new), runner=runner)
         expected = {"test_calc.py::test_differs_in_forks"} if "==" in new else set()
         assert screened.failing == expected
         assert screened.tier == SWAP
@@ -164,7 +164,7 @@ def test_a_test_that_depends_on_others_and_on_the_fork_is_set_aside(campaign_on:
     ).replace("    assert calc.double(3) == 6 and gc", "    assert calc.double(3) == 6 and READY and gc")
     campaign = campaign_on({"calc.py": CALC, "test_calc.py": tests})
     state = changed(campaign, "calc.py", "return x * 2", "return 2 * x")
-    screened = campaign.screening.run(state, bench=campaign.bench)
+    screened = campaign.screening.run(state, runner=campaign.runner)
     assert screened.failing == frozenset()
     assert set(campaign.screening.unsteady) == {"test_calc.py::test_needs"}
 
@@ -179,7 +179,7 @@ def test_a_change_that_hangs_ends_by_the_time_of_its_test_and_not_of_the_suite(c
         }
     )
     state = changed(campaign, "calc.py", "return x * 2", "while x == 2: pass\n    return x * 2")
-    screened = campaign.screening.run(state, bench=campaign.bench.scoped())
+    screened = campaign.screening.run(state, runner=campaign.runner.scoped())
     assert screened.run.status is RunStatus.TIMED_OUT
     # All of them may take 2 s + 5 * 6 s; the quick one, which comes first, 2.5 s.
     assert screened.run.seconds < 15

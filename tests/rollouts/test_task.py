@@ -29,7 +29,7 @@ pytestmark = pytest.mark.bubblewrap
 
 
 def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -> None:
-    original = CodebaseState(proven.bench.snapshot)
+    original = CodebaseState(proven.runner.snapshot)
     buggy = original.apply(proven.artifact.bug)
     text = proven.source.replace("return a + b", "return a * b")
     wrong = buggy.replace({"calc.py": FileEntry(text.encode())}).patch_from(buggy)
@@ -37,8 +37,8 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
     candidate = failed_repair_candidate(original, failed)
     assert candidate is not None
     assert (candidate.strategy, candidate.order, candidate.parent) == ("higher-order", 2, proven.verdict.artifact_id)
-    assert candidate_state(proven.bench.snapshot, candidate).entry("calc.py") == FileEntry(text.encode())
-    campaign = Campaign(proven.bench.scoped(), proven.store, [HigherOrderInjector([failed, failed])], seed=0)
+    assert candidate_state(proven.runner.snapshot, candidate).entry("calc.py") == FileEntry(text.encode())
+    campaign = Campaign(proven.runner.scoped(), proven.store, [HigherOrderInjector([failed, failed])], seed=0)
     try:
         attempt = campaign.attempt(0)
         assert attempt is not None
@@ -56,7 +56,7 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
 
 
 def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: Path) -> None:
-    runner = proven.bench.scoped()
+    runner = proven.runner.scoped()
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "calc.py").write_text(proven.source)
@@ -115,9 +115,9 @@ COPIES = {
 def test_compiled_and_packed_copies_are_found(proven: Proven, tmp_path: Path, kind: str) -> None:
     """A copy of the buggy file, or another project's file of the same name, does not count."""
     plant = COPIES[kind]
-    runner = proven.bench.scoped()
+    runner = proven.runner.scoped()
     runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path))
-    buggy = CodebaseState(proven.bench.snapshot).apply(proven.artifact.bug).entry("calc.py")
+    buggy = CodebaseState(proven.runner.snapshot).apply(proven.artifact.bug).entry("calc.py")
     assert buggy is not None
     if kind != "another.pyc":
         plant(tmp_path, buggy.data.decode())
@@ -131,7 +131,7 @@ def test_compiled_and_packed_copies_are_found(proven: Proven, tmp_path: Path, ki
 
 
 def test_the_search_of_archives_is_limited(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = proven.bench.scoped()
+    runner = proven.runner.scoped()
     runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path))
     _tar(tmp_path / "calc.tar.gz", "calc-1/calc.py", proven.source.encode(), "gz")
     (tmp_path / "broken.whl").write_bytes(b"PK\x03\x04")

@@ -68,7 +68,7 @@ def test_the_injectors_reward_depends_on_the_attempts_at_its_bug(
 def test_each_attempt_has_its_own_reproducible_seed(proven: Proven, tmp_path: Path) -> None:
     def seeds(folder: str) -> list[int]:
         rollouts = RolloutRunner(
-            proven.bench, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)
+            proven.runner, proven.artifact, proven.verdict, Told(), Store(tmp_path / folder)
         ).attempts(4)
         return [r.seed for r in rollouts]
 
@@ -79,9 +79,9 @@ def test_each_attempt_has_its_own_reproducible_seed(proven: Proven, tmp_path: Pa
 
 @pytest.mark.parametrize("strategy", ["direct", "removal", "history"])
 def test_the_prompt_describes_the_requested_strategy(proven: Proven, tmp_path: Path, strategy: str) -> None:
-    store, least = Store(tmp_path / "s"), proven.bench.settings.min_changed_files
+    store, least = Store(tmp_path / "s"), proven.runner.settings.min_changed_files
     injector = ModelInjector(ScriptedModel("nothing", NOTHING), strategy, RolloutLimits(format_errors=1))
-    attempt = ModelCampaign(proven.bench, store, injector, seed=3).attempt(0)
+    attempt = ModelCampaign(proven.runner, store, injector, seed=3).attempt(0)
     assert attempt is not None
     assert attempt.strategy == strategy
     (path,) = store.root.glob(f"rollouts/*/{NAME}")

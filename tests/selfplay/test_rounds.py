@@ -152,7 +152,7 @@ def test_a_verdict_holds_only_under_its_conditions(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Runner, pytest.MonkeyPatch], None],
 ) -> None:
-    store, runner, artifact_id = Store(tmp_path / "s"), proven.bench.scoped(), proven.verdict.artifact_id
+    store, runner, artifact_id = Store(tmp_path / "s"), proven.runner.scoped(), proven.verdict.artifact_id
     Verdicts(store, runner).put(proven.verdict)
     change(runner, monkeypatch)
     assert Verdicts(store, runner).get(artifact_id) is None
@@ -160,8 +160,8 @@ def test_a_verdict_holds_only_under_its_conditions(
     Verdicts(store, runner).put(other)
     assert Verdicts(store, runner).get(artifact_id) == other
     monkeypatch.undo()
-    assert Verdicts(store, proven.bench).get(artifact_id) == proven.verdict, "both verdicts are stored"
-    assert Verdicts(store, proven.bench, extra_checks=["sober"]).get(artifact_id) is None
+    assert Verdicts(store, proven.runner).get(artifact_id) == proven.verdict, "both verdicts are stored"
+    assert Verdicts(store, proven.runner, extra_checks=["sober"]).get(artifact_id) is None
 
 
 def test_a_verdict_of_an_earlier_version_is_made_again_and_marks_the_artifact_as_own(
@@ -172,7 +172,7 @@ def test_a_verdict_of_an_earlier_version_is_made_again_and_marks_the_artifact_as
     store.put_record("verdicts", proven.verdict.artifact_id, replace(proven.verdict, fail_to_pass=()).to_json())
     assert has_verdict(store, proven.verdict.artifact_id)
     for _ in range(2):
-        verdict = prove(proven.artifact, proven.bench, store, begin=lambda: made.append("again"))
+        verdict = prove(proven.artifact, proven.runner, store, begin=lambda: made.append("again"))
         assert (verdict.fail_to_pass, made) == (proven.verdict.fail_to_pass, ["again"])
 
 
@@ -203,7 +203,7 @@ def test_an_unexpected_error_in_one_attempt_does_not_end_the_run(project: Path, 
 def test_a_failed_repair_is_a_second_order_bug_without_an_injector_reward(
     project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    buggy = proven.bench.original.apply(proven.artifact.bug)
+    buggy = proven.runner.original.apply(proven.artifact.bug)
     wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a ** b").encode())})
 
     class Wrong(Told):
@@ -237,7 +237,7 @@ def test_the_name_of_a_run_depends_on_all_its_settings(project: Path, bugs: Stor
 
 
 def test_another_time_limit_gives_another_attempt(proven: Proven, tmp_path: Path) -> None:
-    runners = [proven.bench.scoped() for _ in range(2)]
+    runners = [proven.runner.scoped() for _ in range(2)]
     runners[1].settings = replace(runners[1].settings, time_limit_s=runners[1].settings.time_limit_s + 1)
     store = Store(tmp_path / "s")
     keys = {RolloutRunner(b, proven.artifact, proven.verdict, Told(), store).key(0) for b in runners}
@@ -258,7 +258,7 @@ def test_only_a_missing_grade_is_made_again(proven: Proven, tmp_path: Path, monk
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> Rollout:
-        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
+        return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store).attempts(1)[0]
 
     def interrupted(*_: object, **__: object) -> Grade:
         raise KeyboardInterrupt
@@ -324,7 +324,7 @@ def test_the_votes_of_a_judge_before_its_failure_are_stored_and_counted(proven: 
     judge = ProcessReward(model, votes=3)  # type: ignore[arg-type] # has all that a judge uses
 
     def solving() -> Rollout:
-        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
+        return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     with pytest.raises(ModelError, match="the judge counting, step 1: gone"):
         solving()
@@ -340,7 +340,7 @@ def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(pr
     judge = ProcessReward(model, votes=1)  # type: ignore[arg-type] # has all that a judge uses
 
     def solving() -> Rollout:
-        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
+        return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store, judge=judge).attempts(1)[0]
 
     first = solving()
     (kept,) = store.root.glob("rollouts/*/scores-*-00001.json")
@@ -369,7 +369,9 @@ def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(pr
 
 def test_a_lost_submission_is_not_a_failed_attempt(proven: Proven, tmp_path: Path) -> None:
     solver = Told(lambda _: ExitReason.SUBMITTED)
-    rollout = RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[0]
+    rollout = RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, Store(tmp_path / "s")).attempts(1)[
+        0
+    ]
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
     assert rollout.reason == Reason(ReasonCode.ATTEMPT_ABORTED, "what was handed in is gone")
 
@@ -380,7 +382,7 @@ def test_a_deleted_patch_without_a_grade_is_made_again(
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
     def solving() -> bool | None:
-        return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
+        return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store).attempts(1)[0].resolved
 
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -413,7 +415,7 @@ def test_invalid_records_are_made_again(project: Path, proven: Proven, tmp_path:
 
     def injected() -> object:
         injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
-        return replace(ModelCampaign(proven.bench, store, injector, seed=5).attempt(0), seconds=0)  # type: ignore[type-var]
+        return replace(ModelCampaign(proven.runner, store, injector, seed=5).attempt(0), seconds=0)  # type: ignore[type-var]
 
     first, made = played(), injected()
     (record,) = store.root.glob("episodes/*/round-*.json")
@@ -470,7 +472,7 @@ def test_two_runs_on_one_store_run_an_attempt_once(proven: Proven, tmp_path: Pat
     solver, root = Slow(name="slow"), tmp_path / "s"
 
     def solving(_: int) -> list[Rollout]:
-        return RolloutRunner(proven.bench.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
+        return RolloutRunner(proven.runner.scoped(), proven.artifact, proven.verdict, solver, Store(root)).attempts(2)
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(solving, range(2))
@@ -484,7 +486,7 @@ def test_two_runs_on_one_store_inject_a_bug_once(proven: Proven, tmp_path: Path)
     injector, root = ModelInjector(Failing(0, pause_s=0.3), "direct", RolloutLimits(format_errors=2)), tmp_path / "s"
 
     def injected(_: int) -> tuple[object, int]:
-        campaign = ModelCampaign(proven.bench.scoped(), Store(root), injector, seed=5)
+        campaign = ModelCampaign(proven.runner.scoped(), Store(root), injector, seed=5)
         return campaign.attempt(0), campaign.spent(0).tokens
 
     with ThreadPoolExecutor(2) as pool:
@@ -541,8 +543,8 @@ def test_an_aborted_injection_is_repeated_with_the_same_seed(proven: Proven, tmp
     store, model = Store(tmp_path / "s"), Failing(4)
     injector = ModelInjector(model, "direct", RolloutLimits(format_errors=2))
     with pytest.raises(ModelError, match="failing: the server is gone"):
-        ModelCampaign(proven.bench, store, injector, seed=5).attempt(0)
-    campaign = ModelCampaign(proven.bench, store, injector, seed=5)
+        ModelCampaign(proven.runner, store, injector, seed=5).attempt(0)
+    campaign = ModelCampaign(proven.runner, store, injector, seed=5)
     attempt = campaign.attempt(0)
     assert attempt is not None
     assert attempt.reason.startswith("nothing was submitted: format")
@@ -551,7 +553,7 @@ def test_an_aborted_injection_is_repeated_with_the_same_seed(proven: Proven, tmp
     assert [t.status for t in tries] == ["aborted"] * 4 + ["failed"]
     assert {t.provenance["seed"] for t in tries} == {5}
     assert campaign.spent(0).tokens == 110 * (4 + 2)
-    again = ModelCampaign(proven.bench, store, injector, seed=5)
+    again = ModelCampaign(proven.runner, store, injector, seed=5)
     assert again.attempt(0) == attempt
     assert again.spent(0) == campaign.spent(0)
 
@@ -580,7 +582,7 @@ def test_results_are_stored_by_the_identity_of_a_model_and_not_by_its_name(tmp_p
 def test_a_new_commit_changes_keys_that_depend_on_history(proven: Proven, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    runner = proven.bench.scoped()
+    runner = proven.runner.scoped()
     runner.snapshot = replace(runner.snapshot, origin=copy)
     model = ScriptedModel("scripted:x", [])
 

@@ -51,7 +51,7 @@ def test_the_reward_follows_the_rule_and_the_record_holds_both(
     solver.patch = proven.artifact.bug.reverse()
     verdict = replace(proven.verdict, original_s=3.5)
     rollouts = [
-        RolloutRunner(proven.bench, proven.artifact, verdict, solver, store, rule=rule).attempts(1)[0]
+        RolloutRunner(proven.runner, proven.artifact, verdict, solver, store, rule=rule).attempts(1)[0]
         for rule in (Rule.TESTS, Rule.STRICT, Rule.TESTS)
     ]
     assert [r.reward for r in rollouts] == [1.0, -1.0, 1.0]

@@ -44,7 +44,7 @@ def solving(
 ) -> RolloutRunner:
     roles = PlayerFactory(RolloutLimits(**limits), Sampling(0.7, 0.9, 200), budget or Budget(), url=served.url)
     return RolloutRunner(
-        proven.bench, proven.artifact, proven.verdict, roles.solver("mini-swe-agent:openai/gpt-4o"), store
+        proven.runner, proven.artifact, proven.verdict, roles.solver("mini-swe-agent:openai/gpt-4o"), store
     )
 
 

@@ -62,7 +62,7 @@ def solve(proven: Proven, folder: Path, program: str, **limits: float) -> tuple[
         driver=folder / "driver.py",  # type: ignore[arg-type]
     )
     (rollout,) = RolloutRunner(
-        proven.bench, proven.artifact, proven.verdict, solver, store, grade_unsubmitted=True
+        proven.runner, proven.artifact, proven.verdict, solver, store, grade_unsubmitted=True
     ).attempts(1)
     folder_of_rollout = store.root / ROLLOUTS / rollout.id
     return rollout, read_trajectory(folder_of_rollout / TRAJECTORY), folder_of_rollout

@@ -59,12 +59,12 @@ def model_at(served: Served) -> HttpModel:
 
 def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> RolloutRunner:
     solver = ModelSolver(model_at(served), RolloutLimits(**limits), Sampling(max_tokens=200))
-    return RolloutRunner(proven.bench, proven.artifact, proven.verdict, solver, store)
+    return RolloutRunner(proven.runner, proven.artifact, proven.verdict, solver, store)
 
 
 @pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
 def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: Path, sandbox: str) -> None:
-    proven.bench.provider, before = load_provider(sandbox), proven.bench.provider
+    proven.runner.provider, before = load_provider(sandbox), proven.runner.provider
     store = Store(tmp_path / "store")
     try:
         script = [message("I look.", bash("python -m pytest -q | tail -3; git log --oneline")), message("", FIX)]
@@ -82,12 +82,12 @@ def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: P
         assert b"+    return a + b" in (store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
         again = Store(tmp_path / "again")
         (repeated,) = RolloutRunner(
-            proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root / ROLLOUTS), again
+            proven.runner, proven.artifact, proven.verdict, ReplaySolver(store.root / ROLLOUTS), again
         ).attempts(1)
         assert repeated.resolved
         assert (again.root / ROLLOUTS / repeated.id / TRAJECTORY).read_bytes() == path.read_bytes()
     finally:
-        proven.bench.provider = before
+        proven.runner.provider = before
 
 
 def test_the_solver_is_shown_the_reversed_weakening_and_it_applies(proven: Proven, tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def inject(
 
         served.replies[:] = [reply] * 20
         injector = ModelInjector(model_at(served), strategy, RolloutLimits(steps=12), Sampling(max_tokens=200), **named)
-        header = Trajectory("i", proven.bench.snapshot.tree_hash, "injector", 0, "vllm:tiny")
+        header = Trajectory("i", proven.runner.snapshot.tree_hash, "injector", 0, "vllm:tiny")
         journal = Journal(header, tmp_path / "trajectory.jsonl")
-        injected = injector.inject(proven.bench.scoped(), seed=at, journal=journal)
+        injected = injector.inject(proven.runner.scoped(), seed=at, journal=journal)
     return injected, served
 
 
@@ -254,7 +254,7 @@ def test_an_injection_is_replayed_from_its_recording(proven: Proven, tmp_path: P
     injected, _ = inject(proven, lambda folder: json.loads(json.dumps(script).replace("FOLDER", folder)), tmp_path)
     with PlayerFactory() as roles:
         injector = roles.injector(f"replay:{tmp_path}")
-        campaign = ModelCampaign(proven.bench.scoped(), Store(tmp_path / "again"), injector, seed=3)
+        campaign = ModelCampaign(proven.runner.scoped(), Store(tmp_path / "again"), injector, seed=3)
         attempt = campaign.attempt(0)
         assert attempt is not None
         assert (attempt.status, attempt.artifact_id) == ("valid", injected.verdict.artifact_id)
@@ -290,9 +290,9 @@ def test_bytes_of_an_artifact_are_recorded_without_loss(proven: Proven) -> None:
 
 def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio never gave the injector its thresholds (section 2.6, 6)."""
-    bench = proven.bench.scoped()
-    bench.settings = replace(bench.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
-    other = Proven(proven.project, proven.store, bench, proven.artifact, proven.verdict, proven.source)
+    runner = proven.runner.scoped()
+    runner.settings = replace(runner.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
+    other = Proven(proven.project, proven.store, runner, proven.artifact, proven.verdict, proven.source)
     _, served = inject(other, lambda folder: [message("I will not")] * 9, tmp_path, "removal")
     task = served.asked[0]["messages"][1]["content"]
     for text in (
@@ -353,9 +353,9 @@ def test_the_history_strategy_sees_the_history(proven: Proven, tmp_path: Path) -
 def without_git(proven: Proven, tmp_path: Path) -> Proven:
     copy = tmp_path / "copy"
     shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns(".git", "__pycache__"))
-    bench = proven.bench.scoped()
-    bench.snapshot = replace(bench.snapshot, origin=copy)
-    return Proven(copy, proven.store, bench, proven.artifact, proven.verdict, proven.source)
+    runner = proven.runner.scoped()
+    runner.snapshot = replace(runner.snapshot, origin=copy)
+    return Proven(copy, proven.store, runner, proven.artifact, proven.verdict, proven.source)
 
 
 def test_a_project_without_history_is_an_error_before_any_request(proven: Proven, tmp_path: Path) -> None:
@@ -366,7 +366,7 @@ def test_a_project_without_history_is_an_error_before_any_request(proven: Proven
     with serving() as served:
         injector = ModelInjector(model_at(served), "history")
         with pytest.raises(ProjectError, match=expected):
-            ModelCampaign(plain.bench, plain.store, injector, seed=0)
+            ModelCampaign(plain.runner, plain.store, injector, seed=0)
         with pytest.raises(ProjectError, match=expected):
             inject(plain, lambda folder: [message("no")] * 9, tmp_path, "history")
         assert not served.asked
@@ -378,8 +378,8 @@ def test_a_project_without_history_is_an_error_before_any_request(proven: Proven
 
 def test_the_mixture_is_removal_without_a_history(proven: Proven, tmp_path: Path) -> None:
     plain, injector = without_git(proven, tmp_path), ModelInjector(open_model_of(tmp_path))
-    assert injector.strategies(plain.bench.snapshot) == ["removal"]
-    assert injector.strategies(proven.bench.snapshot) == ["removal", "history"]
+    assert injector.strategies(plain.runner.snapshot) == ["removal"]
+    assert injector.strategies(proven.runner.snapshot) == ["removal", "history"]
     drawn = {
         inject(plain, lambda folder: [message("no")] * 9, tmp_path, "removal+history", at=seed)[0].strategy
         for seed in range(4)
@@ -396,7 +396,7 @@ def test_settings_without_room_for_a_prompt_are_an_error(proven: Proven, tmp_pat
         with pytest.raises(
             SettingsError, match="max_tokens is 4096, and the context window of vllm:tiny has 150 tokens"
         ):
-            ModelCampaign(proven.bench, proven.store, ModelInjector(model_at(served), "direct"), seed=0)
+            ModelCampaign(proven.runner, proven.store, ModelInjector(model_at(served), "direct"), seed=0)
         with PlayerFactory() as roles:
             for opened in (roles.solver, lambda name: roles.injector(name, strategy="direct", rejections=0)):
                 with pytest.raises(
@@ -433,7 +433,7 @@ def test_a_tree_that_cannot_be_submitted_is_reported(proven: Proven, tmp_path: P
         one.grade_unsubmitted = True
         (rollout,) = one.attempts(1)
     assert rollout.resolved, "partial work at a limit is recorded, and may be graded"
-    replayed = RolloutRunner(proven.bench, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
+    replayed = RolloutRunner(proven.runner, proven.artifact, proven.verdict, ReplaySolver(store.root), store)
     replayed.grade_unsubmitted = True
     (again,) = replayed.attempts(1)
     assert again.patch_sha256 == rollout.patch_sha256

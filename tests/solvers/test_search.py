@@ -112,22 +112,22 @@ def test_the_names_of_a_module_are_collected() -> None:
 
 @pytest.mark.bubblewrap
 def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> None:
-    first = RolloutRunner(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
+    first = RolloutRunner(proven.runner, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
     # The one test of `add` also passes with `a | b`, which is not a repair, and the grade detects it.
     assert any(r.resolved for r in first), [r.reason for r in first]
     assert all(r.resolved or r.reason.code is ReasonCode.NOT_REPAIRED for r in first), [r.reason for r in first]
     again = RolloutRunner(
-        proven.bench, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store
+        proven.runner, proven.artifact, proven.verdict, SearchSolver(tries=399), proven.store
     ).attempts(2)
     assert [r.patch_sha256 for r in again] == [r.patch_sha256 for r in first]
     assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
-    stored = RolloutRunner(proven.bench, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
+    stored = RolloutRunner(proven.runner, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
     assert stored == first
 
 
 @pytest.mark.bubblewrap
 def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> None:
-    task, solver = open_task(proven.bench, proven.artifact, tmp_path / "task"), SearchSolver()
+    task, solver = open_task(proven.runner, proven.artifact, tmp_path / "task"), SearchSolver()
     workspace = solver._workspace(task)
     assert workspace.runner.warm is not None
     for mode in ("swap", "import"):
@@ -143,7 +143,7 @@ def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> Non
 def test_a_bug_in_two_places_is_repaired_one_after_the_other(project: Path, proven: Proven) -> None:
     both = {"return a + b": "return a - b", "if x > high:\n        return high": "if x > high:\n        return low"}
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
-    solving = RolloutRunner(two.bench, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
+    solving = RolloutRunner(two.runner, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
     try:
         assert any(solving.attempt(number).resolved for number in range(2))
     finally:
@@ -156,9 +156,9 @@ def test_other_tests_are_used_if_all_tests_of_the_specification_fail(proven: Pro
     project, path = tmp_path / "more", "tests/test_more.py"
     shutil.copytree(proven.project, project)
     (project / path).write_text("from calc import add\n\n\ndef test_more():\n    assert add(3, 4) == 7\n")
-    bench = open_runner(project, Store(tmp_path / "store"), settings=RuleSettings())
-    task = open_task(bench, proven.artifact, tmp_path / "task")
-    state = CodebaseState(bench.snapshot).apply(proven.artifact.bug).apply(proven.artifact.weaken)
+    runner = open_runner(project, Store(tmp_path / "store"), settings=RuleSettings())
+    task = open_task(runner, proven.artifact, tmp_path / "task")
+    state = CodebaseState(runner.snapshot).apply(proven.artifact.bug).apply(proven.artifact.weaken)
     empty = state.replace({path: FileEntry(b"from calc import add\n")})
     (task.folder / path).write_bytes(b"from calc import add\n")
     done = search(replace(task, specification=state.patch_from(empty)), SearchSolver())
@@ -176,12 +176,12 @@ def search(task: SolverTask, solver: SearchSolver) -> Trajectory:
 
 @pytest.mark.bubblewrap
 def test_a_task_without_usable_tests_is_a_failure_with_a_reason(proven: Proven, tmp_path: Path) -> None:
-    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    task = open_task(proven.runner, proven.artifact, tmp_path / "task")
     without_specification = replace(task, specification=Patch.parse(b""))
     done = search(without_specification, SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.UNABLE, "failed")
     assert done.detail == "the specification changes no Python test"
-    state = CodebaseState(proven.bench.snapshot)
+    state = CodebaseState(proven.runner.snapshot)
     text = b"import calc\nassert calc.add(1, 2) == 3\n\n\ndef test_add():\n    pass\n"
     import_failure = state.replace({FILE: FileEntry(text)}).patch_from(state.apply(proven.artifact.weaken))
     done = search(replace(task, specification=import_failure, scratch=tmp_path / "other"), SearchSolver())
@@ -191,7 +191,7 @@ def test_a_task_without_usable_tests_is_a_failure_with_a_reason(proven: Proven, 
 
 @pytest.mark.bubblewrap
 def test_tests_that_cannot_run_here_give_no_grade(proven: Proven, tmp_path: Path) -> None:
-    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    task = open_task(proven.runner, proven.artifact, tmp_path / "task")
     done = search(replace(task, settings=replace(task.settings, time_limit_s=0.01)), SearchSolver())
     assert (done.exit_reason, done.status) == (ExitReason.INFRA, "aborted")
     assert "the task's tests cannot be run here" in done.detail
@@ -207,7 +207,7 @@ def test_tests_that_cannot_run_here_give_no_grade(proven: Proven, tmp_path: Path
 
 @pytest.mark.bubblewrap
 def test_the_time_of_a_search_is_that_of_its_candidates(proven: Proven, tmp_path: Path) -> None:
-    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    task = open_task(proven.runner, proven.artifact, tmp_path / "task")
     done = search(task, SearchSolver(wall_s=1e-9))
     assert (done.exit_reason, done.status) == (ExitReason.TIME_LIMIT, "truncated")
     assert done.detail.startswith("the tests of its candidates took 1e-09 s; ")
@@ -223,7 +223,7 @@ def test_the_time_of_a_search_is_that_of_its_candidates(proven: Proven, tmp_path
 
 @pytest.mark.bubblewrap
 def test_a_task_contains_neither_the_bug_nor_the_original(proven: Proven, tmp_path: Path) -> None:
-    task = open_task(proven.bench, proven.artifact, tmp_path / "task")
+    task = open_task(proven.runner, proven.artifact, tmp_path / "task")
     contents = [p.read_bytes() for p in (tmp_path / "task").rglob("*") if p.is_file()]
     assert contents
     assert not any(b"return a + b" in data for data in contents)

@@ -29,7 +29,7 @@ TEST_ADD = "def test_add():\n    assert add(1, 2) == 3\n"
 class Proven:
     project: Path
     store: Store
-    bench: Runner
+    runner: Runner
     artifact: BugArtifact
     verdict: Verdict
     source: str

@@ -116,13 +116,13 @@ def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count:
         "valid": [a.artifact_id for a in attempts if a.status is CandidateStatus.VALID],
         "store": str(campaign.store.root),
         "tree_hash": campaign.snapshot.tree_hash,
-        "sandbox": campaign.bench.provider.name,
+        "sandbox": campaign.runner.provider.name,
         "baseline": {
             "collected": len(baseline.collected),
             "stable": len(baseline.stable),
             "set_aside": dict(baseline.set_aside),
             "seconds": baseline.seconds,
-            "refused": dict(campaign.bench.warm.refusals) if campaign.bench.warm is not None else {},
+            "refused": dict(campaign.runner.warm.refusals) if campaign.runner.warm is not None else {},
         },
         "rejected": dict(rejections(attempts)),
         "missed": [
