@@ -176,7 +176,7 @@ class Project:
     def fresh_runner(self) -> Runner:
         """Return a runner without cached references."""
         runner = self.runner.scoped()
-        runner.memo = {}
+        runner.cache.memo = {}
         return runner
 
 

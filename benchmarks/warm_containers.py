@@ -158,7 +158,7 @@ def notes(comparison: Comparison) -> list[str]:
     for side in comparison.sides:
         starts = ", ".join(f"{seconds:.1f}" for seconds in side.starts_s)
         lines.append(f"{side.name}: opened in {side.opened_s:.1f} s; the first candidate of each tier: {starts} s")
-        warm = side.campaign.runner.warm
+        warm = side.campaign.runner.fork_server
         reasons = warm.unfit if warm is not None else {}
         lines += [f"{side.name}: {count} runs not warm: {reason}" for reason, count in reasons.items()]
     return [f"- {comparison.project}: {line}" for line in lines]

@@ -49,7 +49,7 @@ class Clock:
         self.shares: Counter[str] = Counter()
         self.campaign = campaign
         self.sandbox_s = statistics.median(self._sandbox_trial() for _ in range(9))
-        warm = campaign.runner.warm
+        warm = campaign.runner.fork_server
         assert warm is not None
         self._watch(runner, "run_script", self._script)
         self._watch(runner, "run_parser", self._parser)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.datasets.environments import Environments
@@ -102,9 +102,9 @@ def open_task(
         python = environments.python_of(instance, folder) if environments is not None else None
         runner = open_runner(folder, store, settings=settings, sandbox=sandbox, python=python, model_written=True)
     files = _test_files(instance, runner)
-    runner.root = root_options(runner.snapshot, files)
+    runner = replace(runner, pytest_options=root_options(runner.snapshot, files))
     reference_run, _ = runner.suite(runner.original, files, fresh=True)
-    options = (*runner.root, *reference_run.addopts)
+    options = (*runner.pytest_options, *reference_run.addopts)
     artifact = BugArtifact(
         script=default_script(files, options=options),
         test_files=tuple(sorted({*files, *instance.test_patch.paths} & runner.snapshot.files.keys())),

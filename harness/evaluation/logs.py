@@ -45,7 +45,7 @@ def test_log(task: InstanceTask, patch: Patch) -> str:
         "-v",
         "-p",
         "no:cacheprovider",
-        *task.runner.root,
+        *task.runner.pytest_options,
         *files,
     ]
     # The limit that the grade had for the same tests, so that a patch that hangs costs no more here.

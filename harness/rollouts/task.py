@@ -64,8 +64,8 @@ def without_copies(artifact: BugArtifact, runner: Runner) -> tuple[Runner, list[
     for _ in range(_MAX_ROUNDS if runner.provider.name != "process" else 0):
         if not visible:
             break
-        runner, hidden = runner.scoped(), dict.fromkeys((*runner.interpreter.hidden, *(leak.path for leak in visible)))
-        runner.interpreter = replace(runner.interpreter, hidden=tuple(hidden))
+        hidden = dict.fromkeys((*runner.interpreter.hidden, *(leak.path for leak in visible)))
+        runner = replace(runner.scoped(), interpreter=replace(runner.interpreter, hidden=tuple(hidden)))
         visible = find_copies(artifact, runner)
     return runner, visible
 

@@ -62,7 +62,6 @@ class Campaign:
         raises NothingToDoError if the tests import none of the changed files. progress: called while the baseline is
         measured.
         """
-        self.runner = runner
         self.helpers = helpers
         self.store = store
         self.seed = seed
@@ -70,11 +69,10 @@ class Campaign:
         self.verdicts = Verdicts(store, runner, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)
         _require_known(runner.snapshot, self.tests)
-        runner.progress = progress
-        self.baseline, runner.warm, self.verifying = open_baseline(runner, store, self.tests)
-        runner.progress = None
+        self.baseline, runner, self.verifying = open_baseline(replace(runner, progress=progress), store, self.tests)
+        runner = replace(runner, progress=None)
         self.screening = Screening(runner, self.baseline, self.verifying.result, tests=self.tests)
-        runner.selection = self.screening.on_files
+        self.runner = replace(runner, selection=self.screening.on_files)
         snapshot = runner.snapshot
         allowed = _allowed(snapshot, self.baseline, sources)
         if diff is not None:
@@ -155,8 +153,8 @@ class Campaign:
     def close(self) -> None:
         """Stop the fork server and the background work."""
         self.verifying.close()
-        if self.runner.warm is not None:
-            self.runner.warm.close()
+        if self.runner.fork_server is not None:
+            self.runner.fork_server.close()
 
     def attempt(self, index: int) -> CandidateResult | None:
         """Return the result of the candidate at an index, running its trial unless the store has the result.

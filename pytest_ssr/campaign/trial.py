@@ -93,8 +93,8 @@ class Trial:
         helpers = self._campaign.helpers
         if helpers < 2:
             return
-        runner = self._runner
-        case = self.validation.case if self.validation else Validation(artifact, runner).case
+        case = self.validation.case if self.validation else Validation(artifact, self._runner).case
+        runner = case.runner
         seconds = self._campaign.baseline.seconds_of_files(artifact.test_files)
 
         def script(state: CodebaseState) -> None:
@@ -151,7 +151,7 @@ class Trial:
         if not wrong:
             return result
         self.disagreement = abbreviate(wrong)
-        self._runner.selection = None
+        self._runner = replace(self._runner, selection=None)
         if self._judge(self._campaign.screening.fresh(self._state, runner=self._runner)) is not None:
             return None
         return self.validation.result(name)
@@ -213,9 +213,9 @@ class Trial:
             artifact_id=verdict.artifact_id if verdict else "",
             fail_to_pass=len(verdict.fail_to_pass) if verdict else 0,
             seconds=round(time.perf_counter() - self._start, 3),
-            runs=self._runner.runs_made,
+            runs=self._runner.counts.runs,
             tier=self.screened.tier,
-            forks=self._runner.forks_made,
+            forks=self._runner.counts.forks,
             fallback=self.screened.fallback,
             disagreement=self.disagreement,
             **candidate_fields(self.candidate),

@@ -76,10 +76,10 @@ def blind_failures(
 
 
 def _reference(runner: Runner, files: Sequence[str]) -> _Reference:
-    key = ("blind reference", tuple(files), runner.root)
-    if key not in runner.memo:
-        runner.memo[key] = _measure_reference(runner, files)
-    reference: _Reference = runner.memo[key]
+    key = ("blind reference", tuple(files), runner.pytest_options)
+    if key not in runner.cache.memo:
+        runner.cache.memo[key] = _measure_reference(runner, files)
+    reference: _Reference = runner.cache.memo[key]
     return reference
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script import StatusRun
@@ -33,8 +33,7 @@ class ValidationContext:
 
     def __init__(self, artifact: BugArtifact, runner: Runner) -> None:
         self.artifact = artifact
-        self.runner = runner
-        runner.root = root_options_of_script(artifact.script)
+        self.runner = replace(runner, pytest_options=root_options_of_script(artifact.script))
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0
@@ -133,7 +132,7 @@ class ValidationContext:
         """
         run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, whole=whole, shared=shared)
         reason = objection(run)
-        if reason and (run.taken or self.runner.warm is not None):
+        if reason and (run.taken or self.runner.fork_server is not None):
             run = self.suite(state, name, hash_seed=hash_seed, order_seed=order_seed, shared=shared, fresh=True)
             reason = objection(run)
         return run, reason

@@ -243,7 +243,7 @@ def baseline_from_run(
         durations={i: r.duration_s for i, r in run.results.items()},
         parameters=run.parameters,
         sources=run.sources,
-        addopts=(*runner.root, *run.addopts),
+        addopts=(*runner.pytest_options, *run.addopts),
         seconds=run.seconds,
         longest_setup_s=max(r.setup_s for r in run.results.values()),
         note=run.reason,
@@ -330,7 +330,7 @@ def fork_server_for(runner: Runner, baseline: Baseline, tests: Sequence[str] = (
         baseline.modules,
         tests,
         60 + FACTOR * baseline.seconds,
-        options=runner.root,
+        options=runner.pytest_options,
     )
 
 

@@ -80,8 +80,8 @@ class ForkControl:
         with self._lock:
             self._broken[request.mode] = self._broken[request.mode] + 1 if run.fault else 0
             is_useless = self._broken[request.mode] >= _MOST_BROKEN_CONTROLS
-        if run.fault and is_useless and runner.warm is not None:
-            runner.warm.refuse(request.mode, f"forks also end early on the unchanged tree: {run.fault}")
+        if run.fault and is_useless and runner.fork_server is not None:
+            runner.fork_server.refuse(request.mode, f"forks also end early on the unchanged tree: {run.fault}")
         if run.fault:
             raise UnfitError(f"such a fork also ends early on the unchanged tree: {run.fault}")
         self.add_alike(request, run.passing)

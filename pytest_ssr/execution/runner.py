@@ -11,7 +11,7 @@ import secrets
 import tempfile
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -20,7 +20,7 @@ from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
-from pytest_ssr.execution.run_locks import Locks
+from pytest_ssr.execution.run_cache import RunCache, RunCounts
 from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
@@ -37,7 +37,7 @@ from pytest_ssr.settings import RuleSettings
 _NOT_STARTED = (126, 127)
 FLOOR_S = 5.0
 FACTOR = 5.0
-_MOST_BYTES, _MOST_SHELVED = 512 * MIB, 4 * MIB
+_MOST_BYTES, _MOST_STORED = 512 * MIB, 4 * MIB
 MOST_VALUES = 2 * MIB
 """Largest number of bytes to read of what blind tests write; the recorder stops at half of that."""
 _K = TypeVar("_K")
@@ -45,7 +45,7 @@ _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
-class Shelf(Protocol):
+class ScriptStore(Protocol):
     """Stores, beyond this process, what artifacts' scripts do on the original."""
 
     def get(self, script: bytes, parser: bytes) -> Mapping[str, Any] | None:
@@ -55,57 +55,34 @@ class Shelf(Protocol):
         """Store the data of a script and its parser."""
 
 
+@dataclass(frozen=True, eq=False)
 class Runner:
     """Makes runs on states of one snapshot, and caches them.
 
-    Runs on the original are shared with all runners returned by `scoped`; those on other states live as long as the
-    runner.
-
-    selection: makes a run of fewer tests on a state if the results of the others are known. screened: by the hash of a
-    state's tree, the run of all tests that its changes can touch. memo: what else is known of the original; also
-    shared. shelf: for scripts on the original. root: pytest's options as of `root_options`. progress: is called during
-    a whole run; not shared.
+    A runner never changes: `dataclasses.replace` returns one that differs in a field and shares cache and counts.
     """
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        provider: SandboxProvider,
-        interpreter: Interpreter,
-        settings: RuleSettings,
-        *,
-        limits: Limits | None = None,
-    ) -> None:
-        self.snapshot = snapshot
-        self.provider = provider
-        self.interpreter = interpreter
-        self.settings = settings
-        self.limits = limits or Limits()
-        self.runs_made = 0
-        self.forks_made = 0
-        self.warm: ForkServer | None = None
-        self.selection: Selected | None = None
-        self.root: tuple[str, ...] = ()
-        self.shelf: Shelf | None = None
-        self.progress: Progress | None = None
-        self.screened: dict[str, SuiteRun] = {}
-        self.memo: dict[tuple[object, ...], Any] = {}
-        self._suites: dict[tuple[object, ...], SuiteRun] = {}
-        self._scripts: dict[tuple[object, ...], StatusRun] = {}
-        self._original_suites: dict[tuple[object, ...], SuiteRun] = {}
-        self._original_scripts: dict[tuple[object, ...], StatusRun] = {}
-        self._parsed: dict[tuple[bytes, bytes], Parsed] = {}
-        self._locks = Locks()
+    snapshot: Snapshot
+    provider: SandboxProvider
+    interpreter: Interpreter
+    settings: RuleSettings
+    limits: Limits = field(default_factory=Limits)
+    pytest_options: tuple[str, ...] = ()
+    """Root directory and configuration for pytest, as of `root_options`."""
+    fork_server: ForkServer | None = None
+    """Makes runs in forks of warm processes."""
+    selection: Selected | None = None
+    """Makes a run of fewer tests on a state if the results of the others are known."""
+    script_store: ScriptStore | None = None
+    """Keeps the runs of scripts on the original."""
+    progress: Progress | None = None
+    """Called during a whole run."""
+    cache: RunCache = field(default_factory=RunCache, repr=False)
+    counts: RunCounts = field(default_factory=RunCounts, repr=False)
 
     def scoped(self) -> Runner:
         """Return a runner for one artifact: it shares the runs on the original and counts its own."""
-        other = Runner(self.snapshot, self.provider, self.interpreter, self.settings, limits=self.limits)
-        other._original_suites, other._locks = self._original_suites, self._locks
-        other._original_scripts = self._original_scripts
-        other._parsed, other.memo = self._parsed, self.memo
-        other.warm, other.selection = self.warm, self.selection
-        other.root, other.shelf = self.root, self.shelf
-        return other
+        return replace(self, progress=None, cache=self.cache.scoped(), counts=RunCounts())
 
     @property
     def original(self) -> CodebaseState:
@@ -140,13 +117,21 @@ class Runner:
         process even if a fork of a warm one would do. whole: run all tests of the files, even those that the state's
         changes cannot touch. shared: other artifacts will need the same run.
         """
-        key = (state.tree_hash, tuple(files), self.root, hash_seed, order_seed, whole or self.selection is None, fresh)
-        cache = self._original_suites if shared or not state.changes else self._suites
-        with self._locks.hold(key):
+        key = (
+            state.tree_hash,
+            tuple(files),
+            self.pytest_options,
+            hash_seed,
+            order_seed,
+            whole or self.selection is None,
+            fresh,
+        )
+        cache = self.cache.original_suites if shared or not state.changes else self.cache.suites
+        with self.cache.locks.hold(key):
             if key in cache:
                 return cache[key], False
             kills = oom_kill_count()
-            runs_before = self.runs_made
+            runs_before = self.counts.runs
             run = None
             if not fresh and self.selection is not None and not whole:
                 run = self.selection(self, state, files, hash_seed, order_seed)
@@ -155,7 +140,7 @@ class Runner:
             if run is None:
                 run = self.fresh(state, files, hash_seed=hash_seed, order_seed=order_seed, like_s=like_s)
             _cache_run(cache, key, run, kills)
-            return run, self.runs_made > runs_before
+            return run, self.counts.runs > runs_before
 
     def fresh(
         self,
@@ -177,7 +162,7 @@ class Runner:
                 sandbox,
                 self.interpreter,
                 targets=files,
-                options=self.root,
+                options=self.pytest_options,
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -186,7 +171,7 @@ class Runner:
                 progress=self.progress,
                 collect_only=collect_only,
             )
-        self.runs_made += 1
+        self.counts.runs += 1
         self._require_start(run)
         return run
 
@@ -210,7 +195,7 @@ class Runner:
         like_s: float | None,
     ) -> SuiteRun | None:
         """Make the run in a fork of a warm process that has not imported the project; None if that is impossible."""
-        if self.warm is None or not files:
+        if self.fork_server is None or not files:
             return None
         request = ForkRequest(
             state,
@@ -226,11 +211,11 @@ class Runner:
 
     def fork(self, request: ForkRequest) -> SuiteRun:
         """Make a run in a fork of a warm process and count it; raise UnfitError if that is impossible."""
-        if self.warm is None:
+        if self.fork_server is None:
             raise UnfitError("there are no warm processes")
-        run = self.warm.run(request)
-        self.runs_made += 1
-        self.forks_made += 1
+        run = self.fork_server.run(request)
+        self.counts.runs += 1
+        self.counts.forks += 1
         return run
 
     def probe(
@@ -253,7 +238,7 @@ class Runner:
                 sandbox,
                 self.interpreter,
                 targets=files,
-                options=self.root,
+                options=self.pytest_options,
                 limits=self._limits(None),
                 hash_seed=hash_seed,
                 order_seed=order_seed,
@@ -261,7 +246,7 @@ class Runner:
                 selection=selection,
                 progress=self.progress,
             )
-            self.runs_made += 1
+            self.counts.runs += 1
             self._require_start(run)
             try:
                 raw = sandbox.read(f"{sandbox.scratch}/{FOLDER}/{REACH}", max_bytes=_MOST_BYTES)
@@ -285,13 +270,13 @@ class Runner:
                 self.interpreter,
                 targets=files,
                 # Blind tests have no assertions that pytest could rewrite.
-                options=(*self.root, "--assert=plain"),
+                options=(*self.pytest_options, "--assert=plain"),
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
                 env={"SSR_VALUES": path, "SSR_COPIES": copies},
                 guests=("blind_recorder",),
             )
-            self.runs_made += 1
+            self.counts.runs += 1
             return _read_lines(sandbox, path), run
 
     def plain_values(
@@ -305,7 +290,7 @@ class Runner:
             path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
             sandbox.write(path, b"")
             run_plain(sandbox, self.interpreter, cases, surroundings, path, limits=self._limits(like_s))
-            self.runs_made += 1
+            self.counts.runs += 1
             return _read_lines(sandbox, path) or []
 
     def script(
@@ -313,8 +298,8 @@ class Runner:
     ) -> tuple[StatusRun, bool]:
         """Run an artifact's script on a state and its parser on the output; cached as in `suite`."""
         key = (state.tree_hash, artifact.script, artifact.parser)
-        cache = self._scripts if state.changes else self._original_scripts
-        with self._locks.hold(key):
+        cache = self.cache.scripts if state.changes else self.cache.original_scripts
+        with self.cache.locks.hold(key):
             if key not in cache and not state.changes and (stored := self._read_shelf(artifact)) is not None:
                 cache[key] = stored
             if key in cache:
@@ -326,22 +311,22 @@ class Runner:
         kills = oom_kill_count()
         with self.open(state) as sandbox:
             done = run_script(sandbox, self.interpreter, artifact.script, limits=self._limits(like_s))
-        self.runs_made += 1
+        self.counts.runs += 1
         run = StatusRun(
             output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault, limit=done.limit
         )
         if not done.fault:
             parsed = self.parse(artifact.parser, done.output)
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault, limit=parsed.limit)
-        cache = self._scripts if state.changes else self._original_scripts
+        cache = self.cache.scripts if state.changes else self.cache.original_scripts
         key = (state.tree_hash, artifact.script, artifact.parser)
-        sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_SHELVED
-        if self.shelf is not None and not state.changes and sound:
-            self.shelf.put(artifact.script, artifact.parser, run.to_json())
+        sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_STORED
+        if self.script_store is not None and not state.changes and sound:
+            self.script_store.put(artifact.script, artifact.parser, run.to_json())
         return run
 
     def _read_shelf(self, artifact: BugArtifact) -> StatusRun | None:
-        data = self.shelf.get(artifact.script, artifact.parser) if self.shelf is not None else None
+        data = self.script_store.get(artifact.script, artifact.parser) if self.script_store is not None else None
         try:
             return StatusRun.from_json(data) if data is not None else None
         except (KeyError, ValueError, TypeError, zlib.error):
@@ -350,9 +335,9 @@ class Runner:
     def parse_again(self, parser: bytes, output: bytes) -> Parsed:
         """Run a parser over an output, or a part of it; artifacts with the same parser and output share the result."""
         key = (parser, hashlib.sha256(output).digest())
-        if key not in self._parsed:
-            self._parsed[key] = self.parse(parser, output)
-        return self._parsed[key]
+        if key not in self.cache.parsed:
+            self.cache.parsed[key] = self.parse(parser, output)
+        return self.cache.parsed[key]
 
     def parse(self, parser: bytes, output: bytes) -> Parsed:
         """Run a parser over an output in an otherwise empty sandbox."""

@@ -133,7 +133,7 @@ class Screening:
         tests = (touched.tests or frozenset()) & self._baseline.stable & set(original.collected)
         if not tests:
             return None
-        run = runner.screened.get(state.tree_hash) if seeds == FIRST_SEEDS else None
+        run = runner.cache.screened.get(state.tree_hash) if seeds == FIRST_SEEDS else None
         if run is None:
             request = self._request(_Plan(state, touched, tests, 0, runner), Mode.IMPORT)
             try:
@@ -158,7 +158,7 @@ class Screening:
         if not plan.tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
         fallback, needs_all = "there are no warm processes", False
-        for mode in (Mode.SWAP, Mode.IMPORT) if plan.runner.warm is not None else ():
+        for mode in (Mode.SWAP, Mode.IMPORT) if plan.runner.fork_server is not None else ():
             if mode is Mode.SWAP and plan.touched.functions is None:
                 continue
             try:
@@ -207,7 +207,7 @@ class Screening:
         if cold and not enough and not screened.run.fault:
             screened = self._with_cold(plan, screened, cold)
         if screened.run.results.keys() >= plan.tests:
-            plan.runner.screened[plan.state.tree_hash] = screened.run
+            plan.runner.cache.screened[plan.state.tree_hash] = screened.run
         return replace(screened, selected=len(plan.tests))
 
     def _forked(self, plan: _Plan, mode: Mode) -> tuple[Screened, frozenset[str]]:

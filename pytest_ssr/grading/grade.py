@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
@@ -144,9 +144,9 @@ class _Grader:
         trusted: bool,
         baseline: BaselineSource | None,
     ) -> None:
-        self._runner, self._tests, self._like_s = runner, tests, like_s
+        self._runner = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
+        self._tests, self._like_s = tests, like_s
         self._full, self._trusted, self._baseline = full, trusted, baseline
-        runner.root = root_options_of_script(tests.artifact.script)
         self._artifact, self._files = tests.artifact, list(tests.files)
         self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
         self.name = tests.artifact.content_id(runner.snapshot.tree_hash)
@@ -205,18 +205,18 @@ class _Grader:
         return Reason(ReasonCode.REGRESSION, abbreviate(failing)) if failing else None
 
     def _reference(self) -> SuiteRun:
-        run, _ = self._runner.suite(self._runner.original, self._files, like_s=self._like_s, fresh=True)
-        return run
+        runner = self._runner
+        return runner.suite(runner.original, self._files, like_s=self._like_s, fresh=True)[0]
 
     def _blind(self, state: CodebaseState) -> BlindResult:
         """Run the blind tests on a state: without the values they expect, and with other inputs."""
         tests = (self._fail_to_pass, self._pass_to_pass)
-        key = ("blind", self._artifact.bug.data, tuple(self._files), *tests, self._runner.root)
-        cached, grades = self._runner.memo.get(key, (None, _GRADES_PER_DRAW))
+        key = ("blind", self._artifact.bug.data, tuple(self._files), *tests, self._runner.pytest_options)
+        cached, grades = self._runner.cache.memo.get(key, (None, _GRADES_PER_DRAW))
         if grades >= _GRADES_PER_DRAW:
             buggy = self._runner.original.apply(self._artifact.bug)
             cached = BlindTests(self._runner, buggy, self._files, *tests, random.SystemRandom())
             grades = 0
-        self._runner.memo[key] = cached, grades + 1
+        self._runner.cache.memo[key] = cached, grades + 1
         blind: BlindTests = cached
         return blind.result(self._runner, state)

@@ -11,7 +11,6 @@ from pytest_ssr.errors import SsrError
 from pytest_ssr.execution.baseline import Baseline, Verification, fork_server_for, measure_baseline, verify
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.baseline_update import Plan, plan_for, remeasure, reverify
-from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.interrupts import Background, TimeBudgetError, background
 from pytest_ssr.project.pytest_config import root_options
@@ -104,32 +103,32 @@ class SecondRun:
         return reverify(self._runner, self._tests, old, self._baseline, plan)
 
 
-def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Baseline, ForkServer, SecondRun]:
-    """Return the baseline of a tree, a fork server for it, and its second run, which is not started yet.
+def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Baseline, Runner, SecondRun]:
+    """Return the baseline of a tree, a runner with a fork server, and the second run, which is not started yet.
 
-    The baseline is measured unless the store has it. The runner's `shelf` is set, so that scripts on the original run
-    once for all runs and workers.
+    The baseline is measured unless the store has it. The runner keeps the runs of scripts on the original in the
+    store, so that each is made once for all workers.
     """
+    runner = replace(runner, pytest_options=root_options(runner.snapshot, tests))
     name, baseline = _stored(runner, store, tests)
-    runner.shelf = StoredScripts(store, name)
-    warm = fork_server_for(runner, baseline, tests)
-    return baseline, warm, SecondRun(runner, store, name, baseline, tests)
+    second_run = SecondRun(replace(runner, progress=None), store, name, baseline, tests)
+    fork_server = fork_server_for(runner, baseline, tests)
+    return baseline, replace(runner, fork_server=fork_server, script_store=StoredScripts(store, name)), second_run
 
 
 def project_baseline(runner: Runner, store: Store) -> Baseline:
-    """Return the baseline of all tests of a tree, measured unless the store has it; the runner is unchanged."""
+    """Return the baseline of all tests of a tree, measured unless the store has it."""
     key = ("baseline", store.root)
-    if key not in runner.memo:
-        other = runner.scoped()
-        other.warm = other.selection = None
-        runner.memo[key] = _stored(other, store, ())[1]
-    baseline: Baseline = runner.memo[key]
+    if key not in runner.cache.memo:
+        options = root_options(runner.snapshot, ())
+        other = replace(runner.scoped(), pytest_options=options, fork_server=None, selection=None)
+        runner.cache.memo[key] = _stored(other, store, ())[1]
+    baseline: Baseline = runner.cache.memo[key]
     return baseline
 
 
 def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Baseline]:
     """Return the baseline of a tree and its name in the store; it is measured unless the store has it."""
-    runner.root = root_options(runner.snapshot, tests)
     family = key_of(
         code_hash(),
         str(runner.snapshot.origin),

@@ -109,13 +109,16 @@ class Arena:
         (self.project / "outside").symlink_to("../beside")
         settings = RuleSettings(time_limit_s=TIME_LIMIT_S)
         self.runner = open_runner(self.project, Store(folder / "store"), settings=settings, sandbox=sandbox)
-        self.runner.limits = replace(
-            self.runner.limits,
-            memory_bytes=768 * MIB,
-            processes=40,
-            output_bytes=2 * MIB,
-            file_bytes=16 * MIB,
-            disk_bytes=32 * MIB,
+        self.runner = replace(
+            self.runner,
+            limits=replace(
+                self.runner.limits,
+                memory_bytes=768 * MIB,
+                processes=40,
+                output_bytes=2 * MIB,
+                file_bytes=16 * MIB,
+                disk_bytes=32 * MIB,
+            ),
         )
         self.isolates = sandbox != "process"
         self.before = listing(folder)
@@ -157,7 +160,7 @@ class Arena:
     def step(self, name: str, *, time_limit_s: float = TIME_LIMIT_S, **parts: object) -> CheckResult:
         """Validate up to one step, and return its result."""
         runner = self.runner.scoped()
-        runner.settings = RuleSettings(time_limit_s=time_limit_s)
+        runner = replace(runner, settings=RuleSettings(time_limit_s=time_limit_s))
         return Validation(self.artifact(**parts), runner).result(name)  # type: ignore[arg-type]
 
     def check(self, name: str, **parts: object) -> Finding:

@@ -159,7 +159,7 @@ def test_a_run_with_one_kill_by_the_kernel_is_repeated(copied, texts, monkeypatc
 
 def test_a_process_killed_because_memory_ran_out_gives_no_grade(copied, monkeypatch):
     counted = iter(range(100))
-    monkeypatch.setattr(grade_module, "kills_for_memory", lambda: next(counted))
+    monkeypatch.setattr(grade_module, "oom_kill_count", lambda: next(counted))
     grade = copied.grade({"pkg/adding.py": "def add(a, b):\n    return 0\n\n\ndef double(a):\n    return 0\n"})
     assert grade.resolved is None
     assert grade.reason.code is ReasonCode.OUT_OF_MEMORY

@@ -171,7 +171,7 @@ def test_other_inputs_are_drawn_after_a_few_grades(builder, monkeypatch):
             return self
 
     monkeypatch.setattr(grade_module, "BlindTests", Tests)
-    monkeypatch.setattr(builder.runner, "memo", {})
+    monkeypatch.setattr(builder.runner.cache, "memo", {})
     artifact = builder.artifact(ADD_BUG, {})
 
     def blind_result():
@@ -261,10 +261,10 @@ def test_a_file_cannot_replace_a_test_folder(graded, builder, texts):
 
 
 def test_a_file_in_place_of_the_interpreter_is_a_fault_of_the_patch(graded, builder, texts, monkeypatch):
-    monkeypatch.setattr(builder.runner, "interpreter", builder.runner.interpreter)
+    monkeypatch.setattr(builder, "runner", builder.runner)
     path = builder.runner.snapshot.origin / ".venv" / "lib"
     shown = (*builder.runner.interpreter.readable, path)
-    builder.runner.interpreter = replace(builder.runner.interpreter, readable=shown)
+    builder.runner = replace(builder.runner, interpreter=replace(builder.runner.interpreter, readable=shown))
     grade = graded({"pkg/adding.py": texts["pkg/adding.py"], ".venv": "X = 1\n"})
     assert grade.resolved is False
     reason = ".venv cannot be written: the interpreter's folder is there"

@@ -43,8 +43,11 @@ def isolated(open_builder):
 
 def small(builder):
     """Set limits that an attack reaches quickly."""
-    builder.runner.limits = replace(
-        builder.runner.limits, memory_bytes=1024 * MIB, processes=60, output_bytes=4 * MIB, disk_bytes=64 * MIB
+    builder.runner = replace(
+        builder.runner,
+        limits=replace(
+            builder.runner.limits, memory_bytes=1024 * MIB, processes=60, output_bytes=4 * MIB, disk_bytes=64 * MIB
+        ),
     )
     return builder
 

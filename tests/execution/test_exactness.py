@@ -324,8 +324,8 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
 
 
 def test_every_mode_works_and_every_test_counts(campaign: Campaign) -> None:
-    assert campaign.runner.warm is not None
-    assert campaign.runner.warm.refusals == {}
+    assert campaign.runner.fork_server is not None
+    assert campaign.runner.fork_server.refusals == {}
     assert len(campaign.baseline.stable) == len(campaign.baseline.collected) == 24
     assert not campaign.baseline.disturbed
 

@@ -152,7 +152,7 @@ def test_only_the_test_that_differs_in_forks_runs_in_a_fresh_process(campaign_on
         expected = {"test_calc.py::test_differs_in_forks"} if "==" in new else set()
         assert screened.failing == expected
         assert screened.tier == SWAP
-        assert runner.forks_made >= 1
+        assert runner.counts.forks >= 1
         assert campaign.screening.unsteady == {}
 
 

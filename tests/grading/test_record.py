@@ -119,9 +119,8 @@ def test_passing_tests_and_failed_cross_checks_are_two_verdicts(
 
 
 def test_a_script_that_hits_its_time_limit_is_timed_out(runner: Runner) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runner, "settings", replace(runner.settings, time_limit_s=4.0))
-        grade = graded(runner, CODE + "# slow\n", script="grep -q '# slow' shop.py && sleep 30\n")
+    hasty = replace(runner, settings=replace(runner.settings, time_limit_s=4.0))
+    grade = graded(hasty, CODE + "# slow\n", script="grep -q '# slow' shop.py && sleep 30\n")
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
@@ -149,7 +148,7 @@ def killed(numbers: Iterator[int]) -> Any:
 
 def test_a_kill_because_memory_ran_out_gives_no_grade(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The id of the failing test contains the word memory, which must not matter."""
-    monkeypatch.setattr(grade_module, "kills_for_memory", killed(count()))
+    monkeypatch.setattr(grade_module, "oom_kill_count", killed(count()))
     grade = graded(runner, WRONG)
     assert (grade.resolved, grade.tests, grade.reason.code) == (None, None, ReasonCode.OUT_OF_MEMORY)
 
@@ -166,7 +165,7 @@ def test_the_limit_shows_whose_memory_ran_out(
     names = (*statuses.fail_to_pass, *statuses.pass_to_pass)
     evidence = Evidence(run, dict.fromkeys(names, TestStatus.NOT_RUN), fault_of(run))
     monkeypatch.setattr(grade_module, "evidence_of", lambda *_, **__: evidence)
-    monkeypatch.setattr(grade_module, "kills_for_memory", killed(count()))
+    monkeypatch.setattr(grade_module, "oom_kill_count", killed(count()))
     grade = graded(runner, WRONG)
     assert grade.reason.code is code
     assert grade.resolved is (None if limit is Limit.MACHINE_MEMORY else False)

@@ -60,7 +60,9 @@ def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: P
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "calc.py").write_text(proven.source)
-    runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
+    runner = replace(
+        runner, interpreter=replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
+    )
     assert [leak.path for leak in find_copies(proven.artifact, runner)] == [str(installed / "calc.py")]
     (installed / "more.py").write_text("X = 1\n")
     task = open_task(runner, proven.artifact, tmp_path / "task")
@@ -116,7 +118,7 @@ def test_compiled_and_packed_copies_are_found(proven: Proven, tmp_path: Path, ki
     """A copy of the buggy file, or another project's file of the same name, does not count."""
     plant = COPIES[kind]
     runner = proven.runner.scoped()
-    runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path))
+    runner = replace(runner, interpreter=replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path)))
     buggy = CodebaseState(proven.runner.snapshot).apply(proven.artifact.bug).entry("calc.py")
     assert buggy is not None
     if kind != "another.pyc":
@@ -132,7 +134,7 @@ def test_compiled_and_packed_copies_are_found(proven: Proven, tmp_path: Path, ki
 
 def test_the_search_of_archives_is_limited(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     runner = proven.runner.scoped()
-    runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path))
+    runner = replace(runner, interpreter=replace(runner.interpreter, readable=(*runner.interpreter.readable, tmp_path)))
     _tar(tmp_path / "calc.tar.gz", "calc-1/calc.py", proven.source.encode(), "gz")
     (tmp_path / "broken.whl").write_bytes(b"PK\x03\x04")
     (tmp_path / "broken.tar.gz").write_bytes(b"\x1f\x8b")
@@ -150,7 +152,9 @@ def test_a_copy_of_the_fix_that_cannot_be_hidden_stops_the_attempts(proven: Prov
     installed = tmp_path / "site-packages"
     installed.mkdir()
     (installed / "calc.py").write_text(proven.source)
-    runner.interpreter = replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
+    runner = replace(
+        runner, interpreter=replace(runner.interpreter, readable=(*runner.interpreter.readable, installed))
+    )
     with pytest.raises(ProjectError, match=r"a solver could read the fix of .* in .*site-packages/calc\.py"):
         open_task(runner, proven.artifact, tmp_path / "task")
     (installed / "calc.py").write_text("def other(a, b):\n    return a + b\n")

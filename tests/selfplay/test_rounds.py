@@ -125,20 +125,21 @@ def test_a_deleted_verdict_is_made_again(project: Path, bugs: Store) -> None:
     assert has_verdict(bugs, first.artifact_id)
 
 
-def by_another_rule(runner: Runner, patch: pytest.MonkeyPatch) -> None:
-    runner.settings = RuleSettings(min_passing_tests=2)
+def by_another_rule(runner: Runner, patch: pytest.MonkeyPatch) -> Runner:
+    return replace(runner, settings=RuleSettings(min_passing_tests=2))
 
 
-def in_another_environment(runner: Runner, patch: pytest.MonkeyPatch) -> None:
-    runner.interpreter = replace(runner.interpreter, environment_hash="other")
+def in_another_environment(runner: Runner, patch: pytest.MonkeyPatch) -> Runner:
+    return replace(runner, interpreter=replace(runner.interpreter, environment_hash="other"))
 
 
-def in_another_sandbox(runner: Runner, patch: pytest.MonkeyPatch) -> None:
-    runner.provider = load_provider("process")
+def in_another_sandbox(runner: Runner, patch: pytest.MonkeyPatch) -> Runner:
+    return replace(runner, provider=load_provider("process"))
 
 
-def by_another_version(runner: Runner, patch: pytest.MonkeyPatch) -> None:
+def by_another_version(runner: Runner, patch: pytest.MonkeyPatch) -> Runner:
     patch.setattr("pytest_ssr.storage.verdict_store.code_hash", lambda: "other")
+    return runner
 
 
 @pytest.mark.parametrize(
@@ -150,11 +151,11 @@ def test_a_verdict_holds_only_under_its_conditions(
     proven: Proven,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    change: Callable[[Runner, pytest.MonkeyPatch], None],
+    change: Callable[[Runner, pytest.MonkeyPatch], Runner],
 ) -> None:
     store, runner, artifact_id = Store(tmp_path / "s"), proven.runner.scoped(), proven.verdict.artifact_id
     Verdicts(store, runner).put(proven.verdict)
-    change(runner, monkeypatch)
+    runner = change(runner, monkeypatch)
     assert Verdicts(store, runner).get(artifact_id) is None
     other = replace(proven.verdict, certified="selected")
     Verdicts(store, runner).put(other)
@@ -583,7 +584,7 @@ def test_a_new_commit_changes_keys_that_depend_on_history(proven: Proven, tmp_pa
     copy = tmp_path / "copy"
     shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns("__pycache__"))
     runner = proven.runner.scoped()
-    runner.snapshot = replace(runner.snapshot, origin=copy)
+    runner = replace(runner, snapshot=replace(runner.snapshot, origin=copy))
     model = ScriptedModel("scripted:x", [])
 
     def keys() -> list[str]:

@@ -64,7 +64,7 @@ def solving(proven: Proven, served: Served, store: Store, **limits: Any) -> Roll
 
 @pytest.mark.parametrize("sandbox", ["bubblewrap", pytest.param("docker", marks=pytest.mark.docker)])
 def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: Path, sandbox: str) -> None:
-    proven.runner.provider, before = load_provider(sandbox), proven.runner.provider
+    before, proven.runner = proven.runner, replace(proven.runner, provider=load_provider(sandbox))
     store = Store(tmp_path / "store")
     try:
         script = [message("I look.", bash("python -m pytest -q | tail -3; git log --oneline")), message("", FIX)]
@@ -87,7 +87,7 @@ def test_a_complete_attempt_over_http_and_its_replay(proven: Proven, tmp_path: P
         assert repeated.resolved
         assert (again.root / ROLLOUTS / repeated.id / TRAJECTORY).read_bytes() == path.read_bytes()
     finally:
-        proven.runner.provider = before
+        proven.runner = before
 
 
 def test_the_solver_is_shown_the_reversed_weakening_and_it_applies(proven: Proven, tmp_path: Path) -> None:
@@ -291,7 +291,9 @@ def test_bytes_of_an_artifact_are_recorded_without_loss(proven: Proven) -> None:
 def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> None:
     """SSR Studio never gave the injector its thresholds (section 2.6, 6)."""
     runner = proven.runner.scoped()
-    runner.settings = replace(runner.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
+    runner = replace(
+        runner, settings=replace(runner.settings, min_passing_tests=17, min_changed_files=13, min_failing_tests=11)
+    )
     other = Proven(proven.project, proven.store, runner, proven.artifact, proven.verdict, proven.source)
     _, served = inject(other, lambda folder: [message("I will not")] * 9, tmp_path, "removal")
     task = served.asked[0]["messages"][1]["content"]
@@ -354,7 +356,7 @@ def without_git(proven: Proven, tmp_path: Path) -> Proven:
     copy = tmp_path / "copy"
     shutil.copytree(proven.project, copy, ignore=shutil.ignore_patterns(".git", "__pycache__"))
     runner = proven.runner.scoped()
-    runner.snapshot = replace(runner.snapshot, origin=copy)
+    runner = replace(runner, snapshot=replace(runner.snapshot, origin=copy))
     return Proven(copy, proven.store, runner, proven.artifact, proven.verdict, proven.source)
 
 

@@ -129,9 +129,9 @@ def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> No
 def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> None:
     task, solver = open_task(proven.runner, proven.artifact, tmp_path / "task"), SearchSolver()
     workspace = solver._workspace(task)
-    assert workspace.runner.warm is not None
+    assert workspace.runner.fork_server is not None
     for mode in ("swap", "import"):
-        workspace.runner.warm.refuse(mode, "servers are lost")
+        workspace.runner.fork_server.refuse(mode, "servers are lost")
     fixed = workspace.original.apply(proven.artifact.bug.reverse())
     run = workspace.run_candidate(fixed)
     assert (run.complete, set(run.repaired)) == (True, set(workspace.quick_tests))

@@ -122,7 +122,7 @@ def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count:
             "stable": len(baseline.stable),
             "set_aside": dict(baseline.set_aside),
             "seconds": baseline.seconds,
-            "refused": dict(campaign.runner.warm.refusals) if campaign.runner.warm is not None else {},
+            "refused": dict(campaign.runner.fork_server.refusals) if campaign.runner.fork_server is not None else {},
         },
         "rejected": dict(rejections(attempts)),
         "missed": [

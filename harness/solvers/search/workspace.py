@@ -20,7 +20,7 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.coverage_map import CoverageMap
-from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
+from pytest_ssr.execution.fork_server import ForkRequest, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.injectors.equivalence import parses
@@ -88,8 +88,8 @@ class SearchWorkspace:
 
     def close(self) -> None:
         """End the fork server."""
-        if self.runner.warm is not None:
-            self.runner.warm.close()
+        if self.runner.fork_server is not None:
+            self.runner.fork_server.close()
 
     def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
         """Return the scored candidate repairs of a state, the best first; computed once for all attempts."""
@@ -243,11 +243,12 @@ def prepare(task: SolverTask) -> SearchWorkspace:
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
     snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
     runner = Runner(snapshot, task.provider, task.interpreter, task.settings)
-    baseline, runner.warm = _measure(runner, store, weakened, test_files)
+    baseline, runner = _measure(runner, store, weakened, test_files)
     tests = baseline.files
     failing = _failing(runner, baseline, weakened, test_files)
     if not failing or baseline.reach is None:
-        runner.warm.close()
+        if runner.fork_server is not None:
+            runner.fork_server.close()
         raise _unable(baseline)
     quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
     suspicion = localise(baseline.reach, failing, baseline.stable)
@@ -256,9 +257,7 @@ def prepare(task: SolverTask) -> SearchWorkspace:
     )
 
 
-def _measure(
-    runner: Runner, store: Store, weakened: CodebaseState, tests: tuple[str, ...]
-) -> tuple[Baseline, ForkServer]:
+def _measure(runner: Runner, store: Store, weakened: CodebaseState, tests: tuple[str, ...]) -> tuple[Baseline, Runner]:
     """Measure the whole suite, or only the files of the specification if it is large; if that fails, the other.
 
     Passing tests of other files reduce the suspicious code, and all tests of the specification may fail. Raises
@@ -270,11 +269,11 @@ def _measure(
     reason = ""
     for files in ((), tests) if small else (tests, ()):
         try:
-            baseline, warm, _ = open_baseline(runner, store, files)
+            baseline, measured, _ = open_baseline(runner, store, files)
         except ProjectError as error:
             reason = str(error) if files else reason
         else:
-            return baseline, warm
+            return baseline, measured
     _require_control(runner, weakened, tests, reason)
     raise UnableError(f"the tests of the specification cannot be measured: {reason}")
 
