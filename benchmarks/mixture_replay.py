@@ -26,8 +26,9 @@ from scipy import stats
 
 from harness.records.episode import Episode
 from harness.records.rewards import best_solve_rate
+from harness.rollouts.runner import count_resolved
 from harness.selfplay.curriculum import Functions, Table, Traits
-from harness.selfplay.rounds import EPISODES, rates
+from harness.selfplay.rounds import EPISODES
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,10 @@ def recorded(store: Path, strategy: str) -> Iterator[tuple[str, Bug]]:
             length = own.statements(episode.path, episode.scope) if own is not None else 0
             location = f"{episode.project}/{episode.path}"
             traits = Traits(episode.strategy, episode.operator, location, episode.lines, length)
-            yield f"{episode.project} {episode.change}", Bug(traits, episode.valid, *rates(episode.rollouts), reward)
+            yield (
+                f"{episode.project} {episode.change}",
+                Bug(traits, episode.valid, *count_resolved(episode.rollouts), reward),
+            )
 
 
 def played(

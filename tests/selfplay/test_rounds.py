@@ -238,8 +238,9 @@ def test_the_name_of_a_run_depends_on_all_its_settings(project: Path, bugs: Stor
 
 
 def test_another_time_limit_gives_another_attempt(proven: Proven, tmp_path: Path) -> None:
-    runners = [proven.runner.scoped() for _ in range(2)]
-    runners[1].settings = replace(runners[1].settings, time_limit_s=runners[1].settings.time_limit_s + 1)
+    settings = proven.runner.settings
+    longer = replace(settings, time_limit_s=settings.time_limit_s + 1)
+    runners = [replace(proven.runner.scoped(), settings=s) for s in (settings, longer)]
     store = Store(tmp_path / "s")
     keys = {RolloutRunner(b, proven.artifact, proven.verdict, Told(), store).key(0) for b in runners}
     assert len(keys) == 2
