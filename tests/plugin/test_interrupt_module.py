@@ -127,13 +127,13 @@ def test_the_result_of_failed_background_work_raises() -> None:
 
 SCRIPT = """
 import os, signal, sys, time
-from pytest_ssr.interrupts import background, end_at_signals, require_going_on, uninterrupted, workers
+from pytest_ssr.interrupts import background, install_signal_handlers, raise_if_stopped, uninterrupted, workers
 
 def work():
     end = time.monotonic() + 60
     while time.monotonic() < end:
         time.sleep(0.01)
-        require_going_on()
+        raise_if_stopped()
 
 def me(number):
     os.kill(os.getpid(), number)
@@ -141,7 +141,7 @@ def me(number):
 def show(text):
     print(text, flush=True)
 
-end_at_signals()
+install_signal_handlers()
 """
 
 
@@ -209,7 +209,7 @@ try:
     with uninterrupted():
         me(signal.SIGINT)
         try:
-            require_going_on()
+            raise_if_stopped()
         finally:
             show("put away")
 except KeyboardInterrupt:
@@ -223,9 +223,9 @@ with uninterrupted():
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     done = scripted("""
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-end_at_signals()
+install_signal_handlers()
 me(signal.SIGINT)
-require_going_on()
+raise_if_stopped()
 show("goes on")
 """)
     assert done.stdout.splitlines() == ["goes on"], done.stderr
