@@ -274,9 +274,9 @@ def test_a_control_fails_if_a_patch_without_a_repair_resolves(builder, weak, con
     validation.case.fail_to_pass = frozenset(["tests/test_add.py::test_add_nothing"])
     validation.case.stable = validation.case.fail_to_pass
     # A run of the buggy state that passes, as a forged one would.
-    for key, run in list(validation.case.runner._scripts.items()):
+    for key, run in list(validation.case.runner.cache.scripts.items()):
         stable_statuses = {i: s for i, s in run.statuses.items() if i in validation.case.stable}
-        validation.case.runner._scripts[key] = replace(run, statuses=stable_statuses, exit_code=0)
+        validation.case.runner.cache.scripts[key] = replace(run, statuses=stable_statuses, exit_code=0)
     result = validation.result(control)
     assert result.passed is False
     assert result.reason.startswith("resolved without a repair")

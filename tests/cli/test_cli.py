@@ -191,7 +191,7 @@ def test_doctor_runs_the_contract_suite() -> None:
     done = ssr("doctor", "--sandbox", "bubblewrap")
     assert done.returncode == 0, done.stdout
     assert "NO" not in done.stdout
-    assert "  yes  Neither the network nor the host can be reached; an own loopback works.\n" in done.stdout
+    assert "  yes  Neither the network nor the host can be reached; the sandbox has its own loopback.\n" in done.stdout
     done = ssr("doctor", "--sandbox", "process", "--json")
     assert done.returncode == 1
     holds = {p["name"]: p["kept"] for p in json.loads(done.stdout)["promises"]}

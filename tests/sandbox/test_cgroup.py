@@ -83,10 +83,10 @@ program = (
     f"for _ in range(2): subprocess.Popen([sys.executable, '-c', {held!r}])\\n"
     "import time; os.wait() if sys.argv[1] == 'ends' else time.sleep(60)"
 )
-before = cgroup.kills_for_memory()
+before = cgroup.oom_kill_count()
 with ProcessProvider().open(Path(sys.argv[2]), mount_at="/w") as sandbox:
     limits = Limits(wall_s=60 if sys.argv[3] == "ends" else 5, memory_bytes=1024 * MIB, disk_bytes=MIB, processes=40)
-    print(sandbox.exec([sys.executable, "-c", program, sys.argv[3]], limits=limits).limit, cgroup.kills_for_memory() - before)
+    print(sandbox.exec([sys.executable, "-c", program, sys.argv[3]], limits=limits).limit, cgroup.oom_kill_count() - before)
 """
 
 

@@ -106,5 +106,5 @@ def test_a_leaderboard_follows_the_rule(tmp_path: Path) -> None:
 
 
 def test_an_unknown_rule_is_an_error() -> None:
-    with pytest.raises(SettingsError, match="--rule is strict or tests, not 'lax'"):
+    with pytest.raises(SettingsError, match="--rule must be strict or tests, not 'lax'"):
         chosen_rule(Namespace(rule="lax"))
