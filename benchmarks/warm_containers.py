@@ -48,7 +48,7 @@ class Side:
     starts_s: list[float] = field(default_factory=list)
 
     def screen(self, index: int) -> tuple[Screened, float, bool] | None:
-        """Return a candidate's result, its seconds, and whether it may have started a server; None if there is none."""
+        """Return a candidate's result, its seconds, and whether it may have started a server, or None."""
         candidate = self.campaign.candidate(index)
         if candidate is None:
             return None

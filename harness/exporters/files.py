@@ -37,7 +37,7 @@ def parsed(data: bytes) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object from a file; raises SkippedError if there is none."""
+    """Read a JSON object from a file; raises SkippedError if the file has none."""
     try:
         return parsed(path.read_bytes())
     except OSError as error:

@@ -120,7 +120,7 @@ class Index:
         yield from (RolloutLocation(*row) for row in self._cursor(query, task, role))
 
     def rollout(self, name: str) -> RolloutLocation:
-        """Return the location of a rollout; raises KeyError if there is none of that id."""
+        """Return the location of a rollout; raises KeyError if the id is unknown."""
         query = "SELECT id, source, location, repository, tree FROM rollouts WHERE id = ?"
         row = self._one(query, name)
         if row is None:
@@ -132,11 +132,11 @@ class Index:
         yield from self._cursor("SELECT * FROM tasks WHERE spare = 0 ORDER BY repository, id")
 
     def task(self, name: str) -> sqlite3.Row | None:
-        """Return the row of an artifact; None if there is none of that id."""
+        """Return the row of an artifact; None if the id is unknown."""
         return self._one("SELECT * FROM tasks WHERE id = ?", name)
 
     def injection(self, rollout: str) -> sqlite3.Row | None:
-        """Return the result of an injector's rollout; None if there is none."""
+        """Return the result of an injector's rollout; None if it does not exist."""
         return self._one("SELECT * FROM injections WHERE rollout = ?", rollout)
 
     def episodes(self, artifact: str) -> list[sqlite3.Row]:

@@ -139,7 +139,7 @@ class Library:
                 yield task
 
     def task(self, name: str) -> Task | None:
-        """Return the task of an artifact; None if there is none of that id."""
+        """Return the task of an artifact; None if the id is unknown."""
         row = self.index.task(name)
         if row is None:
             return None

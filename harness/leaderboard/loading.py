@@ -252,7 +252,7 @@ def _digest(*parts: str) -> str:
 
 
 def _summary(path: Path) -> Mapping[str, Any]:
-    """Return the summary of a run; empty if there is none."""
+    """Return the summary of a run; an empty mapping if it has none."""
     try:
         summary = json.loads((path / "summary.json").read_bytes())
     except (OSError, ValueError, RecursionError):

@@ -23,7 +23,7 @@ _ID_DIGITS = 8
 
 
 def find_store(path: Path) -> Path | None:
-    """Return the store at a path, or in `.ssr` below it; None if there is none."""
+    """Return the store at a path, or in `.ssr` below it; None if it does not exist."""
     return next((p for p in (path, path / ".ssr") if (p / STORE_MARK).is_file()), None)
 
 

@@ -77,7 +77,7 @@ class Try:
     path: str
     scope: str
     change: str
-    """A hash of the diff; empty if there is none."""
+    """A hash of the diff; an empty string if it has none."""
     lines: int
     tokens: int
     cost_usd: float

@@ -94,7 +94,7 @@ def _ended(path: Path) -> list[Path]:
 
 
 def _end_of(log: Path) -> str:
-    """Return the line of a log that records an end without a report; empty if there is none."""
+    """Return the line of a log that records an end without a report; an empty string if it has none."""
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:

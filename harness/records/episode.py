@@ -113,7 +113,7 @@ class Episode:
     repeated: bool = False
     """Whether a model repeated an earlier change: its usage counts, the bug does not count twice."""
     change: str = ""
-    """A hash of the bug's diff; empty if there is none."""
+    """A hash of the bug's diff; an empty string if it has none."""
     tokens: int = 0
     """Of the model that injected it, like the next three fields."""
     cost_usd: float = 0.0

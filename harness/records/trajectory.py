@@ -119,7 +119,7 @@ class Step:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     """The tool's arguments."""
     observation_index: int = -1
-    """The index of the observation in the rollout's messages; -1 if there is none."""
+    """The index of the observation in the rollout's messages; -1 without one."""
     exit_code: int | None = None
     """The exit code of a command; None if a limit ended it, or if the action is not a command."""
     limit: str = ""

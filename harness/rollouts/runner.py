@@ -163,7 +163,7 @@ class RolloutRunner:
         return rollout
 
     def _submitted_patch(self, rollout: Rollout) -> Patch | None:
-        """Return the patch that a rollout submitted; None if there is none, or its file is missing or incomplete."""
+        """Return the submitted patch of a rollout, or None without one or if its file is missing or incomplete."""
         try:
             data = (self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
         except OSError:

@@ -127,7 +127,7 @@ class Campaign:
         return reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
 
     def known(self, index: int) -> CandidateResult | None:
-        """Return the stored result of a candidate; None if there is none or its artifact has been deleted."""
+        """Return the stored result of a candidate; None if it does not exist or its artifact has been deleted."""
         data = self.store.record(self.folder, f"{index:05d}")
         result = CandidateResult.from_json(data) if data is not None else None
         if result is None or result.status is not CandidateStatus.VALID:

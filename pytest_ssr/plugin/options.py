@@ -71,7 +71,7 @@ def wanted_count(config: pytest.Config) -> int:
 
 
 def budget(config: pytest.Config) -> float | None:
-    """Return the time budget in seconds, or None if there is none; raises SettingsError."""
+    """Return the time budget in seconds, or None without one; raises SettingsError."""
     text = option(config, "time")
     return None if text is None else budget_seconds(text, option="--ssr-time")
 

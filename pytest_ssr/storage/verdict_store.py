@@ -29,7 +29,7 @@ class Verdicts:
         )
 
     def get(self, artifact_id: str) -> Verdict | None:
-        """Return the verdict on an artifact, or None if there is none or it cannot be read."""
+        """Return the verdict on an artifact, or None if it does not exist or it cannot be read."""
         data = self._store.record(f"{_KIND}/{artifact_id}", self._key)
         try:
             return Verdict.from_json(data) if data is not None else None

@@ -250,7 +250,7 @@ def _check_sandbox(name: str, *, as_json: bool) -> int:
 
 @contextlib.contextmanager
 def _open_runner(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Runner]:
-    """Open a runner whose copy of the project is in the store, or in a temporary folder if there is none."""
+    """Open a runner whose copy of the project is in the store, or in a temporary folder without one."""
     with contextlib.ExitStack() as stack:
         if arguments.store is None:
             scratch = new_folder()

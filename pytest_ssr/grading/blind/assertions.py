@@ -11,7 +11,7 @@ from pytest_ssr.grading.blind.tables import called
 
 
 def root_of(node: ast.AST) -> str:
-    """Return the name at the beginning of `a.b[c].d`; empty if there is none."""
+    """Return the name at the beginning of `a.b[c].d`; an empty string if it has none."""
     while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
         node = node.func if isinstance(node, ast.Call) else node.value
     return node.id if isinstance(node, ast.Name) else ""

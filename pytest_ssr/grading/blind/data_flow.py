@@ -335,7 +335,7 @@ def is_plain_helper(function: Function) -> bool:
 
 
 def argument(function: Function, call: ast.Call, name: str) -> ast.expr | None:
-    """Return the expression that a call passes to a parameter; None if there is none."""
+    """Return the expression that a call passes to a parameter; None if it does not exist."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value

@@ -112,7 +112,7 @@ class Shell:
         self._data, self._frames, self._lock = bytearray(), Frames(), threading.Lock()
 
     def read(self, top: str, relative: str, max_bytes: int) -> bytes | None:
-        """Return a regular file's content, or None if there is none; raises SandboxError if it is too large."""
+        """Return a regular file's content, or None if it does not exist; raises SandboxError if it is too large."""
         *parents, name = relative.split("/")
         steps = [f"own {quoted(top)} && cd {quoted(top)}", *(f"step {quoted(p)}" for p in parents)]
         try:
@@ -224,7 +224,7 @@ class Shell:
             return self._line()
 
     def _request_data(self, line: str) -> bytes | None:
-        """Return the data of an answer, None if there is none; raises OverflowError if it is too large."""
+        """Return the data of an answer, None if it has none; raises OverflowError if it is too large."""
         data = None
         with self._exclusive():
             self._send(line)

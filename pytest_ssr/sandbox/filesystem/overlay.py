@@ -26,7 +26,7 @@ class OverlayFiles:
         self.upper, self.lower = upper, lower
 
     def read(self, relative: str, max_bytes: int) -> bytes | None:
-        """Return a regular file's content, or None if there is none; raises SandboxError if it is too large."""
+        """Return a regular file's content, or None if it does not exist; raises SandboxError if it is too large."""
         *parents, name = relative.split("/")
         with self._descend(parents, make=False) as layers:
             if layers is None:

@@ -47,7 +47,7 @@ class PlainFiles:
         self.top = top
 
     def read(self, relative: str, max_bytes: int) -> bytes | None:
-        """Return a regular file's content, or None if there is none; raises SandboxError if it is too large."""
+        """Return a regular file's content, or None if it does not exist; raises SandboxError if it is too large."""
         *parents, name = relative.split("/")
         with self._descend(parents, make=False) as folder:
             return None if folder is None else content(folder, name, max_bytes)
