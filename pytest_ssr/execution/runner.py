@@ -10,17 +10,17 @@ import hashlib
 import secrets
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
-from pytest_ssr.execution.run_cache import RunCache, RunCounts
+from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache, RunCounts
 from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
@@ -45,16 +45,6 @@ _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
-class ScriptStore(Protocol):
-    """Stores, beyond this process, what artifacts' scripts do on the original."""
-
-    def get(self, script: bytes, parser: bytes) -> Mapping[str, Any] | None:
-        """Return the stored data of a script and its parser, or None."""
-
-    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
-        """Store the data of a script and its parser."""
-
-
 @dataclass(frozen=True, eq=False)
 class Runner:
     """Makes runs on states of one snapshot, and caches them.
@@ -73,8 +63,10 @@ class Runner:
     """Makes runs in forks of warm processes."""
     selection: Selected | None = None
     """Makes a run of fewer tests on a state if the results of the others are known."""
-    script_store: ScriptStore | None = None
+    script_store: RecordStore | None = None
     """Keeps the runs of scripts on the original."""
+    reference_store: RecordStore = field(default_factory=MemoryRecords, repr=False)
+    """Keeps what grades are compared with."""
     progress: Progress | None = None
     """Called during a whole run."""
     cache: RunCache = field(default_factory=RunCache, repr=False)
@@ -322,7 +314,7 @@ class Runner:
         key = (state.tree_hash, artifact.script, artifact.parser)
         sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_STORED
         if self.script_store is not None and not state.changes and sound:
-            self.script_store.put(artifact.script, artifact.parser, run.to_json())
+            self.script_store.put(run.to_json(), artifact.script, artifact.parser)
         return run
 
     def _read_shelf(self, artifact: BugArtifact) -> StatusRun | None:

@@ -95,10 +95,10 @@ def contradiction(run: SuiteRun) -> Reason | None:
     return Reason(ReasonCode.EXIT_STATUS_CONTRADICTS, f"exit status {run.exit_code}, {failed} failures")
 
 
-def other_tests(run: SuiteRun, reference: SuiteRun) -> Reason | None:
+def other_tests(run: SuiteRun, reference: Sequence[str]) -> Reason | None:
     """Return how the tests that a run collected differ from those of the original; None if they are the same."""
-    expected, collected = set(reference.collected), set(run.collected)
-    if expected == collected and len(reference.collected) == len(run.collected):
+    expected, collected = set(reference), set(run.collected)
+    if expected == collected and len(reference) == len(run.collected):
         return None
     missing, added = expected - collected, collected - expected
     difference = (

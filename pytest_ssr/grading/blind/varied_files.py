@@ -8,14 +8,14 @@ import random
 import re
 import string
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_ssr.grading.blind.files import BlindFiles
 from pytest_ssr.grading.blind.inputs import names_of_tests, other_value, vary, vary_module
 from pytest_ssr.grading.blind.rewrite import Blind
+from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
@@ -59,20 +59,6 @@ _MOST_COPIES_OF_PASSING = 5
 """Most copies of a PASS_TO_PASS test."""
 _CYCLE, _FAR = 5, (0, 2, 4)
 """The copies, modulo five, with inputs far from the tests' own: more than half, so that they can decide."""
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A test file with other inputs."""
-
-    path: str
-    blind: Blind
-    unchanged: frozenset[int]
-    """The numbers of the assertions that still have the tests' own inputs."""
-    targets: tuple[str, ...]
-    """The ids of its tests."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The modules and data files that it reads in place of the tests' own, by path."""
 
 
 class CopyGenerator:
@@ -141,7 +127,7 @@ class CopyGenerator:
         tree, unchanged = vary(blind.tree, chains, self._rng, many=number % 2 == 0, far=far, renamed=renamed)
         name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
         targets = tuple(f"{name}::{c}" for c in sorted(chains))
-        return Copy(name, Blind(tree, blind.sites), unchanged, targets, files)
+        return Copy(name, Blind(tree, blind.sites).text, unchanged, targets, files)
 
     def _read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
         """Yield the test modules that a file imports and the data files that it names, with other inputs."""
@@ -157,12 +143,6 @@ class CopyGenerator:
             path = PurePosixPath(self._modules[name])
             varied = vary_module(self._blind[str(path)].tree, self._rng, far=far)
             yield str(path.with_name(f"{path.stem}{suffix}.py")), Blind(varied, {}).text
-
-    def function_of(self, node_id: str) -> str:
-        """Return the original test function of a copy's node id."""
-        path, _, rest = node_id.partition("[")[0].partition("::")
-        posix = PurePosixPath(path)
-        return f"{posix.with_name(posix.stem.rpartition('_' + self.token)[0] + '.py')}::{rest}"
 
 
 def _classes_with_bases(blind: Blind) -> Iterator[ast.ClassDef]:
