@@ -444,7 +444,8 @@ def test_a_test_that_cannot_be_rewritten_is_unchecked(tmp_path: Path) -> None:
     files = [*FILES, "test_deep.py"]
     buggy = state(shop, TWO.replace("a * b", "a + b"))
     failing = ["test_shop.py::test_mul", "test_deep.py::test_deep"]
-    tests = BlindTests(shop, buggy, files, failing, (), random.Random(1))
+    reference = measure_reference(shop, buggy, files, failing, (), random.Random(1))
+    tests = BlindTests(reference, failing, ())
     assert tests.result(shop, shop.original) == BlindResult(unchecked=DEEP, unvaried=DEEP)
 
 
