@@ -45,6 +45,20 @@ _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
+@dataclass(frozen=True, slots=True)
+class CopyBound:
+    """How long the tests of copied files may take."""
+
+    token: str
+    """A part of the names of these files."""
+    cpu_s: float
+    """CPU seconds of one test; a function in C, which cannot be interrupted, ends the run after five times that."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the recorder reads."""
+        return {"SSR_COPIES": self.token, "SSR_COPY_S": str(self.cpu_s)}
+
+
 @dataclass(frozen=True, eq=False)
 class Runner:
     """Makes runs on states of one snapshot, and caches them.
@@ -247,12 +261,18 @@ class Runner:
         return run, CoverageLog.parse(raw)
 
     def values(
-        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float, copies: str = ""
+        self,
+        state: CodebaseState,
+        files: Sequence[str],
+        *,
+        hash_seed: int,
+        like_s: float,
+        bound: CopyBound | None = None,
     ) -> tuple[list[str] | None, SuiteRun]:
         """Run blind tests on a state, and return the lines that our recorder writes there.
 
-        The lines are None if there are more than the recorder can have written. like_s: as for `suite`. copies: a part
-        of the names of the files whose tests may not take long.
+        The lines are None if there are more than the recorder can have written. like_s: as for `suite`. bound: which
+        tests may not take long.
         """
         with self.open(state) as sandbox:
             path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
@@ -265,7 +285,7 @@ class Runner:
                 options=(*self.pytest_options, "--assert=plain"),
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
-                env={"SSR_VALUES": path, "SSR_COPIES": copies},
+                env={"SSR_VALUES": path, **(bound.environment() if bound is not None else {})},
                 guests=("blind_recorder",),
             )
             self.counts.runs += 1

@@ -13,14 +13,14 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.assertions import Site
 from pytest_ssr.grading.blind.compare import Records, read_records
 from pytest_ssr.grading.blind.files import BlindFiles, paired
-from pytest_ssr.grading.blind.suite import BlindSuite
+from pytest_ssr.grading.blind.suite import COPY_S, BlindSuite
 from pytest_ssr.grading.blind.varied_files import CopyGenerator
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
 
 _SLOW_S = 0.25
 """Time a test with other inputs may take on the original, unless it takes half of that with its own."""
-_ATTEMPTS, _USAGE = 3, 4
+_ATTEMPTS, _USAGE = 8, 4
 
 
 @dataclass(frozen=True)
@@ -114,35 +114,41 @@ def measure_reference(
 def _with_copies(
     runner: Runner, suite: BlindSuite, generator: CopyGenerator, usual: SuiteRun
 ) -> tuple[BlindSuite, list[str] | None, SuiteRun]:
-    """Add copies to a suite and run it on the original; tests that do not end with other inputs are left out."""
-    endless: set[str] = set()
+    """Add copies to a suite and run it on the original; tests that are slow or do not end there are left out."""
+    limits_s = _limits_s(usual)
+    longest_s = min(COPY_S, max([_SLOW_S, *limits_s.values()]))
+    varied = replace(suite, copies=tuple(generator.draw()))
     for _ in range(_ATTEMPTS):
-        varied = replace(suite, copies=tuple(generator.draw(endless)))
-        lines, run = varied.run(runner, runner.original)
+        lines, run = varied.run(runner, runner.original, copy_s=longest_s)
         if run.exit_code == _USAGE and varied.selects_tests:
             # A file cannot be imported with other inputs, or a test is collected under another name.
-            suite, varied = replace(suite, selects_tests=False), replace(varied, selects_tests=False)
-            lines, run = varied.run(runner, runner.original)
-        if not run.fault and lines is not None:
-            slow = _slow_tests(varied, usual, run)
-            if slow and varied.selects_tests:
-                varied = varied.without(slow)
-                lines, run = varied.run(runner, runner.original)
-            return varied, lines, run
-        if varied.is_copy(run.unfinished):
-            endless.add(suite.source_case(run.unfinished.partition("[")[0]))
+            varied = replace(varied, selects_tests=False)
+        elif not run.fault and lines is not None:
+            slow = _slow_tests(varied, limits_s, run)
+            if not slow or not varied.selects_tests:
+                return varied, lines, run
+            varied = varied.without(slow)
+        elif varied.is_copy(run.unfinished):
+            varied = varied.without_function(run.unfinished)
+        else:
+            break
     return suite, *suite.run(runner, runner.original)
 
 
-def _slow_tests(suite: BlindSuite, usual: SuiteRun, run: SuiteRun) -> Collection[str]:
-    """Return the tests of copies that are slow: a slower repair would not finish there in time."""
-    usual_s: dict[str, float] = defaultdict(float)
+def _limits_s(usual: SuiteRun) -> Mapping[str, float]:
+    """Return the seconds that tests may take with other inputs, by the function: a slower repair must end in time."""
+    limits_s: dict[str, float] = defaultdict(lambda: _SLOW_S)
     for node_id, result in usual.results.items():
         function = node_id.partition("[")[0]
-        usual_s[function] = max(usual_s[function], result.duration_s)
+        limits_s[function] = max(limits_s[function], 2 * result.duration_s)
+    return limits_s
+
+
+def _slow_tests(suite: BlindSuite, limits_s: Mapping[str, float], run: SuiteRun) -> Collection[str]:
+    """Return the tests of copies that take longer than their limit."""
     slow = set()
     for node_id, result in run.results.items():
         function = node_id.partition("[")[0]
-        if suite.is_copy(node_id) and result.duration_s > max(_SLOW_S, 2 * usual_s[suite.source_case(function)]):
+        if suite.is_copy(node_id) and result.duration_s > limits_s[suite.source_case(function)]:
             slow.add(function)
     return slow

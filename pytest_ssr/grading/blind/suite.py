@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.runner import CopyBound, Runner
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
 
+COPY_S = 2.0
+"""CPU seconds after which a test with other inputs is ended."""
 _FILE_MODE = 0o100644
 
 
@@ -62,11 +64,18 @@ class BlindSuite:
     """Whether the tests of copies are selected by their ids; False: each copy is run whole."""
 
     def run(
-        self, runner: Runner, state: CodebaseState, *, hash_seed: int = 0, only_copies: bool = False
+        self,
+        runner: Runner,
+        state: CodebaseState,
+        *,
+        hash_seed: int = 0,
+        only_copies: bool = False,
+        copy_s: float = COPY_S,
     ) -> tuple[list[str] | None, SuiteRun]:
         """Run the tests on a state; return the lines that they write, None if there are too many. Raises SandboxError.
 
-        only_copies: leave the tests with their own inputs out.
+        only_copies: leave the tests with their own inputs out. copy_s: CPU seconds after which a test with other inputs
+        is ended.
         """
         entries: dict[str, FileEntry | None] = {**self.entries}
         targets = [] if only_copies else list(self.files)
@@ -75,7 +84,16 @@ class BlindSuite:
             entries |= {path: FileEntry(text, _FILE_MODE) for path, text in texts.items()}
             targets += copy.targets if self.selects_tests else (copy.path,)
         changed = state.replace(entries)
-        return runner.values(changed, targets, hash_seed=hash_seed, like_s=self.like_s, copies=self.token)
+        bound = CopyBound(self.token, copy_s)
+        return runner.values(changed, targets, hash_seed=hash_seed, like_s=self.like_s, bound=bound)
+
+    def without_function(self, node_id: str) -> BlindSuite:
+        """Return a suite in which no copy has the function of a copy's test; without that copy if it is run whole."""
+        if not self.selects_tests:
+            path = node_id.partition("::")[0]
+            return replace(self, copies=tuple(c for c in self.copies if c.path != path))
+        function = self.source_case(node_id.partition("[")[0])
+        return self.without([t for c in self.copies for t in c.targets if self.source_case(t) == function])
 
     def without(self, targets: Collection[str]) -> BlindSuite:
         """Return a suite without some tests of copies."""

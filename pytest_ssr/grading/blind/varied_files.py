@@ -86,8 +86,8 @@ class CopyGenerator:
         self._data = {path.name: str(path) for path in surface}
         self._modules = {PurePosixPath(p).stem: p for p in blind_files.blind if p not in files}
 
-    def draw(self, endless: Collection[str]) -> Iterator[Copy]:
-        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first; endless: functions to skip."""
+    def draw(self) -> Iterator[Copy]:
+        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
         defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
         seconds: dict[str, float] = defaultdict(float)
         for node_id, result in self._original_run.results.items():
@@ -98,7 +98,7 @@ class CopyGenerator:
         }
         defined |= {n for n in seconds if n.rpartition("::")[0] in inheriting}
         failing = {i.partition("[")[0] for i in self._failing}
-        names = [n for n in seconds if n in defined and n not in endless]
+        names = [n for n in seconds if n in defined]
         self._rng.shuffle(names)
         names.sort(key=lambda n: n not in failing)
         budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
