@@ -116,8 +116,9 @@ def _with_copies(
 ) -> tuple[BlindSuite, list[str] | None, SuiteRun]:
     """Add copies to a suite and run it on the original; tests that are slow or do not end there are left out."""
     limits_s = _limits_s(usual)
-    longest_s = min(COPY_S, max([_SLOW_S, *limits_s.values()]))
     varied = replace(suite, copies=tuple(generator.draw()))
+    functions = {suite.source_case(target) for copy in varied.copies for target in copy.targets}
+    longest_s = min(COPY_S, max([limits_s[f] for f in functions], default=_SLOW_S))
     for _ in range(_ATTEMPTS):
         lines, run = varied.run(runner, runner.original, copy_s=longest_s)
         if run.exit_code == _USAGE and varied.selects_tests:

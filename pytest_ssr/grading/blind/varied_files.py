@@ -57,6 +57,8 @@ _TEST_S, _FILE_S = 0.004, 0.04
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
 """Most copies of a PASS_TO_PASS test."""
+_MOST_PASSING_S = 0.1
+"""Seconds of a PASS_TO_PASS test above which other inputs are not tried: with these it may take much longer."""
 _CYCLE, _FAR = 5, (0, 2, 4)
 """The copies, modulo five, with inputs far from the tests' own: more than half, so that they can decide."""
 
@@ -91,7 +93,7 @@ class CopyGenerator:
         defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
         seconds: dict[str, float] = defaultdict(float)
         for node_id, result in self._original_run.results.items():
-            if node_id in self._tests:
+            if node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S):
                 seconds[node_id.partition("[")[0]] += result.duration_s + _TEST_S
         inheriting = {
             f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
