@@ -158,10 +158,11 @@ class Runner:
         order_seed: int | None = None,
         like_s: float | None = None,
         collect_only: bool = False,
+        verbose: bool = False,
     ) -> SuiteRun:
         """Make a run in a fresh process; the other arguments are those of `suite`.
 
-        selection: the tests to run. collect_only: collect the tests and run none.
+        selection: the tests to run. collect_only: collect the tests and run none. verbose: keep pytest's output.
         """
         with self.open(state) as sandbox:
             run = run_suite(
@@ -176,6 +177,7 @@ class Runner:
                 selection=selection,
                 progress=self.progress,
                 collect_only=collect_only,
+                verbose=verbose,
             )
         self.counts.runs += 1
         self._require_start(run)

@@ -52,6 +52,7 @@ def grade_patch(
     trusted: bool = False,
     refuse_tests: bool = False,
     full: bool = False,
+    verbose: bool = False,
     baseline: BaselineSource | None = None,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
@@ -59,7 +60,8 @@ def grade_patch(
     like_s: seconds the oracle tests take on the original; the time limit of each run is derived from it. trusted: the
     patch is our own, and is not checked further. refuse_tests: a patch that touches the test surface is unresolved,
     instead of graded without that part. full: run all tests in collection order; otherwise FAIL_TO_PASS tests run
-    first, and the run stops at the first recorded test that fails. baseline: returns the project's baseline, which
+    first, and the run stops at the first recorded test that fails. verbose: run all tests, and keep pytest's output in
+    `run` of the grade. baseline: returns the project's baseline, which
     selects the tests of other files that reach what the patch changed; None: only the recorded tests decide. If the
     sandbox fails twice, `resolved` of the grade is None, and nothing is raised.
     """
@@ -68,7 +70,7 @@ def grade_patch(
     if like_s is not None and not trusted:
         like_s = max(like_s, MIN_DURATION_S)
     recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
-    grader = _Grader(runner, recorded, like_s, full=full, trusted=trusted, baseline=baseline)
+    grader = _Grader(runner, recorded, like_s, full=full, verbose=verbose, trusted=trusted, baseline=baseline)
     try:
         state, dropped = repaired_state(runner, artifact, patch)
     except ArtifactError as error:
@@ -142,12 +144,13 @@ class _Grader:
         like_s: float | None,
         *,
         full: bool,
+        verbose: bool = False,
         trusted: bool,
         baseline: BaselineSource | None,
     ) -> None:
         self._runner = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
         self._tests, self._like_s = tests, like_s
-        self._full, self._trusted, self._baseline = full, trusted, baseline
+        self._full, self._verbose, self._trusted, self._baseline = full, verbose, trusted, baseline
         self._artifact, self._files = tests.artifact, list(tests.files)
         self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
         self.name = tests.artifact.content_id(runner.snapshot.tree_hash)
@@ -166,7 +169,13 @@ class _Grader:
         # The run of a trusted patch may be cached from a check, and is always complete.
         full = self._full or self._trusted
         evidence = evidence_of(
-            self._runner, self._tests, state, like_s=self._like_s, fresh=not self._trusted, full=full
+            self._runner,
+            self._tests,
+            state,
+            like_s=self._like_s,
+            fresh=not self._trusted,
+            full=full,
+            verbose=self._verbose,
         )
         cross_check = _CrossCheck(evidence.failure)
         if evidence.failure is None and not self._trusted:
@@ -183,6 +192,7 @@ class _Grader:
             unchecked=cross_check.unchecked,
             unspecified=cross_check.unspecified,
             unvaried=cross_check.unvaried,
+            run=evidence.run if self._verbose else None,
         )
 
     def _cross_check(self, state: CodebaseState, evidence: Evidence) -> _CrossCheck:
