@@ -265,7 +265,7 @@ class Reporter:
 
 
 def _without_summary(hook):
-    """Skip the summaries, which nobody reads in such a run: one plugin imports its whole library for it at the end of each run."""
+    """Skip the summaries that nobody reads: one plugin imports its whole library for them at the end of each run."""
     try:
         for implementation in list(hook.get_hookimpls()):
             hook._remove_plugin(implementation.plugin)
