@@ -24,6 +24,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from projects import fetch
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import StoreError
+from pytest_ssr.execution.run_cache import MemoryRecords
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
@@ -175,7 +177,7 @@ class Project:
 
     def fresh_runner(self) -> Runner:
         """Return a runner without cached references."""
-        runner = self.runner.scoped()
+        runner = replace(self.runner.scoped(), reference_store=MemoryRecords())
         runner.cache.memo = {}
         return runner
 

@@ -7,7 +7,7 @@ solution, and the weakening is the reversed test patch. So solvers, grades and r
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -103,8 +103,8 @@ def open_task(
         runner = open_runner(folder, store, settings=settings, sandbox=sandbox, python=python, model_written=True)
     files = _test_files(instance, runner)
     runner = replace(runner, pytest_options=root_options(runner.snapshot, files))
-    reference_run, _ = runner.suite(runner.original, files, fresh=True)
-    options = (*runner.pytest_options, *reference_run.addopts)
+    addopts, original_s = _reference_run(runner, files)
+    options = (*runner.pytest_options, *addopts)
     artifact = BugArtifact(
         script=default_script(files, options=options),
         test_files=tuple(sorted({*files, *instance.test_patch.paths} & runner.snapshot.files.keys())),
@@ -112,7 +112,19 @@ def open_task(
         bug=instance.patch.reverse(),
         weaken=instance.test_patch.reverse(),
     )
-    return InstanceTask(instance, runner, artifact, options, max(MIN_DURATION_S, reference_run.seconds))
+    return InstanceTask(instance, runner, artifact, options, max(MIN_DURATION_S, original_s))
+
+
+def _reference_run(runner: Runner, files: Sequence[str]) -> tuple[Sequence[str], float]:
+    """Return the options that the project's configuration adds, and the seconds of its tests with the solution."""
+    key = ("reference run", *files)
+    stored = runner.reference_store.get(*key)
+    if stored is None:
+        run, _ = runner.suite(runner.original, files, fresh=True)
+        stored = {"addopts": run.addopts, "seconds": run.seconds}
+        if not run.fault:
+            runner.reference_store.put(stored, *key)
+    return stored["addopts"], float(stored["seconds"])
 
 
 def _test_files(instance: Instance, runner: Runner) -> list[str]:

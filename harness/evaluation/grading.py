@@ -46,7 +46,7 @@ class Grader:
     images: str = ""
     """`docker` or `apptainer`: run each instance in its own image, instead of `sandbox` and a local environment."""
     logs: bool = True
-    """Also run the tests plainly and keep their output, so that the report names every test."""
+    """Keep the output of the tests, so that the report names every test."""
     full: bool = False
     """Run all tests even without logs and after a recorded test has failed."""
     rule: Rule = Rule.STRICT
@@ -134,7 +134,8 @@ class Grader:
                 fail_to_pass=instance.fail_to_pass,
                 pass_to_pass=instance.pass_to_pass,
                 like_s=task.original_s,
-                full=self._full,
+                full=self.full,
+                verbose=self.logs,
             )
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.images:
@@ -150,24 +151,22 @@ class Grader:
             tests=grade.tests,
             fail_to_pass=grade.fail_to_pass,
             pass_to_pass=grade.pass_to_pass,
-            **{"flags": grade.flags, **self._logged(task, patch, text, grade)},
+            **{"flags": grade.flags, **self._logged(instance, text, grade)},
         )
 
     def log(self, instance: Instance, patch: str) -> str:
-        """Return the log of a plain run with a patch, empty if there was none."""
+        """Return the log of the tests with a patch, empty if there is none."""
         try:
             path = self.store.root / OUTCOMES / f"{self.key(instance, patch)}.txt"
             return path.read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:
             return ""
 
-    def _logged(self, task: InstanceTask, patch: Patch, text: str, grade: Grade) -> dict[str, Any]:
-        """Store the log of a plain run, and return a flag if SWE-bench's rule disagrees with the grade."""
-        if not self.logs or grade.resolved is None:
+    def _logged(self, instance: Instance, text: str, grade: Grade) -> dict[str, Any]:
+        """Store the log of the tests, and return a flag if SWE-bench's rule disagrees with the grade."""
+        if grade.run is None or grade.resolved is None:
             return {}
-        log, instance = test_log(task, patch), task.instance
-        if not log:
-            return {}
+        log = test_log(grade.run)
         self.store.put_file(OUTCOMES, f"{self.key(instance, text)}.txt", log.encode("utf-8", "surrogateescape"))
         log_resolved = resolved_by(log, instance.fail_to_pass, instance.pass_to_pass)
         word = "resolved" if log_resolved else "unresolved"

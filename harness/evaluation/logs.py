@@ -1,4 +1,4 @@
-"""Write logs of plain test runs in the format of SWE-bench's harness, and apply its rule to them.
+"""Write logs of test runs in the format of SWE-bench's harness, and apply its rule to them.
 
 The rule is that of swebench 5.x (`harness/grading.py` and `parse_log_pytest` there): a line that starts with a status
 assigns it to the next word, a PASS_TO_PASS test may be skipped, and a run with a nonzero exit code must show a failure.
@@ -10,59 +10,28 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from harness.datasets.instance_task import InstanceTask
-from pytest_ssr.errors import ArtifactError
-from pytest_ssr.grading import repaired_state
-from pytest_ssr.patch import Patch
-from pytest_ssr.sandbox.protocol import Limit, Limits
+from pytest_ssr.records.test_run import Limit, SuiteRun
 
 START, END, EXIT_CODE = ">>>>> Start Test Output", ">>>>> End Test Output", ">>>>> Test Exit Code"
 APPLIED, NOT_APPLIED = ">>>>> Applied Patch", ">>>>> Patch Apply Failed"
-_TIMED_OUT = "Timeout error: {seconds:g} seconds exceeded."
+_TIMED_OUT = "Timeout error: {seconds:.0f} seconds exceeded."
 _FAILURE_MARKERS = (NOT_APPLIED, ">>>>> Reset Failed", ">>>>> Tests Errored", ">>>>> Tests Timed Out")
 _STATUSES = ("FAILED", "PASSED", "SKIPPED", "ERROR", "XFAIL")
 _GOOD, _BAD = ("PASSED", "XFAIL"), ("FAILED", "ERROR")
 
 
-def test_log(task: InstanceTask, patch: Patch) -> str:
-    """Run an instance's tests with a patch as a plain pytest command, and return the log.
-
-    The log is empty if the patch does not apply.
-    """
-    runner, instance = task.runner.scoped(), task.instance
-    try:
-        state, _ = repaired_state(runner, task.artifact, patch)
-    except ArtifactError:
-        return ""
-    names = (*instance.fail_to_pass, *instance.pass_to_pass)
-    files = list(dict.fromkeys(name.split("::", 1)[0] for name in names))
-    argv = [
-        str(runner.interpreter.executable),
-        "-m",
-        "pytest",
-        # Verbose as well: SWE-smith reads the verbose lines, and SWE-bench the summary.
-        "-rA",
-        "-v",
-        "-p",
-        "no:cacheprovider",
-        *task.runner.pytest_options,
-        *files,
-    ]
-    # The limit that the grade had for the same tests, so that a patch that hangs costs no more here.
-    wall_s = runner.limits_after(task.original_s).wall_s
-    with runner.open(state) as sandbox:
-        env = {"PYTHONPATH": f"{sandbox.root}/src:{sandbox.root}", "PYTHONHASHSEED": "0"}
-        process = sandbox.exec(argv, limits=Limits(wall_s=wall_s), env=env)
-    text = process.stdout.decode("utf-8", "replace").rstrip("\n")
+def test_log(run: SuiteRun) -> str:
+    """Return the log of a verbose run: SWE-smith reads the verbose lines, and SWE-bench the summary."""
+    text = run.output.decode("utf-8", "replace").rstrip("\n")
     lines = [APPLIED, f"+ : {START!r}", text]
-    if process.exit_code is None:
-        lines += ["", _TIMED_OUT.format(seconds=wall_s)] if process.limit is Limit.WALL_TIME else []
+    if run.exit_code is None:
+        lines += ["", _TIMED_OUT.format(seconds=run.seconds)] if run.limit is Limit.WALL_TIME else []
         return "\n".join([*lines, ""])
-    exit_line = f"{EXIT_CODE}: {process.exit_code}"
+    exit_line = f"{EXIT_CODE}: {run.exit_code}"
     return "\n".join(
         [
             *lines,
-            f"+ SWEBENCH_TEST_EXIT_CODE={process.exit_code}",
+            f"+ SWEBENCH_TEST_EXIT_CODE={run.exit_code}",
             f"+ : {END!r}",
             f"+ echo {exit_line!r}",
             exit_line,

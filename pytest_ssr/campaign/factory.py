@@ -20,7 +20,7 @@ from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.sandbox import choose
 from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
-from pytest_ssr.storage.store import Store
+from pytest_ssr.storage.store import Store, StoredRecords, code_hash, key_of
 
 INJECTORS = {
     "mutation": "pytest_ssr.injectors.mutation:MutationInjector",
@@ -72,7 +72,9 @@ def open_runner(
     interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
     if compiled:
         snapshot = with_bytecode(snapshot, provider, interpreter, store.trees, progress)
-    return Runner(snapshot, provider, interpreter, settings)
+    folder = key_of(code_hash(), snapshot.tree_hash, interpreter.environment_hash, provider.name, settings.time_limit_s)
+    references = StoredRecords(store, f"blind/{folder}")
+    return Runner(snapshot, provider, interpreter, settings, reference_store=references)
 
 
 def open_campaign(

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from pytest_ssr.execution.script import Parsed, StatusRun
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
@@ -40,6 +40,31 @@ class Locks:
                 self._users[key] -= 1
                 if not self._users[key]:
                     del self._users[key], self._locks[key]
+
+
+class RecordStore(Protocol):
+    """Stores results beyond one run, as plain data, by everything that they depend on."""
+
+    def get(self, *key: object) -> Mapping[str, Any] | None:
+        """Return the stored data, or None."""
+
+    def put(self, data: Mapping[str, Any], *key: object) -> None:
+        """Store data, replacing the previous ones."""
+
+
+class MemoryRecords:
+    """Stores results for as long as this process runs."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[object, ...], Mapping[str, Any]] = {}
+
+    def get(self, *key: object) -> Mapping[str, Any] | None:
+        """Return the stored data, or None."""
+        return self._records.get(key)
+
+    def put(self, data: Mapping[str, Any], *key: object) -> None:
+        """Store data, replacing the previous ones."""
+        self._records[key] = data
 
 
 @dataclass(slots=True)

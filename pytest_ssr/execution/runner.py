@@ -10,17 +10,17 @@ import hashlib
 import secrets
 import tempfile
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
-from pytest_ssr.execution.run_cache import RunCache, RunCounts
+from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache, RunCounts
 from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
@@ -45,14 +45,18 @@ _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
 
 
-class ScriptStore(Protocol):
-    """Stores, beyond this process, what artifacts' scripts do on the original."""
+@dataclass(frozen=True, slots=True)
+class CopyBound:
+    """How long the tests of copied files may take."""
 
-    def get(self, script: bytes, parser: bytes) -> Mapping[str, Any] | None:
-        """Return the stored data of a script and its parser, or None."""
+    token: str
+    """A part of the names of these files."""
+    cpu_s: float
+    """CPU seconds of one test; a function in C, which cannot be interrupted, ends the run after five times that."""
 
-    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
-        """Store the data of a script and its parser."""
+    def environment(self) -> dict[str, str]:
+        """Return the variables that the recorder reads."""
+        return {"SSR_COPIES": self.token, "SSR_COPY_S": str(self.cpu_s)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +77,10 @@ class Runner:
     """Makes runs in forks of warm processes."""
     selection: Selected | None = None
     """Makes a run of fewer tests on a state if the results of the others are known."""
-    script_store: ScriptStore | None = None
+    script_store: RecordStore | None = None
     """Keeps the runs of scripts on the original."""
+    reference_store: RecordStore = field(default_factory=MemoryRecords, repr=False)
+    """Keeps what grades are compared with."""
     progress: Progress | None = None
     """Called during a whole run."""
     cache: RunCache = field(default_factory=RunCache, repr=False)
@@ -152,10 +158,11 @@ class Runner:
         order_seed: int | None = None,
         like_s: float | None = None,
         collect_only: bool = False,
+        verbose: bool = False,
     ) -> SuiteRun:
         """Make a run in a fresh process; the other arguments are those of `suite`.
 
-        selection: the tests to run. collect_only: collect the tests and run none.
+        selection: the tests to run. collect_only: collect the tests and run none. verbose: keep pytest's output.
         """
         with self.open(state) as sandbox:
             run = run_suite(
@@ -170,6 +177,7 @@ class Runner:
                 selection=selection,
                 progress=self.progress,
                 collect_only=collect_only,
+                verbose=verbose,
             )
         self.counts.runs += 1
         self._require_start(run)
@@ -255,12 +263,18 @@ class Runner:
         return run, CoverageLog.parse(raw)
 
     def values(
-        self, state: CodebaseState, files: Sequence[str], *, hash_seed: int, like_s: float, copies: str = ""
+        self,
+        state: CodebaseState,
+        files: Sequence[str],
+        *,
+        hash_seed: int,
+        like_s: float,
+        bound: CopyBound | None = None,
     ) -> tuple[list[str] | None, SuiteRun]:
         """Run blind tests on a state, and return the lines that our recorder writes there.
 
-        The lines are None if there are more than the recorder can have written. like_s: as for `suite`. copies: a part
-        of the names of the files whose tests may not take long.
+        The lines are None if there are more than the recorder can have written. like_s: as for `suite`. bound: which
+        tests may not take long.
         """
         with self.open(state) as sandbox:
             path = f"{sandbox.scratch}/{secrets.token_hex(8)}"
@@ -273,7 +287,7 @@ class Runner:
                 options=(*self.pytest_options, "--assert=plain"),
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
-                env={"SSR_VALUES": path, "SSR_COPIES": copies},
+                env={"SSR_VALUES": path, **(bound.environment() if bound is not None else {})},
                 guests=("blind_recorder",),
             )
             self.counts.runs += 1
@@ -322,7 +336,7 @@ class Runner:
         key = (state.tree_hash, artifact.script, artifact.parser)
         sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_STORED
         if self.script_store is not None and not state.changes and sound:
-            self.script_store.put(artifact.script, artifact.parser, run.to_json())
+            self.script_store.put(run.to_json(), artifact.script, artifact.parser)
         return run
 
     def _read_shelf(self, artifact: BugArtifact) -> StatusRun | None:

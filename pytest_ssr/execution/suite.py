@@ -133,6 +133,7 @@ def run_suite(
     env: Mapping[str, str] | None = None,
     guests: Sequence[str] = (),
     progress: Progress | None = None,
+    verbose: bool = False,
 ) -> SuiteRun:
     """Run pytest on `targets` (files relative to the root; none: what the project's own configuration names).
 
@@ -140,7 +141,8 @@ def run_suite(
     probe records in the file `REACH` in `FOLDER` of the scratch directory. watched: changed modules; `exercised` of the
     result holds those that were loaded. selection: which of the collected tests to run. options, env: more pytest
     options and environment variables. guests: more guest plugins, loaded before the others. progress: called about once
-    a second while the tests run. Raises SandboxError if the sandbox fails; whatever the tests do gives a SuiteRun.
+    a second while the tests run. verbose: let pytest report each test, and keep its output. Raises SandboxError if the
+    sandbox fails; whatever the tests do gives a SuiteRun.
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
@@ -172,7 +174,7 @@ def run_suite(
     provide_guest(sandbox, *guests)
     plugins[:0] = [f"ssr_{name}" for name in guests]
     argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
-    argv += [*pytest_arguments(sandbox), *options]
+    argv += [*pytest_arguments(sandbox, verbose=verbose), *options]
     argv += ["--collect-only"] if collect_only else []
     with report_progress(sandbox, channel, progress):
         done = sandbox.exec([*argv, *targets], limits=limits, env=env)
@@ -183,13 +185,21 @@ def run_suite(
     except SandboxError as error:
         # The tests share the channel with the reporter: damage that they do to it is not a fault of the sandbox.
         return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
-    return read_channel(raw, done)
+    run = read_channel(raw, done)
+    return replace(run, output=done.stdout) if verbose else run
 
 
-def pytest_arguments(sandbox: Sandbox) -> list[str]:
-    """Return the pytest options of every run."""
-    options = ["-q", "--tb=no", "--continue-on-collection-errors"]
-    return [*options, "-o", f"cache_dir={sandbox.scratch}/{FOLDER}/cache", "-p", "no:randomly"]
+def pytest_arguments(sandbox: Sandbox, *, verbose: bool = False) -> list[str]:
+    """Return the pytest options of every run; verbose: those that report each test and its failure."""
+    options = ["-rA", "-v"] if verbose else ["-q", "--tb=no"]
+    return [
+        *options,
+        "--continue-on-collection-errors",
+        "-o",
+        f"cache_dir={sandbox.scratch}/{FOLDER}/cache",
+        "-p",
+        "no:randomly",
+    ]
 
 
 # As in `python -m pytest`, the tree's root is first on the path; the plugins are passed as objects.

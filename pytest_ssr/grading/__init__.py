@@ -2,7 +2,6 @@
 
 from pytest_ssr.grading.grade import MIN_DURATION_S, grade_patch
 from pytest_ssr.grading.regressions import BaselineSource
-from pytest_ssr.grading.repaired_state import repaired_state
 from pytest_ssr.grading.result import Grade, TestStatus
 
-__all__ = ["MIN_DURATION_S", "BaselineSource", "Grade", "TestStatus", "grade_patch", "repaired_state"]
+__all__ = ["MIN_DURATION_S", "BaselineSource", "Grade", "TestStatus", "grade_patch"]

@@ -58,13 +58,17 @@ def evidence_of(
     like_s: float | None,
     fresh: bool,
     full: bool,
+    verbose: bool = False,
 ) -> Evidence:
     """Run the tests on a state; raises SandboxError.
 
     like_s: seconds that the tests take on the original. fresh: use a fresh process. full: run all tests in collection
-    order; otherwise FAIL_TO_PASS tests run first, and the run stops at the first recorded test that fails.
+    order; otherwise FAIL_TO_PASS tests run first, and the run stops at the first recorded test that fails. verbose: run
+    all tests in a fresh process, and keep pytest's output.
     """
-    if full:
+    if verbose:
+        run = runner.fresh(state, tests.files, like_s=like_s, verbose=True)
+    elif full:
         run, _ = runner.suite(state, tests.files, like_s=like_s, fresh=fresh)
     else:
         selection = Selection(leading=tests.fail_to_pass, stop_after=1, counted=tests.ids)
@@ -95,10 +99,10 @@ def contradiction(run: SuiteRun) -> Reason | None:
     return Reason(ReasonCode.EXIT_STATUS_CONTRADICTS, f"exit status {run.exit_code}, {failed} failures")
 
 
-def other_tests(run: SuiteRun, reference: SuiteRun) -> Reason | None:
+def other_tests(run: SuiteRun, reference: Sequence[str]) -> Reason | None:
     """Return how the tests that a run collected differ from those of the original; None if they are the same."""
-    expected, collected = set(reference.collected), set(run.collected)
-    if expected == collected and len(reference.collected) == len(run.collected):
+    expected, collected = set(reference), set(run.collected)
+    if expected == collected and len(reference) == len(run.collected):
         return None
     missing, added = expected - collected, collected - expected
     difference = (

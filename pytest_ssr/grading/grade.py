@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, other_tests
 from pytest_ssr.grading.regressions import BaselineSource, regressions
@@ -25,7 +26,7 @@ from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
-from pytest_ssr.records.test_run import SuiteRun, abbreviate
+from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.sandbox.filesystem.workdirs import require_disk_space
 from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 
@@ -51,6 +52,7 @@ def grade_patch(
     trusted: bool = False,
     refuse_tests: bool = False,
     full: bool = False,
+    verbose: bool = False,
     baseline: BaselineSource | None = None,
 ) -> Grade:
     """Grade one patch by the recorded ids; an id that did not run counts as not passed.
@@ -58,7 +60,8 @@ def grade_patch(
     like_s: seconds the oracle tests take on the original; the time limit of each run is derived from it. trusted: the
     patch is our own, and is not checked further. refuse_tests: a patch that touches the test surface is unresolved,
     instead of graded without that part. full: run all tests in collection order; otherwise FAIL_TO_PASS tests run
-    first, and the run stops at the first recorded test that fails. baseline: returns the project's baseline, which
+    first, and the run stops at the first recorded test that fails. verbose: run all tests, and keep pytest's output in
+    `run` of the grade. baseline: returns the project's baseline, which
     selects the tests of other files that reach what the patch changed; None: only the recorded tests decide. If the
     sandbox fails twice, `resolved` of the grade is None, and nothing is raised.
     """
@@ -67,7 +70,7 @@ def grade_patch(
     if like_s is not None and not trusted:
         like_s = max(like_s, MIN_DURATION_S)
     recorded = _recorded(artifact, fail_to_pass, pass_to_pass)
-    grader = _Grader(runner, recorded, like_s, full=full, trusted=trusted, baseline=baseline)
+    grader = _Grader(runner, recorded, like_s, full=full, verbose=verbose, trusted=trusted, baseline=baseline)
     try:
         state, dropped = repaired_state(runner, artifact, patch)
     except ArtifactError as error:
@@ -141,12 +144,13 @@ class _Grader:
         like_s: float | None,
         *,
         full: bool,
+        verbose: bool = False,
         trusted: bool,
         baseline: BaselineSource | None,
     ) -> None:
         self._runner = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
         self._tests, self._like_s = tests, like_s
-        self._full, self._trusted, self._baseline = full, trusted, baseline
+        self._full, self._verbose, self._trusted, self._baseline = full, verbose, trusted, baseline
         self._artifact, self._files = tests.artifact, list(tests.files)
         self._fail_to_pass, self._pass_to_pass = tests.fail_to_pass, tests.pass_to_pass
         self.name = tests.artifact.content_id(runner.snapshot.tree_hash)
@@ -165,7 +169,13 @@ class _Grader:
         # The run of a trusted patch may be cached from a check, and is always complete.
         full = self._full or self._trusted
         evidence = evidence_of(
-            self._runner, self._tests, state, like_s=self._like_s, fresh=not self._trusted, full=full
+            self._runner,
+            self._tests,
+            state,
+            like_s=self._like_s,
+            fresh=not self._trusted,
+            full=full,
+            verbose=self._verbose,
         )
         cross_check = _CrossCheck(evidence.failure)
         if evidence.failure is None and not self._trusted:
@@ -182,14 +192,16 @@ class _Grader:
             unchecked=cross_check.unchecked,
             unspecified=cross_check.unspecified,
             unvaried=cross_check.unvaried,
+            run=evidence.run if self._verbose else None,
         )
 
     def _cross_check(self, state: CodebaseState, evidence: Evidence) -> _CrossCheck:
         """Check whether a run in which all recorded tests pass can be trusted."""
-        failure = other_tests(evidence.run, self._reference()) or contradiction(evidence.run)
+        reference = self._reference()
+        failure = other_tests(evidence.run, reference.collected) or contradiction(evidence.run)
         if failure is not None:
             return _CrossCheck(failure)
-        blind = self._blind(state)
+        blind = BlindTests(reference, self._fail_to_pass, self._pass_to_pass).result(self._runner, state)
         failure = _failure_of(blind) or self._regression(state)
         return _CrossCheck(failure, blind.unchecked, blind.unspecified, blind.unvaried)
 
@@ -204,19 +216,19 @@ class _Grader:
         failing = regressions(self._runner, baseline, self._files, state)
         return Reason(ReasonCode.REGRESSION, abbreviate(failing)) if failing else None
 
-    def _reference(self) -> SuiteRun:
-        runner = self._runner
-        return runner.suite(runner.original, self._files, like_s=self._like_s, fresh=True)[0]
-
-    def _blind(self, state: CodebaseState) -> BlindResult:
-        """Run the blind tests on a state: without the values they expect, and with other inputs."""
-        tests = (self._fail_to_pass, self._pass_to_pass)
-        key = ("blind", self._artifact.bug.data, tuple(self._files), *tests, self._runner.pytest_options)
-        cached, grades = self._runner.cache.memo.get(key, (None, _GRADES_PER_DRAW))
-        if grades >= _GRADES_PER_DRAW:
-            buggy = self._runner.original.apply(self._artifact.bug)
-            cached = BlindTests(self._runner, buggy, self._files, *tests, random.SystemRandom())
-            grades = 0
-        self._runner.cache.memo[key] = cached, grades + 1
-        blind: BlindTests = cached
-        return blind.result(self._runner, state)
+    def _reference(self) -> BlindReference:
+        """Return the blind tests and what they compute on the original; after a few grades, other inputs are drawn."""
+        runner, store = self._runner, self._runner.reference_store
+        tests = (tuple(sorted(self._fail_to_pass)), tuple(sorted(self._pass_to_pass)))
+        key = (self._artifact.bug.data, tuple(self._files), *tests, runner.pytest_options)
+        with runner.cache.locks.hold(("reference", *key)):
+            grades = int((store.get(*key, "grades") or {}).get("grades", _GRADES_PER_DRAW))
+            data = store.get(*key) if grades < _GRADES_PER_DRAW else None
+            reference = BlindReference.from_json(data) if data is not None else None
+            if reference is None:
+                buggy = runner.original.apply(self._artifact.bug)
+                reference = measure_reference(runner, buggy, self._files, *tests, random.SystemRandom())
+                store.put(reference.to_json(), *key)
+                grades = 0
+            store.put({"grades": grades + 1}, *key, "grades")
+        return reference

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_to_json
+from pytest_ssr.records.test_run import SuiteRun
 
 
 class TestStatus(StrEnum):
@@ -45,6 +46,8 @@ class Grade:
     """Tests for which a value differs from the original's with another input, sorted."""
     unvaried: tuple[str, ...] = ()
     """FAIL_TO_PASS tests that were compared only with their own input, sorted."""
+    run: SuiteRun | None = field(default=None, repr=False, compare=False)
+    """The run of the recorded tests with pytest's output, if that was asked for; not in JSON."""
 
     @property
     def checked(self) -> float:

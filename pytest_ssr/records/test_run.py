@@ -101,6 +101,8 @@ class SuiteRun:
     """Number of results that were copied from the baseline, for tests that the change cannot reach."""
     limit: Limit | None = None
     """The limit that ended the run."""
+    output: bytes = field(default=b"", repr=False, compare=False)
+    """What pytest wrote, if the run was verbose."""
 
     @cached_property
     def passing(self) -> frozenset[str]:

@@ -15,22 +15,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.interrupts import Background, TimeBudgetError, background
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.project.snapshot import Snapshot
-from pytest_ssr.storage.store import Store, code_hash, key_of
-
-
-class StoredScripts:
-    """The results of artifacts' scripts on the original, which run once for each baseline."""
-
-    def __init__(self, store: Store, name: str) -> None:
-        self._store, self._folder = store, f"baselines/scripts-{name}"
-
-    def get(self, script: bytes, parser: bytes) -> dict[str, Any] | None:
-        """Return the stored result, or None."""
-        return self._store.record(self._folder, key_of(script, parser))
-
-    def put(self, script: bytes, parser: bytes, data: Mapping[str, Any]) -> None:
-        """Store a result."""
-        self._store.put_record(self._folder, key_of(script, parser), data)
+from pytest_ssr.storage.store import Store, StoredRecords, code_hash, key_of
 
 
 class _PartRecords:
@@ -113,7 +98,11 @@ def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[B
     name, baseline = _stored(runner, store, tests)
     second_run = SecondRun(replace(runner, progress=None), store, name, baseline, tests)
     fork_server = fork_server_for(runner, baseline, tests)
-    return baseline, replace(runner, fork_server=fork_server, script_store=StoredScripts(store, name)), second_run
+    return (
+        baseline,
+        replace(runner, fork_server=fork_server, script_store=StoredRecords(store, f"baselines/scripts-{name}")),
+        second_run,
+    )
 
 
 def project_baseline(runner: Runner, store: Store) -> Baseline:

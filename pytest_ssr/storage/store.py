@@ -203,6 +203,21 @@ class Store:
             raise StoreWriteError(f"cannot {action}: {os_error_advice(error)}{note}") from None
 
 
+class StoredRecords:
+    """Results in a folder of a store, by everything that they depend on."""
+
+    def __init__(self, store: Store, folder: str) -> None:
+        self._store, self._folder = store, folder
+
+    def get(self, *key: object) -> dict[str, Any] | None:
+        """Return the stored data, or None."""
+        return self._store.record(self._folder, key_of(*key))
+
+    def put(self, data: Mapping[str, Any], *key: object) -> None:
+        """Store data, replacing the previous ones."""
+        self._store.put_file(self._folder, f"{key_of(*key)}.json", json.dumps(data).encode())
+
+
 @functools.cache
 def code_hash() -> str:
     """Return a hash of this package's source: results of one version are not reused by another."""

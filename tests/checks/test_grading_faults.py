@@ -10,10 +10,13 @@ from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.grading import grade_patch
+from pytest_ssr.grading.blind.reference import BlindReference
+from pytest_ssr.grading.blind.suite import BlindSuite
 from pytest_ssr.grading.evidence import RecordedTests
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode
+from pytest_ssr.storage.store import Store, StoredRecords
 
 TESTS = "tests/test_add.py"
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
@@ -159,30 +162,28 @@ def test_a_patch_that_touches_tests_can_be_refused(graded, texts):
     assert grade.reason == Reason(ReasonCode.REFUSED, TESTS)
 
 
-def test_other_inputs_are_drawn_after_a_few_grades(builder, monkeypatch):
-    """A grade by another runner on the same artifact counts as well."""
+def test_other_inputs_are_drawn_after_a_few_grades(builder, monkeypatch, tmp_path):
+    """Grades by other runners with the same store count as well; the store may also be damaged."""
     drawn = []
 
-    class Tests:
-        def __init__(self, *args):
-            drawn.append(self)
+    def measure(*args):
+        drawn.append(BlindReference(BlindSuite((TESTS,), {}, str(len(drawn)), 0.5), {}, {}, ()))
+        return drawn[-1]
 
-        def result(self, runner, state):
-            return self
+    monkeypatch.setattr(grade_module, "measure_reference", measure)
+    artifact, store = builder.artifact(ADD_BUG, {}), StoredRecords(Store(tmp_path / "store"), "blind")
 
-    monkeypatch.setattr(grade_module, "BlindTests", Tests)
-    monkeypatch.setattr(builder.runner.cache, "memo", {})
-    artifact = builder.artifact(ADD_BUG, {})
-
-    def blind_result():
+    def reference():
         tests = RecordedTests(artifact, [TESTS], frozenset(BOTH), frozenset())
-        scoped = builder.runner.scoped()
+        scoped = replace(builder.runner.scoped(), reference_store=store)
         grading = grade_module._Grader(scoped, tests, 0.5, full=False, trusted=False, baseline=None)
-        return grading._blind(builder.runner.original)
+        return grading._reference()
 
-    results = [blind_result() for _ in range(17)]
-    assert [len({id(x) for x in part}) for part in (results[:8], results[8:16], results)] == [1, 1, 3]
-    assert len(drawn) == 3
+    references = [reference() for _ in range(17)]
+    assert references == [drawn[0]] * 8 + [drawn[1]] * 8 + [drawn[2]]
+    for path in (tmp_path / "store" / "blind").iterdir():
+        path.write_text("{}")
+    assert reference() == drawn[3]
 
 
 def test_a_sandbox_failure_is_retried_once_and_then_gives_no_grade(graded, texts, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
@@ -47,7 +49,11 @@ def blind(runner: Runner, buggy: str) -> BlindTests:
     passing = runner.suite(runner.original, FILES)[0].passing
     failing = passing - runner.suite(bug, FILES)[0].passing
     assert failing
-    return BlindTests(runner, bug, FILES, sorted(failing), sorted(passing - failing), random.Random(1))
+    tests = (sorted(failing), sorted(passing - failing))
+    reference = measure_reference(runner, bug, FILES, *tests, random.Random(1))
+    stored = BlindReference.from_json(json.loads(json.dumps(reference.to_json())))
+    assert stored == reference
+    return BlindTests(stored, *tests)
 
 
 CODE = "def price(net, rate=10):\n    if net < 0:\n        raise ValueError(net)\n    return net + net * rate // 100\n"
@@ -438,7 +444,8 @@ def test_a_test_that_cannot_be_rewritten_is_unchecked(tmp_path: Path) -> None:
     files = [*FILES, "test_deep.py"]
     buggy = state(shop, TWO.replace("a * b", "a + b"))
     failing = ["test_shop.py::test_mul", "test_deep.py::test_deep"]
-    tests = BlindTests(shop, buggy, files, failing, (), random.Random(1))
+    reference = measure_reference(shop, buggy, files, failing, (), random.Random(1))
+    tests = BlindTests(reference, failing, ())
     assert tests.result(shop, shop.original) == BlindResult(unchecked=DEEP, unvaried=DEEP)
 
 

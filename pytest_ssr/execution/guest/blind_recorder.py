@@ -1,6 +1,7 @@
 """A pytest plugin and module for blind tests: write what they compute as plain data, one JSON list per line.
 
-Input: `SSR_VALUES` (a file to append to). Output: [id of the test, number of the assertion, truth or null, [values]].
+Input: `SSR_VALUES` (a file to append to), `SSR_COPIES` and `SSR_COPY_S` (see `CopyBound`). Output: [id of the test,
+number of the assertion, truth or null, [values]].
 What it needs is bound here, before the project is imported. Nothing in this process holds the expected values.
 """
 
@@ -55,14 +56,14 @@ _devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64 = base64.b64encode
 _MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 50000
-_COPY_S, _STUCK_S = 2.0, 10.0
 _LARGEST = 2**53
 _OPAQUE, _RAISED = ["?"], ["!"]
 _case = [""]
 _room = {}
 _share = [_MOST_BYTES]
 _rest = {}
-_copies = os.environ.pop("SSR_COPIES", "")
+_copies, _copy_s = os.environ.pop("SSR_COPIES", ""), float(os.environ.pop("SSR_COPY_S", "2"))
+_stuck_s = max(2.0, 5 * _copy_s)
 
 
 class _TooSlowError(BaseException):
@@ -84,9 +85,9 @@ def pytest_runtest_logstart(nodeid, location):
     _case[0] = nodeid
     if _copies and _copies in nodeid:
         signal.signal(signal.SIGPROF, _too_slow)
-        signal.setitimer(signal.ITIMER_PROF, _COPY_S)
+        signal.setitimer(signal.ITIMER_PROF, _copy_s)
         # No handler runs while a function in C does, which may take hours with a larger input.
-        faulthandler.dump_traceback_later(_STUCK_S, exit=True, file=_devnull)
+        faulthandler.dump_traceback_later(_stuck_s, exit=True, file=_devnull)
 
 
 def pytest_runtest_logfinish(nodeid, location):

@@ -260,11 +260,12 @@ class Reporter:
         evidence = sys.modules.get("ssr_evidence")
         exercised = evidence.exercised() if evidence is not None else []
         _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time())
-        _without_summary(session.config.hook.pytest_terminal_summary)
+        if "A" not in getattr(session.config.option, "reportchars", ""):
+            _without_summary(session.config.hook.pytest_terminal_summary)
 
 
 def _without_summary(hook):
-    """Skip the summaries, which nobody reads: one plugin imports its whole library for it at the end of each run."""
+    """Skip the summaries that nobody reads: one plugin imports its whole library for them at the end of each run."""
     try:
         for implementation in list(hook.get_hookimpls()):
             hook._remove_plugin(implementation.plugin)

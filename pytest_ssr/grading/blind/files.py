@@ -39,10 +39,14 @@ class BlindFiles:
             except (SyntaxError, ValueError, RecursionError):
                 self.blind.pop(path, None)
 
+    def rewritten(self, *, full: bool = False) -> dict[str, FileEntry]:
+        """Return the rewritten files by path; full: those that hold the expected values."""
+        chosen = self.full if full else self.blind
+        return {path: FileEntry(chosen[path].text, self.entries[path].mode) for path in self.blind}
+
     def put_into(self, state: CodebaseState, *, full: bool = False) -> CodebaseState:
         """Return a state with the rewritten files in it; full: with the files that hold the expected values."""
-        chosen = self.full if full else self.blind
-        return state.replace({p: FileEntry(chosen[p].text, self.entries[p].mode) for p in self.blind})
+        return state.replace(self.rewritten(full=full))
 
 
 def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:

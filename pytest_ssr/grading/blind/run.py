@@ -1,16 +1,13 @@
 """Run the tests of an artifact blind: without the values they expect, with their own and with other inputs.
 
-The original shows what is computed, and the buggy code shows which other inputs reveal the bug. The references live for
-a few grades; then other inputs are drawn.
+The original shows what is computed, and the buggy code shows which other inputs reveal the bug.
 """
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import PurePosixPath
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.assertions import END, FALSE, TRUE
@@ -28,15 +25,10 @@ from pytest_ssr.grading.blind.compare import (
     steady_line,
     usable,
 )
-from pytest_ssr.grading.blind.files import BlindFiles, paired
-from pytest_ssr.grading.blind.varied_files import Copy, CopyGenerator
-from pytest_ssr.patch import FileEntry
+from pytest_ssr.grading.blind.reference import BlindReference
+from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.test_run import SuiteRun
 
-_SLOW_S = 0.25
-"""Time a test with other inputs may take on the original, unless it takes half of that with its own."""
-_ATTEMPTS, _USAGE = 3, 4
 _SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
 
 
@@ -71,123 +63,14 @@ class _Tally:
         return self.right + self.lost + self.other
 
 
-@dataclass
-class _References:
-    """The values that the blind tests write on the original and on the buggy code."""
-
-    first: Records = field(default_factory=dict)
-    full: Records = field(default_factory=dict)
-    """A second run on the original, in which the tests hold and write the values they expect."""
-    buggy: Records = field(default_factory=dict)
-
-
 class BlindTests:
-    """The blind tests of one artifact, and the values they compute on the original and on the buggy state."""
+    """Runs the blind tests of one artifact on repaired states, and compares the values that they compute."""
 
-    def __init__(
-        self,
-        runner: Runner,
-        buggy: CodebaseState,
-        files: Sequence[str],
-        fail_to_pass: Collection[str],
-        pass_to_pass: Collection[str],
-        rng: random.Random,
-    ) -> None:
-        """Run the tests on both states; raises SandboxError when the sandbox fails."""
-        self._files = list(files)
+    def __init__(self, reference: BlindReference, fail_to_pass: Collection[str], pass_to_pass: Collection[str]) -> None:
+        """Prepare to compare states with what the original and the buggy code compute."""
+        self._reference, self._suite, self._sites = reference, reference.suite, reference.sites
         self._failing, self._tests = frozenset(fail_to_pass), frozenset(fail_to_pass) | frozenset(pass_to_pass)
-        self._original_run, _ = runner.suite(runner.original, files, fresh=True)
-        self._like_s = self._original_run.seconds
-        blind_files = BlindFiles(runner.original, files)
-        self._entries, self._blind, self._full = blind_files.entries, blind_files.blind, blind_files.full
-        self._sites = blind_files.sites
-        self._generator = CopyGenerator(
-            runner.original, files, blind_files, self._original_run, self._tests, self._failing, rng
-        )
-        self._token = self._generator.token
-        self._copies: list[Copy] = []
         self._open: set[int] = set()
-        self._source_cases: dict[str, str] = {}
-        self._by_id = True
-        self._measure(runner, buggy)
-
-    def _measure(self, runner: Runner, buggy: CodebaseState) -> None:
-        """Record the computed values, with other inputs as well; skip tests that do not end with these."""
-        endless: set[str] = set()
-        self._references = _References()
-        for _ in range(_ATTEMPTS):
-            self._copies = list(self._generator.draw(endless))
-            lines, run = self._run(runner, runner.original, 0)
-            if run.exit_code == _USAGE and self._by_id:
-                # A file cannot be imported with other inputs, or a test is collected under another name.
-                self._by_id = False
-                lines, run = self._run(runner, runner.original, 0)
-            if not run.fault and lines is not None:
-                if self._drop(self._slow(run)):
-                    lines, run = self._run(runner, runner.original, 0)
-                break
-            if not run.unfinished:
-                self._copies = []
-            elif self._token in run.unfinished:
-                endless.add(self._generator.function_of(run.unfinished))
-        else:
-            self._copies = []
-            lines, run = self._run(runner, runner.original, 0)
-        self._like_s = max(self._like_s, run.seconds)
-        self._names = paired(run, self._original_run)
-        self._references.first = read_records(lines or ())
-        self._references.full = read_records(self._run(runner, runner.original, 1, full=True)[0] or ())
-        if self._copies:
-            self._references.buggy = read_records(self._run(runner, buggy, 0, only_copies=True)[0] or ())
-
-    def _slow(self, run: SuiteRun) -> Collection[str]:
-        """Return the tests of copies that are slow: a slower repair would not finish there in time."""
-        usual: dict[str, float] = defaultdict(float)
-        for node_id, result in self._original_run.results.items():
-            function = node_id.partition("[")[0]
-            usual[function] = max(usual[function], result.duration_s)
-        return {
-            node_id.partition("[")[0]
-            for node_id, result in run.results.items()
-            if self._token in node_id
-            and result.duration_s > max(_SLOW_S, 2 * usual[self._generator.function_of(node_id)])
-        }
-
-    def _drop(self, targets: Collection[str]) -> bool:
-        """Drop tests of copies; return whether there were any."""
-        if targets and self._by_id:
-            remaining = [replace(c, targets=tuple(t for t in c.targets if t not in targets)) for c in self._copies]
-            self._copies = [c for c in remaining if c.targets]
-        return bool(targets) and self._by_id
-
-    def _run(
-        self,
-        runner: Runner,
-        state: CodebaseState,
-        hash_seed: int,
-        *,
-        full: bool = False,
-        only_copies: bool = False,
-    ) -> tuple[list[str] | None, SuiteRun]:
-        chosen = self._full if full else self._blind
-        entries: dict[str, FileEntry | None] = {
-            p: FileEntry(chosen[p].text, self._entries[p].mode) for p in self._blind
-        }
-        for copy in self._copies:
-            texts = {copy.path: copy.blind.text, **copy.files}
-            entries |= {path: FileEntry(text, 0o100644) for path, text in texts.items()}
-        targets = [
-            *([] if only_copies else self._files),
-            *(t for c in self._copies for t in (c.targets if self._by_id else (c.path,))),
-        ]
-        changed = state.replace(entries)
-        return runner.values(changed, targets, hash_seed=hash_seed, like_s=self._like_s, copies=self._token)
-
-    def _source_case(self, case: str) -> str:
-        """Return the node id of a copy's test in the file that was copied."""
-        if case not in self._source_cases:
-            self._source_cases[case] = self._generator.function_of(case) + case[len(case.partition("[")[0]) :]
-        return self._source_cases[case]
 
     def result(self, runner: Runner, state: CodebaseState) -> BlindResult:
         """Compare a state in which all tests pass with the references; raises SandboxError.
@@ -203,22 +86,22 @@ class BlindTests:
         return replace(first, wrong=wrong, not_repaired=not_repaired)
 
     def _result(self, runner: Runner, state: CodebaseState) -> BlindResult:
-        lines, _ = self._run(runner, state, 0)
+        lines, _ = self._suite.run(runner, state)
         if lines is None:
             return BlindResult(wrong=tuple(sorted(self._failing)))
         actual = read_records(lines)
         wrong, unchecked = set[str](), set(self._tests)
-        for case, name in self._names.items():
+        for case, name in self._reference.names.items():
             reference = self._usable(case)
             if name not in self._tests or not reference:
                 continue
             unchecked.discard(name)
             # Lines that the original wrote only once, for lack of space or because they vary, are not compared.
-            left_out = self._references.first[case].keys() - reference.keys()
+            left_out = self._reference.first[case].keys() - reference.keys()
             own = {k: line for k, line in actual.get(case, {}).items() if k not in left_out}
-            if not satisfies(self._sites, own, reference, self._references.full.get(case, {})):
+            if not satisfies(self._sites, own, reference, self._reference.full.get(case, {})):
                 wrong.add(name)
-        self._open = {key.site for case in self._names for key in self._left_open(case, actual)}
+        self._open = {key.site for case in self._reference.names for key in self._left_open(case, actual)}
         not_repaired, unspecified, varied = self._varied(actual)
         unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
         return BlindResult(*(tuple(sorted(ids)) for ids in (wrong, not_repaired, unspecified, unchecked, unvaried)))
@@ -232,7 +115,7 @@ class BlindTests:
 
     def _usable(self, case: str) -> Test:
         """Return the lines of a test on the original that it wrote again when it held its expected values."""
-        return usable(self._sites, self._references.first.get(case, {}), self._references.full.get(case, {}))
+        return usable(self._sites, self._reference.first.get(case, {}), self._reference.full.get(case, {}))
 
     def _varied(self, actual: Records) -> tuple[set[str], set[str], Collection[str]]:
         """Return tests not repaired for other inputs, tests whose values differ with some, and varied test functions.
@@ -240,12 +123,11 @@ class BlindTests:
         The last are test functions for which another input changes a value on the original.
         """
         revealing, all_cases = defaultdict[str, _Tally](_Tally), defaultdict[str, _Tally](_Tally)
-        for copy in self._copies:
-            stem = PurePosixPath(copy.path)
-            source = str(stem.with_name(stem.stem.rpartition("_" + self._token)[0] + ".py"))
-            for case in self._references.first:
+        for copy in self._suite.copies:
+            source = self._suite.source_file(copy.path)
+            for case in self._reference.first:
                 path, _, rest = case.partition("::")
-                name = self._names.get(f"{source}::{rest}", "")
+                name = self._reference.names.get(f"{source}::{rest}", "")
                 reference = self._steady(copy, case) if path == copy.path and name else None
                 if reference is None:
                     continue
@@ -265,7 +147,7 @@ class BlindTests:
 
     def _steady(self, copy: Copy, case: str) -> Test | None:
         """Return the lines that a test with another input writes twice on the original; None if any of them differs."""
-        first, again = self._references.first[case], self._references.full.get(case, {})
+        first, again = self._reference.first[case], self._reference.full.get(case, {})
         lines = {}
         for key in {**first, **again}:
             if key.site in copy.unchanged:
@@ -281,18 +163,18 @@ class BlindTests:
 
     def _is_unchanged(self, case: str, reference: Test) -> bool:
         """Return whether the other input changes nothing on the original, and so proves nothing."""
-        usual = self._references.first.get(self._source_case(case), {})
-        return all(usual.get(key) == self._references.first[case][key] for key in reference)
+        usual = self._reference.first.get(self._suite.source_case(case), {})
+        return all(usual.get(key) == self._reference.first[case][key] for key in reference)
 
     def _compared(self, copy: Copy, case: str, reference: Test, actual: Records) -> tuple[str, bool]:
         """Return whether a case with another input is right, lost or other, and whether the bug shows in it."""
-        own, buggy = actual.get(case, {}), self._references.buggy.get(case, {})
+        own, buggy = actual.get(case, {}), self._reference.buggy.get(case, {})
         # If a test leaves the value open, only the bug's own value counts against a patch.
-        values = self._differing(copy, case, reference, self._references.buggy, strict=True)
+        values = self._differing(copy, case, reference, self._reference.buggy, strict=True)
         others = values & self._differing(copy, case, reference, actual, strict=True)
         if self._is_like_the_bug(case, others, own, buggy, strict=True):
             return "lost", True
-        shows = self._differing(copy, case, reference, self._references.buggy)
+        shows = self._differing(copy, case, reference, self._reference.buggy)
         differs = self._differing(copy, case, reference, actual)
         if shows:
             differs &= shows
@@ -338,7 +220,7 @@ class BlindTests:
     def _agree(self, case: str, key: Key, one: Test, other: Test, *, strict: bool = False) -> bool:
         if key.site not in self._sites:
             return one[key] == other[key]
-        full = self._references.full.get(self._source_case(case), {}).get(key)
+        full = self._reference.full.get(self._suite.source_case(case), {}).get(key)
         site = self._sites[key.site]
         if strict and site.ops not in ((TRUE,), (FALSE,), (END,)):
             return is_opaque(one[key]) or same(site, other[key], one[key])

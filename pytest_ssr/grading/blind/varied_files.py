@@ -8,14 +8,14 @@ import random
 import re
 import string
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_ssr.grading.blind.files import BlindFiles
 from pytest_ssr.grading.blind.inputs import names_of_tests, other_value, vary, vary_module
 from pytest_ssr.grading.blind.rewrite import Blind
+from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.file_roles import is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
@@ -57,22 +57,10 @@ _TEST_S, _FILE_S = 0.004, 0.04
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
 """Most copies of a PASS_TO_PASS test."""
+_MOST_PASSING_S = 0.1
+"""Seconds of a PASS_TO_PASS test above which other inputs are not tried: with these it may take much longer."""
 _CYCLE, _FAR = 5, (0, 2, 4)
 """The copies, modulo five, with inputs far from the tests' own: more than half, so that they can decide."""
-
-
-@dataclass(frozen=True)
-class Copy:
-    """A test file with other inputs."""
-
-    path: str
-    blind: Blind
-    unchanged: frozenset[int]
-    """The numbers of the assertions that still have the tests' own inputs."""
-    targets: tuple[str, ...]
-    """The ids of its tests."""
-    files: Mapping[str, bytes] = field(default_factory=dict)
-    """The modules and data files that it reads in place of the tests' own, by path."""
 
 
 class CopyGenerator:
@@ -100,19 +88,19 @@ class CopyGenerator:
         self._data = {path.name: str(path) for path in surface}
         self._modules = {PurePosixPath(p).stem: p for p in blind_files.blind if p not in files}
 
-    def draw(self, endless: Collection[str]) -> Iterator[Copy]:
-        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first; endless: functions to skip."""
+    def draw(self) -> Iterator[Copy]:
+        """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
         defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
         seconds: dict[str, float] = defaultdict(float)
         for node_id, result in self._original_run.results.items():
-            if node_id in self._tests:
+            if node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S):
                 seconds[node_id.partition("[")[0]] += result.duration_s + _TEST_S
         inheriting = {
             f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
         }
         defined |= {n for n in seconds if n.rpartition("::")[0] in inheriting}
         failing = {i.partition("[")[0] for i in self._failing}
-        names = [n for n in seconds if n in defined and n not in endless]
+        names = [n for n in seconds if n in defined]
         self._rng.shuffle(names)
         names.sort(key=lambda n: n not in failing)
         budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
@@ -141,7 +129,7 @@ class CopyGenerator:
         tree, unchanged = vary(blind.tree, chains, self._rng, many=number % 2 == 0, far=far, renamed=renamed)
         name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
         targets = tuple(f"{name}::{c}" for c in sorted(chains))
-        return Copy(name, Blind(tree, blind.sites), unchanged, targets, files)
+        return Copy(name, Blind(tree, blind.sites).text, unchanged, targets, files)
 
     def _read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
         """Yield the test modules that a file imports and the data files that it names, with other inputs."""
@@ -157,12 +145,6 @@ class CopyGenerator:
             path = PurePosixPath(self._modules[name])
             varied = vary_module(self._blind[str(path)].tree, self._rng, far=far)
             yield str(path.with_name(f"{path.stem}{suffix}.py")), Blind(varied, {}).text
-
-    def function_of(self, node_id: str) -> str:
-        """Return the original test function of a copy's node id."""
-        path, _, rest = node_id.partition("[")[0].partition("::")
-        posix = PurePosixPath(path)
-        return f"{posix.with_name(posix.stem.rpartition('_' + self.token)[0] + '.py')}::{rest}"
 
 
 def _classes_with_bases(blind: Blind) -> Iterator[ast.ClassDef]:
