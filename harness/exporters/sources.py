@@ -156,7 +156,7 @@ def _fill_injections(index: Index, store: Path) -> None:
         with contextlib.suppress(SkippedError):
             data = read_json(path)
             attempt = CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"})
-            names = ("diff", "strategy", "operator", "artifact_id", "check", "reason")
+            names = ("diff", "strategy", "operator", "artifact_id", "check")
             if attempt is None or not all(type(getattr(attempt, n)) is str for n in names):
                 continue
             index.add(
@@ -167,7 +167,7 @@ def _fill_injections(index: Index, store: Path) -> None:
                 operator=attempt.operator,
                 artifact=attempt.artifact_id,
                 change=_change(attempt.diff),
-                reason=": ".join(filter(None, (attempt.check, attempt.reason))),
+                reason=attempt.explanation,
             )
 
 

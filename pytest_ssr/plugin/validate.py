@@ -70,7 +70,7 @@ class CheckItem(pytest.Item):
 
     def _judge(self, result: CheckResult) -> None:
         if result.passed is None:
-            pytest.skip(escaped(result.reason))
+            pytest.skip(escaped(result.reason.text))
         if not result.passed:
             raise CheckFailed(f"{result.name}: {result.reason}")
 

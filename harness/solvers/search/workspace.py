@@ -28,7 +28,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_code, is_test_surface
 from pytest_ssr.project.snapshot import take_snapshot, write_entry
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.test_run import RunStatus, SuiteRun
+from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store
@@ -288,7 +288,7 @@ def _write(state: CodebaseState, folder: Path) -> None:
 def _failing(runner: Runner, baseline: Baseline, weakened: CodebaseState, tests: tuple[str, ...]) -> frozenset[str]:
     """Return the tests that fail and did not fail with the weakened files."""
     excluded = frozenset(t for t in baseline.collected if t.partition("::")[0] in tests) - baseline.stable
-    bad = frozenset(t for t in excluded if baseline.set_aside.get(t) in ("failed", "error"))
+    bad = frozenset(t for t in excluded if baseline.set_aside.get(t) in (SetAside.FAILED, SetAside.ERROR))
     if not bad:
         return bad
     before = _without_specification(runner, weakened, tests)
