@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from harness.records.messages import is_deep
+from pytest_ssr.errors import SsrError
 
 _LARGEST = 2**63 - 1
 
 
-class SkippedError(Exception):
+class SkippedError(SsrError):
     """Something yields no row of this export."""
 
     def __init__(self, reason: str, detail: str = "") -> None:

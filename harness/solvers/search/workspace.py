@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.coverage_map import CoverageMap
@@ -218,7 +218,7 @@ def allowance(baseline: Baseline, tests: Collection[str], *, swapped: bool) -> t
     return expected, floor + FACTOR * expected
 
 
-class UnableError(Exception):
+class UnableError(SsrError):
     """A search does not apply to a task, which other solvers may still solve; the message is the reason."""
 
 
