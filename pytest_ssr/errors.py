@@ -53,6 +53,12 @@ class ArtifactError(SsrError):
 class SandboxError(SsrError):
     """A sandbox failed: an infrastructure fault, never a verdict about what ran in it."""
 
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        """remedy: what to do about it, which the error's string gives after the message."""
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+        self.message = message
+        self.remedy = remedy
+
 
 class SandboxUnavailableError(SandboxError):
     """The chosen sandbox does not work on this machine."""
@@ -96,7 +102,8 @@ class MissingExtraError(SsrError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")
+        self.remedy = f"run: pip install 'pytest-ssr[{extra}]'"
+        super().__init__(f"{package} is not installed and is needed here; {self.remedy}")
 
 
 def describe_unexpected(error: Exception) -> str:
