@@ -10,7 +10,7 @@ import pytest
 
 from harness.records.episode import Episode
 from pytest_ssr.records.candidate_result import CandidateResult
-from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_from_json, reason_to_json
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_from_json
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import Verdict
@@ -82,17 +82,3 @@ def test_an_episode_keeps_its_texts() -> None:
 def test_a_reason_that_this_release_cannot_render_keeps_its_text(data: dict[str, Any]) -> None:
     reason = reason_from_json({"reason": "as it was", **data})
     assert reason == CheckReason(CheckCode.UNKNOWN, {"text": "as it was"})
-
-
-def test_a_reason_keeps_the_first_items_of_a_list_and_their_number() -> None:
-    reason = CheckReason.of(CheckCode.FILE_MISSING, files={f"{n:03}.py" for n in range(200)})
-    assert len(reason.details["files"]) == 50  # type: ignore[arg-type]
-    assert reason.details["files_count"] == 200
-    assert reason.text == "000.py, 001.py, 002.py and 197 more does not exist in the original"
-    assert reason_from_json(json.loads(json.dumps(reason_to_json(reason)))) == reason
-
-
-def test_a_state_stands_before_the_text() -> None:
-    reason = CheckReason.of(CheckCode.NO_TEST_PASSES)
-    assert reason.on("weakened").text == "on the weakened state: no test passes"
-    assert reason.on("original").text == "on the original: no test passes"
