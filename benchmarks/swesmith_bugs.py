@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import re
 import shutil
 import subprocess
 import sys
@@ -117,7 +116,7 @@ def judged(clone: Path, instances: Sequence[Instance], work: Path, python: Path)
     try:
         while (attempt := campaign.attempt(len(attempts))) is not None:
             attempts.append(attempt)
-            print(f"{attempt.detail}: {attempt.status} {attempt.check} {attempt.reason[:100]}", flush=True)
+            print(f"{attempt.detail}: {attempt.status} {attempt.explanation[:100]}", flush=True)
     finally:
         campaign.close()
     return attempts
@@ -144,18 +143,16 @@ def report(verdicts: dict[str, str], attempts: Sequence[CandidateResult], about:
         text.append(
             f"| {name} | {sum(modifier(i) == name for i in verdicts)} | {len(own)} | {good} | {len(own) - good} |"
         )
-    rejections = Counter((a.check or str(a.status), shortened(a.reason)) for a in attempts if a.detail not in valid)
+    rejections = Counter((a.check or str(a.status), code_of(a)) for a in attempts if a.detail not in valid)
     rejections["repeated", "the same change as another of these bugs"] += sum(name not in results for name in accepted)
     lines = [f"| {check} | {reason} | {n} |" for (check, reason), n in rejections.most_common() if n]
-    table = ["| rejected by | why, ids and numbers left out | bugs |", "| --- | --- | --- |", *lines, ""]
+    table = ["| rejected by | code | bugs |", "| --- | --- | --- |", *lines, ""]
     return [*text, "", *(table if lines else ())]
 
 
-def shortened(reason: str) -> str:
-    """Return a reason without the details of one bug."""
-    text = re.sub(r"[\w/.-]+\.py(::[^\s,;:]+)*", "...", reason)
-    text = re.sub(r"(\.\.\., )+(and \d+ more|\.\.\.)", "...", text)
-    return re.sub(r"\d+(\.\d+)?", "N", text).replace("|", "/")[:120]
+def code_of(attempt: CandidateResult) -> str:
+    """Return the code of the reason why a bug is rejected; empty if it is valid."""
+    return str(attempt.reason.code) if attempt.reason is not None else ""
 
 
 def measured(arguments: argparse.Namespace, clone: Path, python: Path) -> list[str]:

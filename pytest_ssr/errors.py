@@ -1,18 +1,36 @@
 """Define the exceptions. A bad artifact that can still be judged gets a verdict, never an exception.
 
 SsrError
-├── ProjectError        the project cannot be used (no tests, read-only, a suite that hangs)
-├── ArtifactError       an artifact directory or a diff cannot be read at all
-├── SandboxError        a sandbox is missing or failed; never the fault of what ran inside
-│   └── SandboxUnavailableError
-├── ModelError          a model or its server failed; never the content of a reply
-│   └── RefusedError    a server rejects this request because of its content
-│       └── ContextError    the prompt does not fit into the model's context
-├── StoreError          the store cannot be read or written
-│   └── StoreWriteError a full disk, a read-only directory; a run can continue once that is fixed
-├── SettingsError       an option has an invalid value
-├── NothingToDoError    the options leave nothing to do; not a failure
-└── MissingExtraError   an optional package is not installed
+├── ProjectError                the project cannot be used (no tests, read-only, a suite that hangs)
+├── ArtifactError               an artifact directory or a diff cannot be read at all
+├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
+│   ├── SandboxUnavailableError it does not work on this machine
+│   └── UnresponsiveError       a container does not answer
+├── ModelError                  a model or its server failed; never the content of a reply
+│   ├── RefusedError            a server rejects this request because of its content
+│   │   └── ContextError        the prompt does not fit into the model's context
+│   ├── UnknownPathError        a server does not know a path
+│   ├── FieldsRefusedError      a server rejects fields of a request
+│   └── BudgetSpentError        the budget of tokens or money is spent
+├── StoreError                  the store cannot be read or written
+│   └── StoreWriteError         a full disk, a read-only directory; a run can continue once that is fixed
+├── SettingsError               an option has an invalid value
+├── InstanceError               an instance of a dataset cannot be used
+│   └── RowError                a row of a dataset cannot be read; also a SettingsError
+├── NothingToDoError            the options leave nothing to do; not a failure
+├── MissingExtraError           an optional package is not installed
+│   Raised and caught inside of a package:
+├── CheckFailed                 an item of `pytest --ssr-validate` fails
+├── LimitExceededError          a limit ended a command in a sandbox
+├── UnfitError                  a run cannot be made in a fork of a warm process
+├── FormatError                 a reply of a model calls no tool
+├── EndOfRollout                a rollout ends
+├── UnableError                 the search has no test to repair
+├── LateError                   mini-swe-agent does not answer in time
+└── SkippedError                an item yields no row of an export
+
+Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
+exceptions of programs that run inside sandboxes (`execution.guest`, `solvers.mini.driver`).
 """
 
 import errno
@@ -34,6 +52,12 @@ class ArtifactError(SsrError):
 
 class SandboxError(SsrError):
     """A sandbox failed: an infrastructure fault, never a verdict about what ran in it."""
+
+    def __init__(self, message: str, *, remedy: str = "") -> None:
+        """remedy: what to do about it, which the error's string gives after the message."""
+        super().__init__(f"{message}; {remedy}" if remedy else message)
+        self.message = message
+        self.remedy = remedy
 
 
 class SandboxUnavailableError(SandboxError):
@@ -78,7 +102,8 @@ class MissingExtraError(SsrError):
     """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed and is needed here; run: pip install 'pytest-ssr[{extra}]'")
+        self.remedy = f"run: pip install 'pytest-ssr[{extra}]'"
+        super().__init__(f"{package} is not installed and is needed here; {self.remedy}")
 
 
 def describe_unexpected(error: Exception) -> str:

@@ -28,7 +28,7 @@ from pytest_ssr.errors import ContextError, ModelError, SandboxError, SettingsEr
 _BLOCK = re.compile(r"^[ \t]*(`{3,}|~{3,})[ \t]*([\w-]+)[ \t]*\n(.*?)^[ \t]*\1[ \t]*$", re.MULTILINE | re.DOTALL)
 
 
-class FormatError(Exception):
+class FormatError(SsrError):
     """A reply without a valid tool call; the message is for the model."""
 
 
@@ -52,7 +52,7 @@ _MAX_TIGHTENINGS = 6
 _LONGEST_CYCLE = 3
 
 
-class EndOfRollout(Exception):  # noqa: N818 - it is not an error
+class EndOfRollout(SsrError):  # noqa: N818 - it is not an error
     """Raised to end a rollout with a reason."""
 
     def __init__(self, reason: ExitReason, detail: str = "", result: Mapping[str, object] | None = None) -> None:

@@ -110,10 +110,10 @@ def _body(form: Format, report: Report, licences: Mapping[str, str], made: Mappi
         return
     yield "| reason | count | examples |"
     yield "|---|---|---|"
-    for reason, count in report.reasons():
+    for code, count in report.reasons():
         # Names only: the details may contain private data, such as paths on this machine.
-        names = "; ".join(name for name, _ in report.examples[reason])
-        yield f"| {_cell(reason)} | {count} | {_cell(names)} |"
+        names = "; ".join(name for name, _ in report.examples[code])
+        yield f"| {_cell(code.text)} | {count} | {_cell(names)} |"
 
 
 def _cell(text: str) -> str:

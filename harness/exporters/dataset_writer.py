@@ -234,7 +234,7 @@ class Destination:
         try:
             yield
         except OSError as error:
-            reason = os_error_advice(error).replace("with --store", "with --out")
+            reason = os_error_advice(error, option="--out")
             raise StoreWriteError(f"cannot write {self.out}: {reason} (nothing was written under that name)") from None
 
 

@@ -8,11 +8,8 @@ from typing import Any
 
 from harness.exporters.protocol import Task
 from harness.exporters.record import ROLES, Record
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from pytest_ssr.errors import SettingsError
-
-NO_GRADE = "it has no reward: the machine or a server was at fault, not the rollout"
-NO_RATE = "it has no reward: its bug has no solve rate, has several from different runs, or repeats an earlier bug"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,46 +67,47 @@ class Filters:
 
     def require(self, record: Record, *, rewarded: bool) -> None:
         """Raise SkippedError for a rollout that the filters exclude. rewarded: exclude those without a reward."""
-        if reason := self._refusal(record, rewarded=rewarded):
-            detail = record.data["verdict"].get("reason") if reason in (NO_GRADE, NO_RATE) else ""
-            raise SkippedError(reason, str(detail or ""))
+        code = self._refusal(record, rewarded=rewarded)
+        if code is not None:
+            detail = record.data["verdict"].get("reason") if code in (SkipCode.NO_GRADE, SkipCode.NO_RATE) else ""
+            raise SkippedError(code, str(detail or ""))
 
-    def _refusal(self, record: Record, *, rewarded: bool) -> str:
+    def _refusal(self, record: Record, *, rewarded: bool) -> SkipCode | None:
         data, reward = record.data, record.reward
         if self.role and data["role"] != self.role:
-            return "it has another role"
+            return SkipCode.OTHER_ROLE
         if self.model and data["policy"].get("model") != self.model:
-            return "it was made by another model"
+            return SkipCode.OTHER_MODEL
         if reward is None and (rewarded or self.min_reward is not None or self.max_reward is not None):
             is_fault = data["status"] == "aborted" or data["verdict"].get("infra")
-            return NO_GRADE if is_fault else NO_RATE
+            return SkipCode.NO_GRADE if is_fault else SkipCode.NO_RATE
         if self.positive and reward is not None and reward <= 0:
-            return "its reward is not above 0, and training would imitate it (--min-reward)"
+            return SkipCode.NOT_POSITIVE
         if reward is not None and not _between(reward, self.min_reward, self.max_reward):
-            return "its reward is out of bounds"
+            return SkipCode.REWARD_OUT_OF_BOUNDS
         if not _between(len(record.calls), self.min_calls, self.max_calls):
-            return "its number of calls is out of bounds"
+            return SkipCode.CALLS_OUT_OF_BOUNDS
         if self.max_tokens is not None and record.tokens > self.max_tokens:
-            return "it has more than --max-tokens tokens"
+            return SkipCode.TOO_MANY_TOKENS
         if self.on_policy and not record.on_policy:
-            return "it is not on-policy: token ids or log-probabilities of its replies are missing"
+            return SkipCode.OFF_POLICY
         if self.no_flags and data["flags"]:
-            return "its grade has a flag"
+            return SkipCode.FLAGGED
         return self._of_task(str(data["task"].get("strategy", "")), data["task"].get("solve_rate"))
 
-    def refusal_of_task(self, task: Task) -> str:
-        """Return the reason why the filters exclude an artifact; empty if they do not."""
+    def refusal_of_task(self, task: Task) -> SkipCode | None:
+        """Return the reason why the filters exclude an artifact; None if they do not."""
         return self._of_task(task.strategy, task.solve_rate)
 
-    def _of_task(self, strategy: str, rate: Any) -> str:
+    def _of_task(self, strategy: str, rate: Any) -> SkipCode | None:
         if self.strategies and strategy not in self.strategies:
-            return "its bug was made by another strategy"
+            return SkipCode.OTHER_STRATEGY
         bounded = self.min_solve_rate is not None or self.max_solve_rate is not None
         if bounded and type(rate) not in (int, float):
-            return "its solve rate is unknown"
+            return SkipCode.RATE_UNKNOWN
         if bounded and not _between(rate, self.min_solve_rate, self.max_solve_rate):
-            return "its solve rate is out of bounds"
-        return ""
+            return SkipCode.RATE_OUT_OF_BOUNDS
+        return None
 
 
 def _between(value: float, least: float | None, most: float | None) -> bool:

@@ -20,10 +20,8 @@ from harness.exporters.conversations import shown
 from harness.exporters.model_calls import Call, Message
 from harness.exporters.protocol import NUMBER, OBJECTS, TEXT, TRUTH, WHOLE, Choices, Format, Group, Row
 from harness.exporters.record import Record
-from harness.exporters.sft import CUT, MALFORMED, NO_CALLS, tools_of
-from harness.exporters.skipped import SkippedError
-
-_UNPAIRED = "no other attempt gave a different reply to one of its prompts and got a different reward"
+from harness.exporters.sft import tools_of
+from harness.exporters.skipped import SkipCode, SkippedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +58,20 @@ def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
                 yield better, worse
         unpaired = "SELECT DISTINCT rollout FROM steps WHERE rollout NOT IN (SELECT rollout FROM used) ORDER BY rowid"
         for (rollout,) in table.execute(unpaired):
-            group.leave(rollout, SkippedError(_UNPAIRED))
+            group.leave(rollout, SkippedError(SkipCode.UNPAIRED))
 
 
 def _steps(record: Record, group: Group) -> Iterator[tuple[bytes, bytes, float, str, int]]:
     if not record.calls:
-        group.leave(record.id, SkippedError(NO_CALLS))
+        group.leave(record.id, SkippedError(SkipCode.NO_CALLS))
     digests = _Digests(record)
     for call in record.calls:
         if record.reward is None or not call.prompt or not (call.trainable or record.is_demonstration):
             continue
         if call.is_malformed or call.is_cut:
-            group.leave(f"{record.id}, call {call.i}", SkippedError(MALFORMED if call.is_malformed else CUT))
+            group.leave(
+                f"{record.id}, call {call.i}", SkippedError(SkipCode.MALFORMED if call.is_malformed else SkipCode.CUT)
+            )
             continue
         yield digests.prompt(call), digests.message(call.reply), record.reward, record.id, call.i
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from harness.exporters.protocol import Row
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 
 _EXAMPLES = 3
 
@@ -22,9 +22,9 @@ class Report:
     """Rows of each project, by part."""
     on_policy: Counter[bool] = field(default_factory=Counter)
     models: Counter[str] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[SkipCode] = field(default_factory=Counter)
     """Skipped items, by reason."""
-    examples: dict[str, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
+    examples: dict[SkipCode, list[tuple[str, str]]] = field(default_factory=lambda: defaultdict(list))
     """By reason, the name and detail of the first few items."""
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     """By file name: sha256, bytes and rows."""
@@ -45,16 +45,16 @@ class Report:
 
     def leave(self, name: str, error: SkippedError) -> None:
         """Count a skipped item, and keep the first few names of each reason."""
-        self.left_out[error.reason] += 1
-        examples = self.examples[error.reason]
+        self.left_out[error.code] += 1
+        examples = self.examples[error.code]
         if len(examples) < _EXAMPLES:
             # File names may contain lone surrogates, which a card cannot.
             escaped = (text.encode("utf-8", "backslashreplace").decode() for text in (name, error.detail))
             examples.append((next(escaped), next(escaped)))
 
-    def reasons(self) -> list[tuple[str, int]]:
+    def reasons(self) -> list[tuple[SkipCode, int]]:
         """Return the reasons for skipped items with their counts, the most frequent first."""
-        return sorted(self.left_out.items(), key=lambda item: (-item[1], item[0]))
+        return sorted(self.left_out.items(), key=lambda item: (-item[1], item[0].text))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -65,11 +65,12 @@ class Report:
             "on_policy": {"yes": self.on_policy[True], "no": self.on_policy[False]} if self.on_policy else None,
             "left_out": [
                 {
-                    "reason": reason,
+                    "code": str(code),
+                    "reason": code.text,
                     "count": count,
-                    "examples": [f"{item}: {detail}" if detail else item for item, detail in self.examples[reason]],
+                    "examples": [f"{item}: {detail}" if detail else item for item, detail in self.examples[code]],
                 }
-                for reason, count in self.reasons()
+                for code, count in self.reasons()
             ],
             "files": self.files,
         }

@@ -25,8 +25,7 @@ from harness.exporters.protocol import (
     Row,
 )
 from harness.exporters.record import Record
-from harness.exporters.sft import NO_CALLS
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.tokens import Segment, segments, steps
 
 _ID_HEX_DIGITS = 13
@@ -43,11 +42,11 @@ def _prompts(group: Group, choices: Choices) -> Iterator[Row]:
     for record in group.records():
         prompt = shown(record.calls[0].prompt) if record.calls else []
         if not prompt:
-            group.leave(record.id, SkippedError(NO_CALLS))
+            group.leave(record.id, SkippedError(SkipCode.NO_CALLS))
             continue
         digest = hashlib.sha256(json.dumps(prompt).encode()).digest()
         if digest in seen:
-            group.leave(record.id, SkippedError("its prompt is already a row"))
+            group.leave(record.id, SkippedError(SkipCode.SAME_PROMPT))
             continue
         seen.add(digest)
         task = record.data["task"]
@@ -74,12 +73,12 @@ def _samples(group: Group, choices: Choices) -> Iterator[Row]:
             yield _sample(record, segment, index, _share(record.reward, index, count, choices.segment_reward))
 
 
-def _off_policy(record: Record) -> str:
+def _off_policy(record: Record) -> SkipCode:
     if not record.calls:
-        return NO_CALLS
+        return SkipCode.NO_CALLS
     if record.is_demonstration:
-        return "it is not on-policy: none of its replies was sampled"
-    return "it is not on-policy: token ids or log-probabilities of its replies are missing"
+        return SkipCode.DEMONSTRATION
+    return SkipCode.OFF_POLICY
 
 
 def _share(reward: float | None, index: int, count: int, mode: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 from harness.exporters.conversations import conversation, shown
 from harness.exporters.protocol import IDS, NUMBER, OBJECTS, TEXT, TRUTH, WHOLE, Choices, Format, Group, Row
 from harness.exporters.record import Record
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.tokens import segments
 
 ABOUT = {
@@ -22,11 +22,6 @@ ABOUT = {
     "solve_rate": NUMBER,
     "on_policy": TRUTH,
 }
-NO_CALLS = "it made no model calls: there are no messages to learn from"
-NO_IDS = "the server returned no token ids: its tokens are unknown, and it is not on-policy"
-NOT_SAMPLED = "none of its replies was sampled"
-MALFORMED = "a reply calls a tool with arguments that are not a JSON object; trainers accept only objects"
-CUT = "a reply was cut off at a limit: as text it would teach a model to stop in the middle"
 
 
 def about(record: Record) -> Row:
@@ -56,7 +51,7 @@ def _each(group: Group) -> Iterator[Record]:
         if record.calls:
             yield record
         else:
-            group.leave(record.id, SkippedError(NO_CALLS))
+            group.leave(record.id, SkippedError(SkipCode.NO_CALLS))
 
 
 def _conversations(group: Group, choices: Choices) -> Iterator[Row]:
@@ -64,19 +59,17 @@ def _conversations(group: Group, choices: Choices) -> Iterator[Row]:
         messages = conversation(record)
         sampled = {c.trainable for c in record.calls}
         if messages is None:
-            reason = "its prompts omit turns: it is not one conversation, and turns would be trained on twice"
-            group.leave(record.id, SkippedError(f"{reason}; see bc and sft-tokens"))
+            group.leave(record.id, SkippedError(SkipCode.TURNS_OMITTED))
         elif messages[0]["role"] == "assistant":
-            group.leave(record.id, SkippedError("its first prompt is empty"))
+            group.leave(record.id, SkippedError(SkipCode.FIRST_PROMPT_EMPTY))
         elif len(sampled) > 1:
-            reason = "some of its replies must not be trained on, which messages cannot express; see bc and sft-tokens"
-            group.leave(record.id, SkippedError(reason))
+            group.leave(record.id, SkippedError(SkipCode.PARTLY_TRAINABLE))
         elif sum(m["role"] == "assistant" for m in messages) != len(record.calls):
-            group.leave(record.id, SkippedError("its prompts contain assistant messages that no call produced"))
+            group.leave(record.id, SkippedError(SkipCode.FOREIGN_MESSAGES))
         elif any(c.is_malformed for c in record.calls):
-            group.leave(record.id, SkippedError(f"{MALFORMED}; see bc"))
+            group.leave(record.id, SkippedError(SkipCode.MALFORMED_IN_CONVERSATION))
         elif any(c.is_cut for c in record.calls):
-            group.leave(record.id, SkippedError(f"{CUT}; see bc and sft-tokens"))
+            group.leave(record.id, SkippedError(SkipCode.CUT_IN_CONVERSATION))
         else:
             yield {"messages": shown(messages), "tools": tools_of(record), **about(record)}
 
@@ -88,7 +81,7 @@ def _tokens(group: Group, choices: Choices) -> Iterator[Row]:
             yield {"input_ids": segment.ids, "labels": segment.labels, "segment": count - 1, **about(record)}
         if not count:
             has_ids = any(c.has_ids for c in record.calls)
-            group.leave(record.id, SkippedError(NOT_SAMPLED if has_ids else NO_IDS))
+            group.leave(record.id, SkippedError(SkipCode.NOT_SAMPLED if has_ids else SkipCode.NO_IDS))
 
 
 def _steps(group: Group, choices: Choices) -> Iterator[Row]:
@@ -96,13 +89,13 @@ def _steps(group: Group, choices: Choices) -> Iterator[Row]:
         for call in record.calls:
             name = f"{record.id}, call {call.i}"
             if not call.prompt:
-                group.leave(name, SkippedError("its prompt is empty"))
+                group.leave(name, SkippedError(SkipCode.PROMPT_EMPTY))
             elif call.is_malformed:
-                group.leave(name, SkippedError(MALFORMED))
+                group.leave(name, SkippedError(SkipCode.MALFORMED))
             elif call.is_cut:
-                group.leave(name, SkippedError(CUT))
+                group.leave(name, SkippedError(SkipCode.CUT))
             elif not call.trainable and not record.is_demonstration:
-                group.leave(name, SkippedError("the reply must not be trained on"))
+                group.leave(name, SkippedError(SkipCode.NOT_TRAINABLE))
             else:
                 yield {
                     "prompt": shown(call.prompt),

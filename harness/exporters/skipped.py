@@ -3,25 +3,120 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from enum import StrEnum
 from typing import Any
 
 from harness.records.messages import is_deep
+from pytest_ssr.errors import SsrError
 
 _LARGEST = 2**63 - 1
 
 
-class SkippedError(Exception):
+class SkipCode(StrEnum):
+    """Why something yields no row of an export."""
+
+    DAMAGED = "damaged"
+    DUPLICATE = "duplicate"
+    NO_SPLIT = "no-split"
+    NO_TREE = "no-tree"
+    SPACE_IN_IDS = "space-in-ids"
+    OTHER_ROLE = "other-role"
+    OTHER_MODEL = "other-model"
+    OTHER_STRATEGY = "other-strategy"
+    NO_GRADE = "no-grade"
+    NO_RATE = "no-rate"
+    NOT_POSITIVE = "not-positive"
+    REWARD_OUT_OF_BOUNDS = "reward-out-of-bounds"
+    CALLS_OUT_OF_BOUNDS = "calls-out-of-bounds"
+    TOO_MANY_TOKENS = "too-many-tokens"
+    FLAGGED = "flagged"
+    RATE_UNKNOWN = "rate-unknown"
+    RATE_OUT_OF_BOUNDS = "rate-out-of-bounds"
+    OFF_POLICY = "off-policy"
+    DEMONSTRATION = "demonstration"
+    NO_CALLS = "no-calls"
+    NO_IDS = "no-ids"
+    NOT_SAMPLED = "not-sampled"
+    MALFORMED = "malformed"
+    MALFORMED_IN_CONVERSATION = "malformed-in-conversation"
+    CUT = "cut"
+    CUT_IN_CONVERSATION = "cut-in-conversation"
+    TURNS_OMITTED = "turns-omitted"
+    FIRST_PROMPT_EMPTY = "first-prompt-empty"
+    PROMPT_EMPTY = "prompt-empty"
+    PARTLY_TRAINABLE = "partly-trainable"
+    FOREIGN_MESSAGES = "foreign-messages"
+    NOT_TRAINABLE = "not-trainable"
+    UNPAIRED = "unpaired"
+    SAME_PROMPT = "same-prompt"
+
+    @property
+    def text(self) -> str:
+        """The reason as one sentence."""
+        return _TEXTS[self]
+
+
+_TEXTS: Mapping[SkipCode, str] = {
+    SkipCode.DAMAGED: "the record is damaged",
+    SkipCode.DUPLICATE: "it is a duplicate: the same rollout, replayed or in another store",
+    SkipCode.NO_SPLIT: "its project is unknown, so it belongs to no split",
+    SkipCode.NO_TREE: "the store no longer has the project's files, which the start commit needs",
+    SkipCode.SPACE_IN_IDS: "SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id",
+    SkipCode.OTHER_ROLE: "it has another role",
+    SkipCode.OTHER_MODEL: "it was made by another model",
+    SkipCode.OTHER_STRATEGY: "its bug was made by another strategy",
+    SkipCode.NO_GRADE: "it has no reward: the machine or a server was at fault, not the rollout",
+    SkipCode.NO_RATE: (
+        "it has no reward: its bug has no solve rate, has several from different runs, or repeats an earlier bug"
+    ),
+    SkipCode.NOT_POSITIVE: "its reward is not above 0, and training would imitate it (--min-reward)",
+    SkipCode.REWARD_OUT_OF_BOUNDS: "its reward is out of bounds",
+    SkipCode.CALLS_OUT_OF_BOUNDS: "its number of calls is out of bounds",
+    SkipCode.TOO_MANY_TOKENS: "it has more than --max-tokens tokens",
+    SkipCode.FLAGGED: "its grade has a flag",
+    SkipCode.RATE_UNKNOWN: "its solve rate is unknown",
+    SkipCode.RATE_OUT_OF_BOUNDS: "its solve rate is out of bounds",
+    SkipCode.OFF_POLICY: "it is not on-policy: token ids or log-probabilities of its replies are missing",
+    SkipCode.DEMONSTRATION: "it is not on-policy: none of its replies was sampled",
+    SkipCode.NO_CALLS: "it made no model calls: there are no messages to learn from",
+    SkipCode.NO_IDS: "the server returned no token ids: its tokens are unknown, and it is not on-policy",
+    SkipCode.NOT_SAMPLED: "none of its replies was sampled",
+    SkipCode.MALFORMED: "a reply calls a tool with arguments that are not a JSON object; trainers accept only objects",
+    SkipCode.MALFORMED_IN_CONVERSATION: (
+        "a reply calls a tool with arguments that are not a JSON object; trainers accept only objects; see bc"
+    ),
+    SkipCode.CUT: "a reply was cut off at a limit: as text it would teach a model to stop in the middle",
+    SkipCode.CUT_IN_CONVERSATION: (
+        "a reply was cut off at a limit: as text it would teach a model to stop in the middle; see bc and sft-tokens"
+    ),
+    SkipCode.TURNS_OMITTED: (
+        "its prompts omit turns: it is not one conversation, and turns would be trained on twice; see bc and sft-tokens"
+    ),
+    SkipCode.FIRST_PROMPT_EMPTY: "its first prompt is empty",
+    SkipCode.PROMPT_EMPTY: "its prompt is empty",
+    SkipCode.PARTLY_TRAINABLE: (
+        "some of its replies must not be trained on, which messages cannot express; see bc and sft-tokens"
+    ),
+    SkipCode.FOREIGN_MESSAGES: "its prompts contain assistant messages that no call produced",
+    SkipCode.NOT_TRAINABLE: "the reply must not be trained on",
+    SkipCode.UNPAIRED: "no other attempt gave a different reply to one of its prompts and got a different reward",
+    SkipCode.SAME_PROMPT: "its prompt is already a row",
+}
+
+
+class SkippedError(SsrError):
     """Something yields no row of this export."""
 
-    def __init__(self, reason: str, detail: str = "") -> None:
-        """reason: the text by which skipped items are counted. detail: of this item only."""
-        super().__init__(f"{reason}: {detail}" if detail else reason)
-        self.reason, self.detail = reason, detail
+    def __init__(self, code: SkipCode, detail: str = "") -> None:
+        """code: skipped items are counted by it. detail: of this item only."""
+        super().__init__(f"{code.text}: {detail}" if detail else code.text)
+        self.code, self.detail = code, detail
 
 
 def damaged(detail: str) -> SkippedError:
     """Return the error to raise for a damaged record."""
-    return SkippedError("the record is damaged", detail)
+    return SkippedError(SkipCode.DAMAGED, detail)
 
 
 def require_plain(value: object, label: str) -> None:

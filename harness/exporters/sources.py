@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
 from harness.exporters.index import Index
-from harness.exporters.skipped import SkippedError, damaged, require_text
+from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
 from harness.records.episode import Episode, Rollout
 from harness.records.trajectory import SCHEMA
 from harness.records.usage import NAME
@@ -156,7 +156,7 @@ def _fill_injections(index: Index, store: Path) -> None:
         with contextlib.suppress(SkippedError):
             data = read_json(path)
             attempt = CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"})
-            names = ("diff", "strategy", "operator", "artifact_id", "check", "reason")
+            names = ("diff", "strategy", "operator", "artifact_id", "check")
             if attempt is None or not all(type(getattr(attempt, n)) is str for n in names):
                 continue
             index.add(
@@ -167,7 +167,7 @@ def _fill_injections(index: Index, store: Path) -> None:
                 operator=attempt.operator,
                 artifact=attempt.artifact_id,
                 change=_change(attempt.diff),
-                reason=": ".join(filter(None, (attempt.check, attempt.reason))),
+                reason=attempt.explanation,
             )
 
 
@@ -200,7 +200,7 @@ def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSk
             report_skip(folder.name, error)
             continue
         if not new:
-            report_skip(folder.name, SkippedError("it is a duplicate: the same rollout, replayed or in another store"))
+            report_skip(folder.name, SkippedError(SkipCode.DUPLICATE))
 
 
 def _header(path: Path) -> dict[str, Any]:
@@ -272,6 +272,6 @@ def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSk
                 report_skip(name, error if isinstance(error, SkippedError) else damaged("a field is not an object"))
                 continue
             if not new:
-                report_skip(name, SkippedError("it is a duplicate: the same rollout, replayed or in another store"))
+                report_skip(name, SkippedError(SkipCode.DUPLICATE))
     except OSError as error:
         raise StoreError(f"{path} cannot be read: {error.strerror or error}") from None

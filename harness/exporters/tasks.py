@@ -17,15 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from harness.exporters.protocol import JSON, NUMBER, TEXT, TEXTS, WHOLE, Choices, Format, Group, Row, Task
-from harness.exporters.skipped import SkippedError, damaged, require_plain
+from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import FileStamp, Snapshot, hash_of
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import FIVE_FILES, INFO, SCRIPT, BugArtifact
-
-NO_TREE = "the store no longer has the project's files, which the start commit needs"
 
 
 def start_of(task: Task, artifact: BugArtifact, repository: Path | None = None) -> str:
@@ -59,7 +57,7 @@ def snapshot_of(task: Task) -> Snapshot:
     except (OSError, ValueError, TypeError, AttributeError):
         is_complete = False
     if not is_complete:
-        raise SkippedError(NO_TREE)
+        raise SkippedError(SkipCode.NO_TREE)
     return Snapshot(task.tree / "tree", files, task.tree_hash, task.tree / "tree")
 
 
@@ -168,7 +166,7 @@ def _recognised_by_smith(artifact: BugArtifact) -> dict[str, list[str]]:
     """Return the tests of an artifact that SWE-smith's log parser recognises; others can never be resolved."""
     recognised = {k: [i for i in ids(artifact, k) if i.split() == [i]] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")}
     if not all(recognised.values()):
-        raise SkippedError("SWE-smith needs a FAIL_TO_PASS and a PASS_TO_PASS test without a space in its id")
+        raise SkippedError(SkipCode.SPACE_IN_IDS)
     return recognised
 
 

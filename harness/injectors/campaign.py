@@ -130,8 +130,8 @@ class ModelCampaign:
             scope="",
             detail=str(done.trajectory.exit_reason),
             diff=artifact.bug.data.decode("utf-8", "replace") if artifact is not None else "",
-            check=verdict.rejection.name if verdict is not None and verdict.rejection else "",
-            reason=_without_check_name(done.reason, verdict),
+            check=verdict.rejected_by if verdict is not None else "",
+            reason=done.reason,
             artifact_id=verdict.artifact_id if verdict is not None and done.valid else "",
             fail_to_pass=len(verdict.fail_to_pass) if verdict is not None else 0,
             seconds=round(seconds, 3),
@@ -170,8 +170,3 @@ class ModelCampaign:
 
     def close(self) -> None:
         """Do nothing: the campaign holds no resources."""
-
-
-def _without_check_name(reason: str, verdict: Verdict | None) -> str:
-    """Return a reason without the name of the rejecting check, which is a separate field."""
-    return reason.removeprefix(f"{verdict.rejection.name}: ") if verdict is not None and verdict.rejection else reason

@@ -17,6 +17,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.storage.store import key_of
 
 PREFIX = "artifacts:"
@@ -70,14 +71,12 @@ class ExternalInjector:
                 artifact = read_artifact(directory)
             except ArtifactError as error:
                 done = journal.end(ExitReason.SUBMITTED, str(error), {"rejected": str(error)})
-                return Injected(None, None, "given", done, str(error))
+                return Injected(None, None, "given", done, CheckReason.of(CheckCode.UNREADABLE, error=str(error)))
             strategy, operator = _labels(artifact)
             journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
             done = journal.end(ExitReason.SUBMITTED, str(directory), encode_artifact(artifact))
         verdict = Validation(artifact, runner.scoped()).verdict()
-        rejection = verdict.rejection
-        reason = verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")
-        return Injected(artifact, verdict, strategy, done, reason, operator)
+        return Injected(artifact, verdict, strategy, done, verdict.reason, operator)
 
 
 def _applies(directory: Path, snapshot: Snapshot) -> bool:

@@ -33,6 +33,7 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import FIVE_FILES, MAX_FILE_BYTES, PROMPT_NAMES, BugArtifact, read_artifact
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.store import key_of
@@ -53,8 +54,8 @@ class Injected:
     strategy: str
     """The requested strategy: direct, removal or history."""
     trajectory: Trajectory
-    reason: str
-    """Why the bug is not valid; empty if it is."""
+    reason: CheckReason | None
+    """Why the bug is not valid; None if it is."""
     operator: str = ""
     """What made the bug, if not the injector itself."""
 
@@ -170,7 +171,7 @@ class _Session:
     def __init__(self, injector: ModelInjector, runner: Runner) -> None:
         self._runner = runner
         self._remaining = injector.rejections
-        self._reason = ""
+        self._reason: CheckReason | None = None
         self.artifact: BugArtifact | None = None
         self.verdict: Verdict | None = None
 
@@ -180,27 +181,27 @@ class _Session:
         try:
             self.artifact = self._read(workspace)
             self.verdict = Validation(self.artifact, self._runner.scoped()).verdict()
-            rejection = self.verdict.rejection
-            self._reason = self.verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")
+            self._reason, text = self.verdict.reason, self.verdict.explanation
         except ArtifactError as error:
-            self._reason = str(error)
+            text = str(error)
+            self._reason = CheckReason.of(CheckCode.UNREADABLE, error=text)
         if self.verdict is not None and self.verdict.valid:
             result = {"artifact": self.verdict.artifact_id, **self._encoded()}
             return Observation("the bug is valid", 0, done=True, result=result)
         self._remaining -= 1
         if self._remaining < 0:
-            result = {"rejected": self._reason, **self._encoded()}
-            return Observation(f"rejected: {self._reason}", 1, done=True, result=result)
-        return Observation(f"rejected: {self._reason}; fix it and submit again ({self._remaining + 1} more times)", 1)
+            result = {"rejected": text, **self._encoded()}
+            return Observation(f"rejected: {text}", 1, done=True, result=result)
+        return Observation(f"rejected: {text}; fix it and submit again ({self._remaining + 1} more times)", 1)
 
     def _encoded(self) -> dict[str, object]:
         return encode_artifact(self.artifact) if self.artifact is not None else {}
 
-    def reason(self, done: Trajectory) -> str:
-        """Return why the bug is not valid; empty if it is."""
+    def reason(self, done: Trajectory) -> CheckReason | None:
+        """Return why the bug is not valid; None if it is."""
         if self.verdict is not None and self.verdict.valid:
-            return ""
-        return self._reason or f"nothing was submitted: {done.exit_reason} {done.detail}".strip()
+            return None
+        return self._reason or nothing_submitted(done)
 
     def _read(self, workspace: Workspace) -> BugArtifact:
         with tempfile.TemporaryDirectory() as folder:
@@ -217,6 +218,11 @@ class _Session:
                     break
             artifact = read_artifact(Path(folder))
         return replace(artifact, info={})
+
+
+def nothing_submitted(done: Trajectory) -> CheckReason:
+    """Return the reason for an attempt that ended without an artifact."""
+    return CheckReason.of(CheckCode.NOTHING_SUBMITTED, exit_reason=str(done.exit_reason), cause=done.detail)
 
 
 def project_tree(runner: Runner, folder: Path, *, history: bool) -> Path:

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from harness.agents.loop import record_end
 from harness.agents.replay import Recordings, repeat
 from harness.injectors.artifact_codec import decode_artifact
-from harness.injectors.model import Injected
+from harness.injectors.model import Injected, nothing_submitted
 from harness.records.trajectory import ExitReason, Journal, read_trajectory
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, ModelError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +38,21 @@ class ReplayInjector(Recordings):
         with record_end(journal):
             path = self.find((runner.snapshot.tree_hash, journal.trajectory.attempt), seed)
         if path is None:
-            reason = f"{self.path} contains no attempt {journal.trajectory.attempt + 1} at this tree"
-            return Injected(None, None, "", journal.end(ExitReason.MODEL, reason), reason)
+            number = journal.trajectory.attempt + 1
+            reason = CheckReason.of(CheckCode.NO_RECORDING, path=str(self.path), attempt=number)
+            return Injected(None, None, "", journal.end(ExitReason.MODEL, reason.text), reason)
         try:
             done = repeat(read_trajectory(path), journal)
             artifact = decode_artifact(done.result)
-        except (ModelError, ArtifactError, StoreError) as error:
-            reason = f"{path}: {error}"
-            done = replace(journal.end(ExitReason.MODEL, reason), exit_reason=ExitReason.MODEL, detail=reason)
+        except (ModelError, ArtifactError, StoreError) as failure:
+            reason = CheckReason.of(CheckCode.BAD_RECORDING, path=str(path), error=str(failure))
+            ended = journal.end(ExitReason.MODEL, reason.text)
+            done = replace(ended, exit_reason=ExitReason.MODEL, detail=reason.text)
             return Injected(None, None, "", done, reason)
         strategy = str(done.provenance.get("strategy", ""))
         if artifact is None:
-            reason = str(
-                done.result.get("rejected") or f"nothing was submitted: {done.exit_reason} {done.detail}".strip()
-            )
+            error = str(done.result.get("rejected") or "")
+            reason = CheckReason.of(CheckCode.UNREADABLE, error=error) if error else nothing_submitted(done)
             return Injected(None, None, strategy, done, reason)
         verdict = Validation(artifact, runner.scoped()).verdict()
-        rejection = verdict.rejection
-        reason = verdict.fault or (f"{rejection.name}: {rejection.reason}" if rejection else "")
-        return Injected(artifact, verdict, strategy, done, reason, done.model)
+        return Injected(artifact, verdict, strategy, done, verdict.reason, done.model)

@@ -8,6 +8,7 @@ from typing import Any
 
 from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
 from harness.records.validation import validated
+from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
 from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 
 SCHEMA_VERSION = 3
@@ -106,8 +107,10 @@ class Episode:
     """Lines that the bug adds and removes."""
     fail_to_pass: int
     valid: bool
-    reason: str
-    """Why the bug is not valid."""
+    reason: CheckReason | None
+    """Why the bug is not valid; None if it is."""
+    check: str = ""
+    """The step that rejected the bug; empty if it is valid, or if there was no artifact to check."""
     refused: str = ""
     """Why no solver was run on the bug although it is valid."""
     repeated: bool = False
@@ -122,6 +125,11 @@ class Episode:
     seconds: float = 0.0
     """Wall time of the injection and its validation, in seconds."""
     rollouts: tuple[Rollout, ...] = ()
+
+    @property
+    def rejected_by(self) -> str:
+        """The step that rejected the bug, or the code of the reason; empty if the bug is valid."""
+        return self.check or (str(self.reason.code) if self.reason is not None else "")
 
     @property
     def counts(self) -> bool:
@@ -144,6 +152,8 @@ class Episode:
         return {
             "schema_version": SCHEMA_VERSION,
             **asdict(self),
+            **reason_to_json(self.reason),
+            "reason": explained(self.check, self.reason),
             "rollouts": [r.to_json() for r in self.rollouts],
             "solve_rate": self.rate,
             "injector_reward": self.reward(alpha=alpha, kind=kind),
@@ -155,7 +165,9 @@ class Episode:
         try:
             if data.get("schema_version") != SCHEMA_VERSION:
                 return None
-            values = {k: v for k, v in data.items() if k not in ("schema_version", "solve_rate", "injector_reward")}
+            derived = ("schema_version", "solve_rate", "injector_reward", "code", "details")
+            values = {k: v for k, v in data.items() if k not in derived}
+            values["reason"] = reason_from_json(data)
             rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in values["rollouts"]]
             episode = validated(cls(**{**values, "rollouts": tuple(r for r in rollouts if r is not None)}))
         except (AttributeError, KeyError, TypeError):

@@ -351,9 +351,7 @@ def validated_verdict(
         begin()
         verdict = Validation(artifact, runner.scoped()).verdict()
         if not verdict.valid:
-            failed = verdict.rejection
-            reason = f"{failed.name}: {failed.reason}" if failed else verdict.fault
-            raise ArtifactError(f"the artifact is not valid, nothing to solve: {reason}")
+            raise ArtifactError(f"the artifact is not valid, nothing to solve: {verdict.explanation}")
         verdicts.put(verdict)
     return verdict
 

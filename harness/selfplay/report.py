@@ -90,7 +90,7 @@ def lines(
             yield "", line(row)
     (total,) = results["all"]
     yield "heading", line(total)
-    steps = Counter(e.reason.split(":", 1)[0] for e in episodes if not e.valid)
+    steps = Counter(e.rejected_by for e in episodes if not e.valid)
     if steps:
         yield "", "not valid by: " + ", ".join(f"{name} {count}" for name, count in steps.most_common())
     for episode in episodes:

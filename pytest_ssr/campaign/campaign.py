@@ -26,7 +26,7 @@ from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
@@ -105,7 +105,7 @@ class Campaign:
         """Tests that passed in the first run but do not count; waits for the second run."""
         return frozenset(self.verifying.result().set_aside) | frozenset(self.screening.unsteady)
 
-    def set_aside_since(self) -> dict[str, str]:
+    def set_aside_since(self) -> dict[str, SetAside]:
         """Return the tests set aside since the baseline, as far as is known yet, with the reasons."""
         second = self.verifying.known
         set_aside = second.set_aside if second is not None else {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.progress import format_duration
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.test_run import SetAside
 
 # The cost of a valid bug, including the candidates that were rejected or survived before it: 1.6 to 2.8 suite runs on
 # toolz, jinja2 and sortedcontainers (suites of 2 to 7 s); 2 workers are 1.4 to 1.7 times as fast as one.
@@ -22,7 +23,7 @@ def result_line(result: CandidateResult) -> str:
     tail = {
         CandidateStatus.VALID: f"{result.artifact_id}, breaks {result.fail_to_pass}",
         CandidateStatus.SURVIVED: "",
-    }.get(result.status, f"{result.check}: {_short(result.reason)}")
+    }.get(result.status, _short(result.explanation))
     return f"{result.status!s:9} {location}  {result.operator}" + (f"  ({tail})" if tail else "")
 
 
@@ -105,8 +106,8 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
         yield "plain", _set_aside_line(base.set_aside)
 
 
-def _set_aside_line(set_aside: Mapping[str, str]) -> str:
-    first = [f"{name} ({reason})" for name, reason in list(set_aside.items())[:3]]
+def _set_aside_line(set_aside: Mapping[str, SetAside]) -> str:
+    first = [f"{name} ({reason.text})" for name, reason in list(set_aside.items())[:3]]
     more = f" and {len(set_aside) - 3} more" if len(set_aside) > 3 else ""
     return f"set aside: {', '.join(first)}{more}"
 
@@ -150,7 +151,7 @@ def _runs_line(results: Sequence[CandidateResult]) -> str:
 
 
 def summary_lines(
-    results: Sequence[CandidateResult], *, diffs: bool, most: int = 20, set_aside: Mapping[str, str] | None = None
+    results: Sequence[CandidateResult], *, diffs: bool, most: int = 20, set_aside: Mapping[str, SetAside] | None = None
 ) -> Iterator[tuple[str, str]]:
     """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff.
 
@@ -169,7 +170,7 @@ def summary_lines(
         yield "plain", _set_aside_line(set_aside)
     unproven = [a for a in results if a.status is CandidateStatus.NOT_EXERCISED]
     if unproven:
-        yield "plain", f"not exercised: {len(unproven)} changes ({_short(unproven[0].reason)})"
+        yield "plain", f"not exercised: {len(unproven)} changes ({_short(str(unproven[0].reason))})"
     survived = missed(results)
     if not survived:
         return

@@ -13,7 +13,7 @@ from pytest_ssr.campaign.artifact_builder import (
     diff_text,
     make_artifact,
 )
-from pytest_ssr.checks.context import HASH_SEED, ORDER_SEED
+from pytest_ssr.checks.context import HASH_SEED, ORDER_SEED, suite_fault
 from pytest_ssr.checks.inverse_mutation import without_one
 from pytest_ssr.checks.validator import Validation, step_names
 from pytest_ssr.errors import ArtifactError
@@ -23,6 +23,7 @@ from pytest_ssr.interrupts import Background, background, workers
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
 from pytest_ssr.records.verdict import CheckResult, Verdict
 
@@ -64,24 +65,27 @@ class Trial:
         campaign, baseline = self._campaign, self._campaign.baseline
         self.screened, run, failing = screened, screened.run, screened.failing
         if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
-            return self._end(CandidateStatus.TIMED_OUT, "screening", run.reason)
+            return self._end(CandidateStatus.TIMED_OUT, "screening", suite_fault(run))
         if run.fault:
-            return self._end(CandidateStatus.REJECTED, "screening", run.fault)
+            return self._end(CandidateStatus.REJECTED, "screening", suite_fault(run))
         if not failing and screened.unexercised:
-            reason = f"nothing proves that the tests run the changed {abbreviate(screened.unexercised)}"
+            reason = CheckReason.of(CheckCode.NOT_EXERCISED, files=screened.unexercised)
             return self._end(CandidateStatus.NOT_EXERCISED, "screening", reason)
         if not failing:
-            reason = "no test notices it" if screened.selected else "no test reaches it"
-            return self._end(CandidateStatus.SURVIVED, "screening", reason)
+            code = CheckCode.NOT_NOTICED if screened.selected else CheckCode.NOT_REACHED
+            return self._end(CandidateStatus.SURVIVED, "screening", CheckReason(code))
         most = campaign.runner.settings.max_broken_fraction
         if len(failing) > most * len(baseline.stable):
-            return self._end(CandidateStatus.REJECTED, "screening", f"more than {most:.0%} of all tests break")
+            share = len(failing) / len(baseline.stable)
+            reason = CheckReason.of(CheckCode.TOO_MANY_BREAK, share=share, most=most)
+            return self._end(CandidateStatus.REJECTED, "screening", reason)
         try:
             self.artifact = make_artifact(self._state, failing, baseline, campaign.runner.settings)
-            idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else ""
+            idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else None
         except ArtifactError as error:
-            return self._end(CandidateStatus.REJECTED, "weakening", str(error))
-        if idle:
+            reason = CheckReason.of(CheckCode.NOT_WEAKENABLE, error=str(error))
+            return self._end(CandidateStatus.REJECTED, "weakening", reason)
+        if idle is not None:
             return self._end(CandidateStatus.REJECTED, "screening", idle)
         self.validation = Validation(self.artifact, self._runner, extra_checks=campaign.extra_checks)
         self._run_ahead(self.artifact)
@@ -118,15 +122,15 @@ class Trial:
             self._ahead.stop()
             self._ahead = None
 
-    def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> str:
+    def _idle_part(self, artifact: BugArtifact, failing: frozenset[str]) -> CheckReason | None:
         """Return why one part of a combination is idle: with it reverted, every failing test still fails.
 
-        Parts in the same file must matter too, although no check reverts them separately. Empty if all parts matter.
+        Parts in the same file must matter too, although no check reverts them separately. None if all parts matter.
         """
         for name, state in without_one(self._runner.original, artifact.bug, per_hunk=True):
             if failing <= self._campaign.screening.run(state, runner=self._runner).failing:
-                return f"reverting {name} alone makes no failing test pass"
-        return ""
+                return CheckReason.of(CheckCode.NOTHING_REVIVED, part=name)
+        return None
 
     def result(self, name: str) -> CheckResult | None:
         """Return the result of one step of the validation; None if the trial ended before it.
@@ -174,9 +178,7 @@ class Trial:
             if verdict.valid:
                 self._accept(verdict)
             else:
-                failed = verdict.rejection
-                assert failed is not None
-                self._end(CandidateStatus.REJECTED, failed.name, failed.reason)
+                self._end(CandidateStatus.REJECTED, verdict.rejected_by, verdict.reason)
         assert self.candidate_result is not None
         return self.candidate_result
 
@@ -200,9 +202,11 @@ class Trial:
         )
         campaign.verdicts.put(verdict)
         campaign.store.put_artifact(verdict.artifact_id, artifact)
-        self._end(CandidateStatus.VALID, "", "", verdict)
+        self._end(CandidateStatus.VALID, "", None, verdict)
 
-    def _end(self, status: CandidateStatus, check: str, reason: str, verdict: Verdict | None = None) -> CandidateResult:
+    def _end(
+        self, status: CandidateStatus, check: str, reason: CheckReason | None, verdict: Verdict | None = None
+    ) -> CandidateResult:
         self._stop_running_ahead()
         self.candidate_result = CandidateResult(
             index=self.index,

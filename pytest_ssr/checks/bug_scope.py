@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
 from pytest_ssr.checks.forbidden_uses import forbidden_uses
 from pytest_ssr.grading.repaired_state import shadowing
 from pytest_ssr.project.file_roles import is_code, is_test_surface
+from pytest_ssr.records.check_reasons import CheckCode
 
 NAME = "bug-scope"
 
@@ -15,18 +16,18 @@ def check(context: ValidationContext) -> Finding:
     bug = context.artifact.bug
     least = context.settings.min_changed_files
     if len(bug.files) < least:
-        return Finding(False, f"bug_inject.diff changes {len(bug.files)} files, {least} are required")
+        return failed(CheckCode.TOO_FEW_FILES, count=len(bug.files), required=least)
     for path in sorted(shadowing(context.original, bug.paths, context.artifact.test_files)):
-        return Finding(False, f"bug_inject.diff adds {path}, which takes the place of a module that tests import")
+        return failed(CheckCode.MODULE_SHADOWED, file=path)
     for path in bug.paths:
         if path in context.artifact.test_files or is_test_surface(path):
-            return Finding(False, f"bug_inject.diff touches {path}, which belongs to the test surface")
+            return failed(CheckCode.TEST_SURFACE_CHANGED, file=path)
         if not is_code(path):
-            return Finding(False, f"bug_inject.diff touches {path}, which is not a code file")
+            return failed(CheckCode.NOT_CODE, file=path)
     state = context.buggy
     if not state.changes:
-        return Finding(False, "bug_inject.diff changes nothing")
+        return failed(CheckCode.NOTHING_CHANGED)
     forbidden = forbidden_uses(context.original, state)
     if forbidden:
-        return Finding(False, f"with the bug {forbidden[0]}: it could come and go, or fail tests without breaking code")
-    return Finding(True, f"{len(bug.files)} code files changed")
+        return failed(CheckCode.FORBIDDEN_USE, use=forbidden[0])
+    return passed(CheckCode.CODE_CHANGED, count=len(bug.files))

@@ -10,11 +10,12 @@ from __future__ import annotations
 import random
 
 from pytest_ssr.checks.blind_failures import blind_failures
-from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed, suite_fault
 from pytest_ssr.checks.paraphrase import paraphrase
 from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.records.test_run import SuiteRun, abbreviate
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.test_run import SuiteRun
 
 NAME = "bug-validity"
 
@@ -22,36 +23,34 @@ NAME = "bug-validity"
 def check(context: ValidationContext) -> Finding:
     """Establish FAIL_TO_PASS from the script's run, confirmed by pytest's own."""
     run = context.script(context.buggy, "buggy")
-    if run.fault:
-        return Finding(False, f"on the buggy state: {run.fault}")
-    if run.contradiction:
-        return Finding(False, f"on the buggy state {run.contradiction}")
+    unproven = run.fault or run.contradiction
+    if unproven is not None:
+        return Finding(False, unproven.on("buggy"))
     failing = context.script_failing = context.stable - run.passing
     least = context.settings.min_failing_tests
     if len(failing) < least:
-        return Finding(False, f"{len(failing)} tests go from pass to fail, {least} are required")
+        return failed(CheckCode.TOO_FEW_BREAK, count=len(failing), required=least)
     share = len(failing) / len(context.stable)
-    if share > context.settings.max_broken_fraction:
-        most = context.settings.max_broken_fraction
-        return Finding(False, f"{share:.0%} of the passing tests break, at most {most:.0%} may")
+    most = context.settings.max_broken_fraction
+    if share > most:
+        return failed(CheckCode.TOO_MANY_BREAK, share=share, most=most)
 
-    def objection(evidence: SuiteRun) -> str:
-        if evidence.fault:
-            return f"pytest itself on the buggy state: {evidence.fault}"
+    def objection(evidence: SuiteRun) -> CheckReason | None:
+        fault = suite_fault(evidence)
+        if fault is not None:
+            return fault.on("buggy")
         disputed = (failing & evidence.passing) | (context.stable - failing - evidence.passing)
         if disputed:
-            return f"script and pytest disagree on the buggy state about {abbreviate(disputed)}"
+            return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed, state="buggy")
         hidden = _unreported_failures(context, run, evidence)
-        return f"on the buggy state the parser leaves out failing tests: {abbreviate(hidden)}" if hidden else ""
+        return CheckReason.of(CheckCode.FAILURES_UNREPORTED, tests=hidden, state="buggy") if hidden else None
 
     _, reason = context.judged(context.buggy, "buggy", objection)
-    if reason:
+    reason = reason or _pretended(context, failing) or _depends_on_text(context)
+    if reason is not None:
         return Finding(False, reason)
-    refused = _pretended(context, failing) or _depends_on_text(context)
-    if refused:
-        return Finding(False, refused)
     context.fail_to_pass = failing
-    return Finding(True, f"{len(failing)} of {len(context.stable)} passing tests break: {abbreviate(failing)}")
+    return passed(CheckCode.TESTS_BREAK, count=len(failing), total=len(context.stable), tests=failing)
 
 
 def _unreported_failures(context: ValidationContext, run: StatusRun, evidence: SuiteRun) -> frozenset[str]:
@@ -63,23 +62,27 @@ def _unreported_failures(context: ValidationContext, run: StatusRun, evidence: S
     return frozenset(name for name in unreported if name.encode("utf-8", "surrogatepass") in named)
 
 
-def _pretended(context: ValidationContext, failing: frozenset[str]) -> str:
-    """Return why the failures are not trusted; an empty string if they are, as for our own operators."""
+def _pretended(context: ValidationContext, failing: frozenset[str]) -> CheckReason | None:
+    """Return why the failures are not trusted; None if they are, as for our own operators."""
     if context.runner.selection is not None:
-        return ""
+        return None
     files = [p for p in context.oracle_files(context.original) if p.endswith(".py")]
     failures = blind_failures(context.runner, context.buggy, files, failing, random.SystemRandom())
     if not failures.pretended:
-        return ""
-    passing = f"{len(failures.satisfied)} of {len(failures.runnable)} failing tests pass"
-    names = abbreviate(failures.satisfied)
-    return f"on the buggy state {passing} without pytest and without their expected values: {names}"
+        return None
+    return CheckReason.of(
+        CheckCode.FAILURES_PRETENDED,
+        count=len(failures.satisfied),
+        total=len(failures.runnable),
+        tests=failures.satisfied,
+        state="buggy",
+    )
 
 
-def _depends_on_text(context: ValidationContext) -> str:
-    """Return why the script does not judge what the code does; an empty string if nothing indicates that."""
+def _depends_on_text(context: ValidationContext) -> CheckReason | None:
+    """Return why the script does not judge what the code does; None if nothing indicates that."""
     if context.runner.selection is not None:
-        return ""
+        return None
     entries: dict[str, FileEntry | None] = {}
     for path in context.artifact.bug.paths:
         entry = context.original.entry(path) if path.endswith(".py") else None
@@ -88,9 +91,7 @@ def _depends_on_text(context: ValidationContext) -> str:
             entries[path] = FileEntry(text, entry.mode)
     state = context.original.replace(entries)
     if not state.changes:
-        return ""
+        return None
     lost = context.stable & context.suite(state, "reworded", whole=True).passing
     lost -= context.script(state, "reworded").passing if lost else frozenset()
-    if lost:
-        return f"script and pytest disagree on the paraphrased original about {abbreviate(lost)}"
-    return ""
+    return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=lost, state="paraphrased") if lost else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_ssr.execution.runner import Runner
@@ -11,7 +11,8 @@ from pytest_ssr.execution.script import StatusRun
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.test_run import SetAside, SuiteRun
 from pytest_ssr.records.verdict import RunRecord
 from pytest_ssr.settings import RuleSettings
 
@@ -24,8 +25,18 @@ class Finding:
 
     passed: bool
     """Whether the artifact satisfies it."""
-    reason: str
-    """One sentence that names the file or the test."""
+    reason: CheckReason | str
+    """What was found, with the file or the test; checks of other plugins may give a sentence."""
+
+
+def passed(code: CheckCode, **details: str | int | float | Collection[str]) -> Finding:
+    """Return the finding of a check that the artifact satisfies."""
+    return Finding(True, CheckReason.of(code, **details))
+
+
+def failed(code: CheckCode, **details: str | int | float | Collection[str]) -> Finding:
+    """Return the finding of a check that the artifact does not satisfy."""
+    return Finding(False, CheckReason.of(code, **details))
 
 
 class ValidationContext:
@@ -38,7 +49,7 @@ class ValidationContext:
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0
         self.stable: frozenset[str] = frozenset()
-        self.set_aside: dict[str, str] = {}
+        self.set_aside: dict[str, SetAside] = {}
         self.fail_to_pass: frozenset[str] = frozenset()
         self.script_failing: frozenset[str] | None = None
         self.files_control: dict[str, tuple[str, ...]] = {}
@@ -74,7 +85,7 @@ class ValidationContext:
         like = self.original_seconds or None
         run, fresh = self.runner.script(state, self.artifact, like_s=like)
         failed = len(run.statuses) - len(run.passing)
-        outcome = run.fault or f"exit {run.exit_code}, {len(run.passing)} passed, {failed} failed"
+        outcome = str(run.fault) if run.fault else f"exit {run.exit_code}, {len(run.passing)} passed, {failed} failed"
         self.log.append(RunRecord("script", name, outcome, round(run.seconds, 3) if fresh else 0.0))
         return run
 
@@ -118,14 +129,14 @@ class ValidationContext:
         self,
         state: CodebaseState,
         name: str,
-        objection: Callable[[SuiteRun], str],
+        objection: Callable[[SuiteRun], CheckReason | None],
         *,
         hash_seed: int = 0,
         order_seed: int | None = None,
         whole: bool = False,
         shared: bool = False,
-    ) -> tuple[SuiteRun, str]:
-        """Run the tests as `suite` does; return the run and its objection to the artifact, or an empty string.
+    ) -> tuple[SuiteRun, CheckReason | None]:
+        """Run the tests as `suite` does; return the run and its objection to the artifact, or None.
 
         A test may behave differently in a fork of a warm process, and a selection may skip the test that matters: such
         a run is repeated, complete and in a fresh process, before it counts against an artifact.
@@ -145,6 +156,13 @@ class ValidationContext:
         arguments = set(self.artifact.script.decode("utf-8", "surrogateescape").split())
         listed = (p for p in self.artifact.test_files if state.entry(p) is not None)
         return [p for p in listed if _holds_tests(p) or (shlex.quote(p) in arguments and not p.endswith(".py"))]
+
+
+def suite_fault(run: SuiteRun) -> CheckReason | None:
+    """Return why a run of pytest proves nothing; None if pytest ended normally."""
+    if not run.fault:
+        return None
+    return CheckReason.of(CheckCode.SUITE_FAILED, status=str(run.status), cause=run.reason)
 
 
 def _holds_tests(path: str) -> bool:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed, suite_fault
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.test_run import SuiteRun
 
 NAME = "inverse-mutation"
@@ -22,20 +23,23 @@ def check(context: ValidationContext) -> Finding:
     """
     for name, state in without_one(context.original, context.artifact.bug, per_hunk=context.settings.per_hunk):
 
-        def revives_nothing(run: SuiteRun) -> str:
-            return "" if context.fail_to_pass & run.passing else run.fault or "no failing test passes"
+        def objection(run: SuiteRun) -> CheckReason | None:
+            if context.fail_to_pass & run.passing:
+                return None
+            return suite_fault(run) or CheckReason.of(CheckCode.NOTHING_REVIVED)
 
-        run, _ = context.judged(state, f"buggy without {name}", revives_nothing)
-        revived, fault = context.fail_to_pass & run.passing, run.fault
+        run, _ = context.judged(state, f"buggy without {name}", objection)
+        revived, fault = context.fail_to_pass & run.passing, suite_fault(run)
         if revived:
             confirmed = context.script(state, f"buggy without {name}")
             revived, fault = revived & confirmed.passing, confirmed.fault
         context.files_control[name] = tuple(sorted(revived))
+        if not revived and fault is not None:
+            return failed(CheckCode.REVERT_PROVES_NOTHING, part=name, cause=fault.text)
         if not revived:
-            detail = f" ({fault})" if fault else ""
-            return Finding(False, f"reverting {name} alone makes no failing test pass{detail}")
+            return failed(CheckCode.NOTHING_REVIVED, part=name)
     unit = "hunk" if context.settings.per_hunk else "file"
-    return Finding(True, f"each of {len(context.files_control)} {unit}s, reverted alone, revives a failing test")
+    return passed(CheckCode.PARTS_MATTER, count=len(context.files_control), unit=unit)
 
 
 def without_one(original: CodebaseState, bug: Patch, *, per_hunk: bool) -> Iterator[tuple[str, CodebaseState]]:

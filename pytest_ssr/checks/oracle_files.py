@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
 from pytest_ssr.project.file_roles import is_test_file
-from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.records.check_reasons import CheckCode
 
 NAME = "test-files"
 
@@ -13,17 +13,17 @@ def check(context: ValidationContext) -> Finding:
     """Check statically, except that pytest collects the files whose names do not show that they hold tests."""
     listed = context.artifact.test_files
     if not listed:
-        return Finding(False, "test_files.txt lists no file")
+        return failed(CheckCode.NO_FILE_LISTED)
     missing = [p for p in listed if context.original.entry(p) is None]
     if missing:
-        return Finding(False, f"{abbreviate(missing)} does not exist in the original")
+        return failed(CheckCode.FILE_MISSING, files=missing)
     uncovered = sorted(set(context.artifact.weaken.paths) - set(listed))
     if uncovered:
-        return Finding(False, f"test_weaken.diff touches {abbreviate(uncovered)}, which test_files.txt does not list")
+        return failed(CheckCode.FILE_NOT_LISTED, files=uncovered)
     for path in listed:
         if not is_test_file(path) and not _holds_tests(context, path):
-            return Finding(False, f"{path} is listed as a test file, but pytest collects no test in it")
-    return Finding(True, f"{len(listed)} test files exist and cover the weakening")
+            return failed(CheckCode.NO_TEST_IN_FILE, file=path)
+    return passed(CheckCode.FILES_LISTED, count=len(listed))
 
 
 def _holds_tests(context: ValidationContext, path: str) -> bool:

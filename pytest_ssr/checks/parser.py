@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Mapping
 
-from pytest_ssr.checks.context import Finding, ValidationContext
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.verdict import RunRecord
 
 NAME = "test-parser"
@@ -19,29 +20,27 @@ def check(context: ValidationContext) -> Finding:
     run = context.script(context.original, "original")
     context.original_script = run
     if run.fault:
-        return Finding(False, f"on the original: {run.fault}")
+        return Finding(False, run.fault.on("original"))
     longest = max(map(len, run.statuses), default=0)
     if longest > _MAX_ID_CHARS or len(run.statuses) > _MAX_IDS:
-        return Finding(False, f"the parser returns {len(run.statuses)} ids, the longest of {longest} characters")
+        return failed(CheckCode.TOO_MANY_IDS, count=len(run.statuses), longest=longest)
     if not run.statuses:
-        return Finding(False, "the parser finds no test in the script's output on the original")
+        return failed(CheckCode.NO_TEST_PARSED, state="original")
     again = context.runner.parse_again(context.artifact.parser, run.output)
     context.log.append(RunRecord("parser", "original", f"{len(again.statuses)} statuses"))
     if again.raw != run.parsed:
-        return Finding(False, "the parser returns different bytes for the same output on its second run")
+        return failed(CheckCode.PARSER_NOT_STABLE)
     invented = _invented(run.statuses, run.output)
     if invented is not None:
-        return Finding(False, f"the parser reports {invented[:200]!r}, which the output does not hold")
+        return failed(CheckCode.TEST_INVENTED, test=invented[:200])
     half = run.output[: len(run.output) // 2]
     partial = context.runner.parse_again(context.artifact.parser, half)
     # The middle of the output depends on the times and paths in it, so the count is not recorded.
     context.log.append(RunRecord("parser", "half of the output", "read"))
     invented = _invented(partial.statuses, half)
     if invented is not None:
-        return Finding(
-            False, f"from half of the output the parser reports {invented[:200]!r}, which that half does not hold"
-        )
-    return Finding(True, f"{len(run.statuses)} tests read from the output, twice the same")
+        return failed(CheckCode.TEST_INVENTED_FROM_HALF, test=invented[:200])
+    return passed(CheckCode.OUTPUT_PARSED, count=len(run.statuses))
 
 
 def _invented(statuses: Mapping[str, str], output: bytes) -> str | None:

@@ -6,8 +6,17 @@ and again with another hash seed and order; tests that do not pass each time are
 
 from __future__ import annotations
 
-from pytest_ssr.checks.context import HASH_SEED, ORDER_SEED, Finding, ValidationContext
-from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.checks.context import (
+    HASH_SEED,
+    ORDER_SEED,
+    Finding,
+    ValidationContext,
+    failed,
+    passed,
+    suite_fault,
+)
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.records.test_run import SetAside
 
 NAME = "test-script"
 
@@ -15,28 +24,26 @@ NAME = "test-script"
 def check(context: ValidationContext) -> Finding:
     """Establish the stable tests: those that pass on the original every time."""
     run = context.original_script or context.script(context.original, "original")
-    if run.fault:
-        return Finding(False, f"on the original: {run.fault}")
-    if run.contradiction:
-        return Finding(False, f"on the original {run.contradiction}")
+    objection = run.fault or run.contradiction
+    if objection is not None:
+        return Finding(False, objection.on("original"))
     evidence = context.suite(context.original, "original")
     context.original_seconds = max(run.seconds, evidence.seconds)
-    if evidence.fault:
-        return Finding(False, f"pytest itself on the listed files of the original: {evidence.fault}")
+    fault = suite_fault(evidence)
+    if fault is not None:
+        return Finding(False, fault.on("original"))
     unknown = sorted(set(run.statuses) - set(evidence.collected))
     if unknown:
-        return Finding(False, f"{abbreviate(unknown)}: no such test is collected by pytest in the listed files")
+        return failed(CheckCode.TEST_NOT_COLLECTED, tests=unknown)
     again = context.suite(context.original, "original", hash_seed=HASH_SEED, order_seed=ORDER_SEED)
     for name in sorted(run.statuses):
         passes = (name in run.passing, name in evidence.passing, name in again.passing)
         if not any(passes):
-            context.set_aside[name] = "fails on the original"
+            context.set_aside[name] = SetAside.FAILED
         elif not all(passes):
-            context.set_aside[name] = "flickers on the original"
+            context.set_aside[name] = SetAside.FLICKERS
     context.stable = run.passing - set(context.set_aside)
-    least = context.settings.min_passing_tests
-    if len(context.stable) < least:
-        aside = f"; set aside: {abbreviate(list(context.set_aside))}" if context.set_aside else ""
-        return Finding(False, f"{len(context.stable)} tests pass on the original, {least} are required{aside}")
-    aside = f", {len(context.set_aside)} set aside" if context.set_aside else ""
-    return Finding(True, f"{len(context.stable)} tests pass on the original{aside}")
+    count, excluded, required = len(context.stable), len(context.set_aside), context.settings.min_passing_tests
+    if count < required:
+        return failed(CheckCode.TOO_FEW_PASS, count=count, required=required, excluded=excluded, state="original")
+    return passed(CheckCode.ORIGINAL_PASSES, count=count, excluded=excluded)

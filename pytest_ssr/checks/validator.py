@@ -11,14 +11,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePosixPath
 
 from pytest_ssr.checks import SEVEN, Check
-from pytest_ssr.checks.context import HASH_SEED, ORDER_SEED, Finding, ValidationContext
+from pytest_ssr.checks.context import (
+    HASH_SEED,
+    ORDER_SEED,
+    Finding,
+    ValidationContext,
+    failed,
+    passed,
+    suite_fault,
+)
 from pytest_ssr.errors import ArtifactError, SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import SuiteRun, abbreviate
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES, CheckResult, Verdict
 
 _COMMENT = b"# a comment, and nothing else, was added here\n"
@@ -79,27 +88,29 @@ class Validation:
     def _advance(self) -> None:
         name, step = next(self._pending)
         if self._failed:
-            self._results[name] = CheckResult(name, None, "not run: an earlier step failed")
+            self._results[name] = CheckResult(name, None, CheckReason(CheckCode.NOT_RUN))
             return
         self.case.log = []
         start = time.perf_counter()
         try:
             finding = step()
         except ArtifactError as error:
-            finding = Finding(False, str(error))
+            finding = failed(CheckCode.DOES_NOT_APPLY, error=str(error))
         seconds = round(time.perf_counter() - start, 3)
         self._failed = not finding.passed
-        self._results[name] = CheckResult(name, finding.passed, finding.reason, seconds, tuple(self.case.log))
+        reason = finding.reason
+        if isinstance(reason, str):
+            reason = CheckReason.of(CheckCode.OTHER, text=reason)
+        self._results[name] = CheckResult(name, finding.passed, reason, seconds, tuple(self.case.log))
 
     def _control(self, patch: Patch, expected: bool) -> Finding:
         grade = self.grade(patch)
         if grade.resolved is None:
             raise SandboxError(grade.reason.text)
+        details = {"grade": str(grade.reason.code), "cause": grade.reason.text}
         if grade.resolved is expected:
-            return Finding(True, grade.reason.text)
-        if expected:
-            return Finding(False, f"the exact reverse of the bug does not resolve it: {grade.reason}")
-        return Finding(False, f"resolved without a repair: {grade.reason}")
+            return passed(CheckCode.GRADED_AS_EXPECTED, **details)
+        return failed(CheckCode.NOT_RESOLVED if expected else CheckCode.RESOLVED_WITHOUT_REPAIR, **details)
 
     def grade(self, patch: Patch) -> Grade:
         """Grade a patch against what this validation established."""
@@ -117,23 +128,24 @@ class Validation:
     def _repeat(self, state: CodebaseState, name: str, passing: frozenset[str]) -> Finding:
         """Repeat the tests with another hash seed and order, then with a comment added to the files of the bug."""
 
-        def objection(run: SuiteRun) -> str:
-            if run.fault:
-                return f": {run.fault}"
+        def objection(run: SuiteRun) -> CheckReason | None:
+            fault = suite_fault(run)
+            if fault is not None:
+                return CheckReason.of(CheckCode.REPEAT_FAILED, run=name, cause=fault.text)
             changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)
-            return f", differs in {abbreviate(changed)}" if changed else ""
+            return CheckReason.of(CheckCode.OUTCOMES_DIFFER, run=name, tests=changed) if changed else None
 
         # Whole files in the other order: tests that never reach the bug may see the state it leaves behind.
         whole = bool(state.changes)
         _, reason = self.case.judged(state, name, objection, hash_seed=HASH_SEED, order_seed=ORDER_SEED, whole=whole)
-        if not reason:
+        if reason is None:
             name = f"{name} with a comment added"
             commented = state.replace(dict(self._commented(state)))
             shared = not state.changes
             _, reason = self.case.judged(commented, name, objection, hash_seed=HASH_SEED, shared=shared)
-        if reason:
-            return Finding(False, f"non-deterministic: {name}, run again{reason}")
-        return Finding(True, f"{len(self.case.stable)} tests give the same outcomes in 2 more runs")
+        if reason is not None:
+            return Finding(False, reason)
+        return passed(CheckCode.SAME_OUTCOMES, count=len(self.case.stable))
 
     def _commented(self, state: CodebaseState) -> Iterator[tuple[str, FileEntry]]:
         for path in self.case.artifact.bug.paths:

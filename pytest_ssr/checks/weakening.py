@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from pytest_ssr.checks.context import Finding, ValidationContext
-from pytest_ssr.records.test_run import RunStatus, SuiteRun, abbreviate
+from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed, suite_fault
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.test_run import RunStatus, SuiteRun
 
 NAME = "test-weakening"
 
@@ -11,38 +12,39 @@ NAME = "test-weakening"
 def check(context: ValidationContext) -> Finding:
     """Run the script on the weakened state; pytest itself must confirm its result."""
     if not context.artifact.weaken.files:
-        return Finding(False, "test_weaken.diff is empty")
+        return failed(CheckCode.WEAKENING_EMPTY)
     run = context.script(context.weakened, "weakened")
-    if run.fault:
-        return Finding(False, f"on the weakened state: {run.fault}")
-    if run.contradiction and not context.set_aside:
-        return Finding(False, f"on the weakened state {run.contradiction}")
+    if run.fault is not None:
+        return Finding(False, run.fault.on("weakened"))
+    if run.contradiction is not None and not context.set_aside:
+        return Finding(False, run.contradiction.on("weakened"))
     if not run.passing:
-        return Finding(False, "no test passes on the weakened state")
-    failed = set(run.statuses) - run.passing
-    hidden = context.fail_to_pass - failed
+        return failed(CheckCode.NO_TEST_PASSES, state="weakened")
+    not_passing = set(run.statuses) - run.passing
+    hidden = context.fail_to_pass - not_passing
     if not hidden:
-        return Finding(False, f"{abbreviate(context.fail_to_pass)} still fails after the weakening")
-    failing = failed - set(context.set_aside)
+        return failed(CheckCode.NOTHING_HIDDEN, tests=context.fail_to_pass)
+    failing = not_passing - set(context.set_aside)
     if failing:
-        return Finding(False, f"the weakened suite does not pass: {abbreviate(list(failing))} fails")
-    if run.exit_code != 0 and not failed:
-        return Finding(False, f"the weakened suite does not pass: the script ended with status {run.exit_code}")
+        return failed(CheckCode.WEAKENED_FAILS, tests=failing)
+    if run.exit_code != 0 and not not_passing:
+        return failed(CheckCode.WEAKENED_EXIT_STATUS, status=str(run.exit_code))
 
-    def objection(evidence: SuiteRun) -> str:
-        if evidence.fault:
-            return f"pytest itself on the weakened state: {evidence.fault}"
+    def objection(evidence: SuiteRun) -> CheckReason | None:
+        fault = suite_fault(evidence)
+        if fault is not None:
+            return fault.on("weakened")
         before = context.suite(context.original, "original")
         if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
-            return f"the weakened suite cannot be collected: {evidence.reason}"
+            return CheckReason.of(CheckCode.WEAKENED_NOT_COLLECTED, cause=evidence.reason)
         disputed = run.passing - evidence.passing
         unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing
         if disputed or unseen:
-            return f"script and pytest disagree on the weakened state about {abbreviate(disputed | unseen)}"
-        return ""
+            return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed | unseen, state="weakened")
+        return None
 
     _, reason = context.judged(context.weakened, "weakened", objection)
-    if reason:
+    if reason is not None:
         return Finding(False, reason)
     removed = len(context.fail_to_pass - set(run.statuses))
-    return Finding(True, f"{len(hidden)} failures hidden, {removed} of them by removal; {len(run.passing)} tests pass")
+    return passed(CheckCode.FAILURES_HIDDEN, hidden=len(hidden), removed=removed, passing=len(run.passing))

@@ -21,14 +21,13 @@ from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_code
-from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SuiteRun, abbreviate
+from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SetAside, SuiteRun, abbreviate
 
 SCHEMA_VERSION = 4
 FIRST_SEEDS: tuple[int, int | None] = (0, None)
 SECOND_SEEDS: tuple[int, int | None] = (1, 1)
 """Hash seed and order seed of the two runs."""
 _MOST_DISTURBED = 0.2
-_FLICKERS = "flickers with the order of tests or the hash seed"
 
 
 @dataclass(frozen=True)
@@ -39,7 +38,7 @@ class Baseline:
     """Every node id, in pytest's order."""
     stable: frozenset[str]
     """Ids that pass."""
-    set_aside: Mapping[str, str]
+    set_aside: Mapping[str, SetAside]
     """Id to the reason why it does not count."""
     durations: Mapping[str, float]
     """Id to seconds."""
@@ -124,7 +123,7 @@ class Baseline:
             return cls(
                 collected=tuple(data["collected"]),
                 stable=frozenset(data["stable"]),
-                set_aside=dict(data["set_aside"]),
+                set_aside={i: SetAside(reason) for i, reason in data["set_aside"].items()},
                 durations=dict(data["durations"]),
                 parameters={i: tuple((a, n) for a, n in p) for i, p in data["parameters"].items()},
                 sources=tuple(data["sources"]),
@@ -146,7 +145,7 @@ class Baseline:
 class Verification:
     """The results of the second run of a baseline."""
 
-    set_aside: Mapping[str, str]
+    set_aside: Mapping[str, SetAside]
     """Ids that pass in the first run but not in this one, to the reason why they do not count."""
     reach: CoverageMap | None
     """Which statements each test reaches in either order; None if that could not be recorded."""
@@ -163,7 +162,7 @@ class Verification:
             return None
         try:
             reach = CoverageMap.from_json(data["reach"]) if data["reach"] is not None else None
-            return cls(dict(data["set_aside"]), reach)
+            return cls({i: SetAside(reason) for i, reason in data["set_aside"].items()}, reach)
         except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
             return None
 
@@ -223,7 +222,7 @@ def baseline_from_run(
     collected = collected if frozenset(collected) >= frozenset(run.collected) else run.collected
     stable = run.passing
     set_aside = {
-        name: str(run.results[name].outcome) if name in run.results else "did not run"
+        name: SetAside(run.results[name].outcome) if name in run.results else SetAside.NOT_RUN
         for name in run.collected
         if name not in stable
     }
@@ -279,7 +278,7 @@ def verification_from_run(
     if run.fault:
         raise ProjectError(f"the tests do not run in another order: that run ended with {run.fault}")
     lost = (i for i in baseline.stable - run.passing if only(i))
-    set_aside = dict.fromkeys(sorted(lost), _FLICKERS)
+    set_aside = dict.fromkeys(sorted(lost), SetAside.FLICKERS)
     reach = baseline.reach if log.is_complete else None
     if reach is not None:
         second = CoverageMap.from_logs(baseline.collected, [log])

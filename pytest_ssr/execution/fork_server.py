@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, SsrError
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import (
     FOLDER,
@@ -58,7 +58,7 @@ class Mode(StrEnum):
     IMPORT = "import"
 
 
-class UnfitError(Exception):
+class UnfitError(SsrError):
     """A run cannot be made in a fork of a warm process; the message is the reason."""
 
 

@@ -18,7 +18,7 @@ from pytest_ssr.execution.fork_server import ForkRequest, Mode, Pace, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.test_run import RunStatus, SuiteRun
+from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
 _TEST_FLOOR_S, _SHORT_TEST_S = 2.5, 0.1
@@ -27,7 +27,6 @@ _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)
 NONE, SWAP, IMPORT, FRESH = "none", str(Mode.SWAP), str(Mode.IMPORT), "fresh"
 _NOT_EXERCISED = "the fork does not run the changed code"
 _LOADS_LESS = "it does not import all that the fork has loaded"
-_DEPENDS_ON_TIMING = "sometimes fails in a separate process: it depends on timing or on other tests"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,7 @@ class Screening:
         self._control = ForkControl()
         self._steady: set[str] = set()
         self._modules: frozenset[str] | None = None
-        self.unsteady: dict[str, str] = {}
+        self.unsteady: dict[str, SetAside] = {}
         """Tests that proved unreliable since the baseline, to the reason."""
 
     def run(
@@ -244,7 +243,7 @@ class Screening:
                 runner.original, self._tests, selection=Selection(unknown), like_s=self._seconds(unknown)
             )
             self._steady |= unknown & run.passing
-            self.unsteady |= dict.fromkeys(sorted(unknown - run.passing), _DEPENDS_ON_TIMING)
+            self.unsteady |= dict.fromkeys(sorted(unknown - run.passing), SetAside.UNSTEADY)
 
     def _selected_fresh(self, plan: _Plan, tests: frozenset[str]) -> SuiteRun:
         """Run some tests in a fresh process, which collects all tests."""

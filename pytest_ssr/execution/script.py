@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
 from pytest_ssr.project.interpreter import Interpreter
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.sandbox.protocol import Limit, Limits, Sandbox
 
 PASSED = "passed"
@@ -32,7 +33,7 @@ class ScriptOutput:
     """The exit status; None if a limit ended it."""
     seconds: float
     """Wall time."""
-    fault: str = ""
+    fault: CheckReason | None = None
     """What ended it if it did not end by itself: the limit or the signal."""
     limit: Limit | None = None
     """The limit that ended it."""
@@ -46,7 +47,7 @@ class Parsed:
     """Test id to `passed` or `failed`."""
     raw: bytes = b""
     """The parser's standard output."""
-    fault: str = ""
+    fault: CheckReason | None = None
     """Why there are no statuses: not JSON, an unknown status, an exit status."""
     limit: Limit | None = None
     """The limit that ended the parser."""
@@ -61,11 +62,11 @@ def run_script(
     provide_interpreter(sandbox, interpreter)
     env = run_environment(sandbox, interpreter, hash_seed=hash_seed)
     done = sandbox.exec(["bash", "-c", 'exec bash "$0" 2>&1', path], limits=limits, env=env)
-    fault = ""
+    fault = None
     if done.limit is not None:
-        fault = f"the {done.limit} limit ended it after {done.seconds:.0f} s"
+        fault = CheckReason.of(CheckCode.SCRIPT_LIMIT, limit=str(done.limit), seconds=round(done.seconds))
     elif done.exit_code is not None and done.exit_code < 0:
-        fault = f"signal {-done.exit_code} ended it"
+        fault = CheckReason.of(CheckCode.SCRIPT_SIGNAL, signal=-done.exit_code)
     return ScriptOutput(done.stdout, done.exit_code, done.seconds, fault, done.limit)
 
 
@@ -76,10 +77,11 @@ def run_parser(sandbox: Sandbox, interpreter: Interpreter, parser: bytes, output
     env = run_environment(sandbox, interpreter)
     done = sandbox.exec([str(interpreter.executable), "-I", path], limits=limits, env=env, stdin=output)
     if done.limit is not None:
-        return Parsed(fault=f"the {done.limit} limit ended the parser", limit=done.limit)
+        return Parsed(fault=CheckReason.of(CheckCode.PARSER_LIMIT, limit=str(done.limit)), limit=done.limit)
     if done.exit_code != 0:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return Parsed(fault=f"the parser ended with status {done.exit_code}: {' '.join(last)[:200]}")
+        error = " ".join(last)[:200]
+        return Parsed(fault=CheckReason.of(CheckCode.PARSER_FAILED, status=str(done.exit_code), error=error))
     return read_parsed(done.stdout)
 
 
@@ -88,12 +90,13 @@ def read_parsed(raw: bytes) -> Parsed:
     try:
         statuses = json.loads(raw, object_pairs_hook=_no_repeats)
     except (ValueError, RecursionError) as error:
-        return Parsed(raw=raw, fault=f"the parser's output is not one JSON object: {error}"[:300])
+        return Parsed(raw=raw, fault=CheckReason.of(CheckCode.OUTPUT_NOT_JSON, error=str(error)[:250]))
     if not isinstance(statuses, dict):
-        return Parsed(raw=raw, fault=f"the parser's output is a {type(statuses).__name__}, not an object")
+        return Parsed(raw=raw, fault=CheckReason.of(CheckCode.OUTPUT_NOT_OBJECT, type=type(statuses).__name__))
     for name, status in statuses.items():
         if status not in (PASSED, FAILED):
-            return Parsed(raw=raw, fault=f"{name} has the status {status!r}; only passed and failed are known")
+            fault = CheckReason.of(CheckCode.UNKNOWN_STATUS, test=name[:200], status=repr(status)[:100])
+            return Parsed(raw=raw, fault=fault)
     return Parsed(statuses, raw)
 
 
@@ -118,7 +121,7 @@ class StatusRun:
     """The script's exit status."""
     seconds: float = 0.0
     """Wall time of the script."""
-    fault: str = ""
+    fault: CheckReason | None = None
     """Why the run proves nothing: a limit, a signal, a parser that failed."""
     limit: Limit | None = None
     """The limit that ended the script or its parser."""
@@ -129,12 +132,12 @@ class StatusRun:
         return frozenset(i for i, s in self.statuses.items() if s == PASSED)
 
     @property
-    def contradiction(self) -> str:
-        """Why exit status and parsed results cannot both be true, or an empty string."""
+    def contradiction(self) -> CheckReason | None:
+        """Why exit status and parsed results cannot both be true; None if they can."""
         failed = [i for i, s in self.statuses.items() if s != PASSED]
         if failed and self.exit_code == 0:
-            return f"the script ended with status 0 though {failed[0]} failed"
-        return ""
+            return CheckReason.of(CheckCode.EXIT_STATUS_CONTRADICTS, test=failed[0])
+        return None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON; the outputs are compressed."""

@@ -130,12 +130,12 @@ def _script_status(name: str, script: StatusRun) -> TestStatus:
 
 
 def _script_failure(script: StatusRun, statuses: Mapping[str, TestStatus]) -> Reason | None:
-    if script.fault:
+    if script.fault is not None:
         limit = script.limit
         code = ReasonCode.SCRIPT_FAILED if limit is None else _BY_LIMIT.get(limit, ReasonCode.LIMIT_EXCEEDED)
-        return Reason(code, script.fault)
-    if script.contradiction:
-        return Reason(ReasonCode.SCRIPT_CONTRADICTS, script.contradiction)
+        return Reason(code, script.fault.text)
+    if script.contradiction is not None:
+        return Reason(ReasonCode.SCRIPT_CONTRADICTS, script.contradiction.text)
     return _unpassed(statuses)
 
 

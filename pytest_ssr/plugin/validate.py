@@ -13,7 +13,7 @@ import pytest
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.errors import ArtifactError
+from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.interrupts import install_signal_handlers
@@ -25,7 +25,7 @@ from pytest_ssr.storage.store import Store
 from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
 
-class CheckFailed(Exception):  # noqa: N818 - reads as the outcome it is
+class CheckFailed(SsrError):  # noqa: N818 - reads as the outcome it is
     """A check, a control or a repeat failed; the message is the reason."""
 
 
@@ -70,7 +70,7 @@ class CheckItem(pytest.Item):
 
     def _judge(self, result: CheckResult) -> None:
         if result.passed is None:
-            pytest.skip(escaped(result.reason))
+            pytest.skip(escaped(result.reason.text))
         if not result.passed:
             raise CheckFailed(f"{result.name}: {result.reason}")
 

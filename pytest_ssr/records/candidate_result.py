@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
+
 SCHEMA_VERSION = 2
 
 
@@ -40,8 +42,8 @@ class CandidateResult:
     """The change as a diff, for people to read."""
     check: str = ""
     """The step that rejected it: `screening`, `weakening` or a check's name."""
-    reason: str = ""
-    """The reason, in one sentence."""
+    reason: CheckReason | None = None
+    """Why the candidate is not valid; None if it is."""
     artifact_id: str = ""
     """The artifact's id if the candidate is valid, else empty."""
     fail_to_pass: int = 0
@@ -59,18 +61,24 @@ class CandidateResult:
     disagreement: str = ""
     """Tests for which the screening in a warm process was wrong; the candidate was screened again in a fresh one."""
 
+    @property
+    def explanation(self) -> str:
+        """The step that rejected it, and the reason, as one line; empty if it is valid."""
+        return explained(self.check, self.reason)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self)}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), **reason_to_json(self.reason)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateResult | None:
         """Read plain data back; None if it has another schema version or is incomplete: the trial then runs again."""
         if data.get("schema_version") != SCHEMA_VERSION:
             return None
-        fields = {k: v for k, v in data.items() if k != "schema_version"}
+        fields = {k: v for k, v in data.items() if k not in ("schema_version", "code", "details")}
         try:
-            return cls(**{**fields, "status": CandidateStatus(fields["status"])})
+            parsed = {"status": CandidateStatus(fields["status"]), "reason": reason_from_json(data)}
+            return cls(**{**fields, **parsed})
         except (KeyError, TypeError, ValueError):
             return None
 

@@ -93,10 +93,14 @@ class Reason:
     code: ReasonCode
     detail: str = ""
     """Details of this instance: tests, paths, an error. For people only; no decision depends on it."""
+    recorded: str = ""
+    """The whole sentence, if an earlier release recorded no separate detail."""
 
     @property
     def text(self) -> str:
         """The reason as one sentence."""
+        if self.recorded:
+            return self.recorded
         return f"{_TEXTS[self.code]}: {self.detail}" if self.detail else _TEXTS[self.code]
 
     def __str__(self) -> str:
@@ -105,18 +109,22 @@ class Reason:
 
     def to_json(self) -> dict[str, str]:
         """Return plain data for JSON."""
-        return {"code": str(self.code), "text": self.text}
+        data = {"code": str(self.code), "text": self.text}
+        return data if self.recorded else {**data, "detail": self.detail}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read plain data back; raises TypeError for other data and for an unknown code."""
+        """Read plain data back; raises TypeError for other data and for an unknown code.
+
+        Earlier releases recorded no detail: the text is then kept as it is.
+        """
         try:
-            code, text = ReasonCode(data["code"]), data["text"]
-        except (KeyError, ValueError, TypeError):
+            code, text, detail = ReasonCode(data["code"]), data["text"], data.get("detail", "")
+        except (AttributeError, KeyError, ValueError, TypeError):
             raise TypeError("a reason has no known code and text") from None
-        if not isinstance(text, str):
-            raise TypeError("the text of a reason is not a string")
-        return cls(code, text.removeprefix(_TEXTS[code]).removeprefix(": "))
+        if not isinstance(text, str) or not isinstance(detail, str):
+            raise TypeError("the text or the detail of a reason is not a string")
+        return cls(code, detail) if "detail" in data else cls(code, recorded=text)
 
 
 class FlagCode(StrEnum):

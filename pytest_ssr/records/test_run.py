@@ -26,6 +26,35 @@ class Outcome(StrEnum):
         return self in (Outcome.PASSED, Outcome.XPASSED)
 
 
+class SetAside(StrEnum):
+    """Why a test does not count."""
+
+    FAILED = "failed"
+    """It fails on the original."""
+    ERROR = "error"
+    SKIPPED = "skipped"
+    XFAILED = "xfailed"
+    NOT_RUN = "not-run"
+    FLICKERS = "flickers"
+    """It passes on the original in some runs only: its result depends on the order of tests or on the hash seed."""
+    UNSTEADY = "unsteady"
+    """It sometimes fails in a separate process: it depends on timing or on other tests."""
+    UNKNOWN = "unknown"
+    """Another release recorded something else."""
+
+    @property
+    def text(self) -> str:
+        """The reason for people."""
+        return _SET_ASIDE_TEXTS.get(self, str(self))
+
+
+_SET_ASIDE_TEXTS = {
+    SetAside.NOT_RUN: "did not run",
+    SetAside.FLICKERS: "flickers with the order of tests or the hash seed",
+    SetAside.UNSTEADY: "sometimes fails in a separate process: it depends on timing or on other tests",
+}
+
+
 class RunStatus(StrEnum):
     """How a run of a test suite ended, as observed from outside."""
 
@@ -117,8 +146,12 @@ class SuiteRun:
         return f"{self.status}: {self.reason}"
 
 
-def abbreviate(ids: Collection[str], *, most: int = 3) -> str:
-    """Return the first few ids in sorted order and the number of the others, with unprintable characters escaped."""
+def abbreviate(ids: Collection[str], *, most: int = 3, total: int | None = None) -> str:
+    """Return the first few ids in sorted order and the number of the others, with unprintable characters escaped.
+
+    total: the number of all ids if `ids` are only the first of them.
+    """
     ordered = sorted(ids)
-    more = f" and {len(ordered) - most} more" if len(ordered) > most else ""
+    count = len(ordered) if total is None else total
+    more = f" and {count - most} more" if count > most else ""
     return ", ".join(map(escaped_line, ordered[:most])) + more

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_ssr.errors import StoreError
+from pytest_ssr.records.check_reasons import UNSTATED, CheckReason, explained, reason_from_json, reason_to_json
+from pytest_ssr.records.test_run import SetAside
 
 SCHEMA_VERSION = 1
 CHECK_NAMES = (
@@ -20,6 +22,10 @@ CHECK_NAMES = (
 )
 CONTROL_NAMES = ("empty-patch", "reverse-patch", "weakening-only")
 REPEAT_NAMES = ("original-repeats", "buggy-repeats")
+_EARLIER_SET_ASIDE: Mapping[str, str] = {
+    "fails on the original": SetAside.FAILED,
+    "flickers on the original": SetAside.FLICKERS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +50,8 @@ class CheckResult:
     """Its name, as in node ids."""
     passed: bool | None
     """None if it was not run because an earlier one failed."""
-    reason: str = ""
-    """One sentence that names the file or the test."""
+    reason: CheckReason = UNSTATED
+    """What it found, with the file or the test."""
     seconds: float = 0.0
     """Wall time of the check with its runs, in seconds."""
     runs: tuple[RunRecord, ...] = ()
@@ -70,11 +76,11 @@ class Verdict:
     """Ids that the bug breaks, sorted."""
     pass_to_pass: tuple[str, ...] = ()
     """Ids that pass with and without the bug, sorted."""
-    set_aside: Mapping[str, str] = field(default_factory=dict)
+    set_aside: Mapping[str, SetAside] = field(default_factory=dict)
     """Id to the reason why it does not count: it fails on the original, or is flaky."""
     files_control: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """File (or hunk) of the bug to the failing tests that pass once it is reverted."""
-    fault: str = ""
+    fault: CheckReason | None = None
     """Why the artifact could not be validated at all."""
     certified: str = "full"
     """full: every run ran whole files. selected: in runs of pytest itself, tests that the bug cannot reach counted as
@@ -103,9 +109,38 @@ class Verdict:
         """The first result that failed, or None."""
         return next((r for r in self.results if r.passed is False), None)
 
+    @property
+    def reason(self) -> CheckReason | None:
+        """Why the artifact is not valid; None if no result failed."""
+        if self.fault is not None:
+            return self.fault
+        return self.rejection.reason if self.rejection is not None else None
+
+    @property
+    def rejected_by(self) -> str:
+        """The name of the first result that failed; empty if none did."""
+        return self.rejection.name if self.rejection is not None else ""
+
+    @property
+    def explanation(self) -> str:
+        """The name of the first result that failed, and the reason, as one line; empty if none failed."""
+        return explained(self.rejected_by, self.reason)
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, "valid": self.valid, **asdict(self)}
+        fault = reason_to_json(self.fault)
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "valid": self.valid,
+            **asdict(self),
+            "checks": [_result_to_json(r) for r in self.checks],
+            "controls": [_result_to_json(r) for r in self.controls],
+            "repeats": [_result_to_json(r) for r in self.repeats],
+            "set_aside": {i: str(reason) for i, reason in self.set_aside.items()},
+            "fault": fault["reason"],
+            "fault_code": fault["code"],
+            "fault_details": fault["details"],
+        }
 
     def without_times(self) -> dict[str, Any]:
         """Return plain data without times, which is equal for equal artifacts."""
@@ -133,9 +168,15 @@ class Verdict:
                 repeats=tuple(_result(r) for r in data["repeats"]),
                 fail_to_pass=tuple(data["fail_to_pass"]),
                 pass_to_pass=tuple(data["pass_to_pass"]),
-                set_aside=dict(data["set_aside"]),
+                set_aside={i: _set_aside(reason) for i, reason in data["set_aside"].items()},
                 files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
-                fault=data["fault"],
+                fault=reason_from_json(
+                    {
+                        "reason": data["fault"],
+                        "code": data.get("fault_code"),
+                        "details": data.get("fault_details"),
+                    }
+                ),
                 certified=data["certified"],
                 original_s=float(data.get("original_s", 0.0)),
             )
@@ -143,11 +184,21 @@ class Verdict:
             raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None
 
 
+def _result_to_json(result: CheckResult) -> dict[str, Any]:
+    return {**asdict(result), **reason_to_json(result.reason)}
+
+
+def _set_aside(recorded: str) -> SetAside:
+    """Return the code that a verdict holds, or the code for one of the two sentences of earlier releases."""
+    recorded = _EARLIER_SET_ASIDE.get(recorded, recorded)
+    return SetAside(recorded) if recorded in set(SetAside) else SetAside.UNKNOWN
+
+
 def _result(data: Mapping[str, Any]) -> CheckResult:
     return CheckResult(
         data["name"],
         data["passed"],
-        data["reason"],
+        reason_from_json(data) or UNSTATED,
         data.get("seconds", 0.0),
         tuple(RunRecord(r["kind"], r["state"], r["outcome"], r.get("seconds", 0.0)) for r in data["runs"]),
     )

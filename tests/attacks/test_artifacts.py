@@ -1,4 +1,4 @@
-"""Artifacts that prove no bug: each file of `artifacts` states its attack (`tries`) and the check that rejects it."""
+"""Artifacts that prove no bug: each file of `artifacts` states its attack (`tries`), the check that rejects it, and the code."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ def test_a_hostile_artifact_is_rejected(chosen, path):
     rejection = chosen.judge(**parts).rejection
     assert rejection is not None, attack["tries"]
     assert rejection.name == attack["check"], rejection
-    reasons = attack["reason"] if isinstance(attack["reason"], list) else [attack["reason"]]
-    assert any(reason in rejection.reason for reason in reasons)
+    codes = attack["code"] if isinstance(attack["code"], list) else [attack["code"]]
+    assert rejection.reason.code in codes
+    for name, value in attack.get("details", {}).items():
+        assert value in str(rejection.reason.details[name])
 
 
 test_a_hostile_artifact_is_rejected.attacks = "artifacts"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pytest_ssr.records.check_reasons import CheckCode
+
 pytestmark = pytest.mark.long
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"
@@ -20,8 +22,7 @@ COUNTED = {
 def test_a_bug_that_only_breaks_tests(copied, how):
     """Failing tests count as failing, whatever else the code attempts."""
     result = copied.step("bug-validity", bug={"pkg/adding.py": COUNTED[how]}, weaken={"tests/test_add.py": None})
-    assert result.passed or "% of the passing tests break" in result.reason, result.reason
-    assert "disagree" not in result.reason
+    assert result.passed or result.reason.code is CheckCode.TOO_MANY_BREAK, result.reason
 
 
 def test_an_attack_from_inside_pytest_on_the_machine(arena, marker):

@@ -9,6 +9,7 @@ import pytest
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import read_artifact, write_artifact
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 
 pytestmark = pytest.mark.long
 
@@ -85,7 +86,8 @@ def test_a_link_cannot_be_made_and_used_in_one_diff(copied):
     both = Patch.parse(adding("pkg/up.py", mode="120000", text="../..") + adding("pkg/up.py/x.py"))
     rejection = copied.judge(bug=both).rejection
     assert rejection.name == "bug-scope"
-    assert "pkg/up.py/x.py cannot be written: pkg/up.py is a file or a symlink, not a folder" in rejection.reason
+    assert rejection.reason.code is CheckCode.DOES_NOT_APPLY
+    assert rejection.reason.details["error"].startswith("pkg/up.py/x.py cannot be written")
 
 
 @pytest.mark.parametrize("path", ["../x.py", "/etc/passwd", ".git/config", "tests/../x.py", "./tests/test_add.py"])
@@ -135,45 +137,49 @@ def test_a_bug_in_the_test_surface(copied, texts, path):
     bug = {path: SURFACE[path], "pkg/adding.py": texts["pkg/adding.py"].replace("a + b", "a - b")}
     finding = copied.check("bug-scope", bug=bug)
     assert finding.passed is False
-    assert finding.reason == f"bug_inject.diff touches {path}, which belongs to the test surface"
+    assert finding.reason == CheckReason(CheckCode.TEST_SURFACE_CHANGED, {"file": path})
 
 
 @pytest.mark.parametrize("path", ["notes.txt", "pkg/data.json", "Makefile", "run.sh"])
 def test_a_bug_outside_of_code(copied, path):
     finding = copied.check("bug-scope", bug={path: "x\n"})
     assert finding.passed is False
-    assert finding.reason == f"bug_inject.diff touches {path}, which is not a code file"
+    assert finding.reason == CheckReason(CheckCode.NOT_CODE, {"file": path})
 
 
 def test_a_bug_that_is_listed_as_a_test(copied):
     finding = copied.check("bug-scope", bug={"pkg/adding.py": None}, files=("tests/test_add.py", "pkg/adding.py"))
     assert finding.passed is False
-    assert finding.reason == "bug_inject.diff touches pkg/adding.py, which belongs to the test surface"
+    assert finding.reason == CheckReason(CheckCode.TEST_SURFACE_CHANGED, {"file": "pkg/adding.py"})
 
 
 WEAKENINGS = {
-    "code": ({"pkg/texts.py": "def shout(text):\n    return 'A'\n"}, "touches pkg/texts.py"),
-    "a new conftest": ({"tests/conftest.py": "collect_ignore = ['test_add.py']\n"}, "touches tests/conftest.py"),
-    "the conftest": ({"conftest.py": "collect_ignore_glob = ['*']\n"}, "touches conftest.py"),
-    "options": ({"pytest.ini": "[pytest]\naddopts = --deselect tests/test_add.py::test_add\n"}, "touches pytest.ini"),
-    "a start-up hook": ({"sitecustomize.py": "import os\nos._exit(0)\n"}, "touches sitecustomize.py"),
+    "code": {"pkg/texts.py": "def shout(text):\n    return 'A'\n"},
+    "a new conftest": {"tests/conftest.py": "collect_ignore = ['test_add.py']\n"},
+    "the conftest": {"conftest.py": "collect_ignore_glob = ['*']\n"},
+    "options": {"pytest.ini": "[pytest]\naddopts = --deselect tests/test_add.py::test_add\n"},
+    "a start-up hook": {"sitecustomize.py": "import os\nos._exit(0)\n"},
 }
 
 
 @pytest.mark.parametrize("how", WEAKENINGS)
 def test_a_weakening_of_unlisted_files(copied, weak, how):
-    more, reason = WEAKENINGS[how]
+    more = WEAKENINGS[how]
     finding = copied.check("test-files", weaken={**weak, **more})
     assert finding.passed is False
-    assert f"test_weaken.diff {reason}, which test_files.txt does not list" in finding.reason
+    assert finding.reason == CheckReason(CheckCode.FILE_NOT_LISTED, {"files": tuple(more)})
 
 
 @pytest.mark.parametrize("how", [h for h in WEAKENINGS if h != "the conftest"])
 def test_a_weakening_that_lists_protected_files(copied, weak, how):
-    more, _ = WEAKENINGS[how]
+    more = WEAKENINGS[how]
     finding = copied.check("test-files", weaken={**weak, **more}, files=("tests/test_add.py", *more))
     assert finding.passed is False
-    assert next(iter(more)) in finding.reason
+    (path,) = more
+    if how in ("a new conftest", "a start-up hook"):
+        assert finding.reason == CheckReason(CheckCode.FILE_MISSING, {"files": (path,)})
+    else:
+        assert finding.reason == CheckReason(CheckCode.NO_TEST_IN_FILE, {"file": path})
 
 
 def test_a_weakening_that_ignores_every_test(copied, weak):
@@ -182,4 +188,4 @@ def test_a_weakening_that_ignores_every_test(copied, weak):
     files = ("tests/test_add.py", "tests/test_texts.py", "conftest.py")
     rejection = copied.judge(weaken=silent, files=files).rejection
     assert rejection.name == "test-weakening"
-    assert rejection.reason == "no test passes on the weakened state"
+    assert rejection.reason == CheckReason(CheckCode.NO_TEST_PASSES, {"state": "weakened"})

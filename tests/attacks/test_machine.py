@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+
 pytestmark = pytest.mark.long
 
 # Bounded in itself, so that a broken limit costs seconds and not the machine.
@@ -63,7 +65,7 @@ ASLEEP = {
 def test_time_ends_it(arena, how):
     result = arena.step("test-parser", first=ASLEEP[how], time_limit_s=1.5)
     assert result.passed is False
-    assert "on the original: the wall time limit ended it" in result.reason
+    assert (result.reason.code, result.reason.details["limit"]) == (CheckCode.SCRIPT_LIMIT, "wall time")
 
 
 @pytest.mark.parametrize("how", ENDLESS)
@@ -71,7 +73,7 @@ def test_a_limit_ends_it(arena, how):
     script, limit = ENDLESS[how]
     result = arena.step("test-parser", first=script)
     assert result.passed is False
-    assert f"on the original: the {limit} limit ended it" in result.reason
+    assert (result.reason.code, result.reason.details["limit"]) == (CheckCode.SCRIPT_LIMIT, limit)
 
 
 def test_one_large_file_stops_at_its_limit(arena):
@@ -87,10 +89,7 @@ def test_a_script_that_runs_nothing(copied):
     for script in ("exit 0\n", "\n", "exec true\n", ": > tests/test_add.py; kill -9 $$\n"):
         result = copied.step("test-parser", script=script)
         assert result.passed is False
-        assert result.reason in (
-            "the parser finds no test in the script's output on the original",
-            "on the original: signal 9 ended it",
-        )
+        assert result.reason.code in (CheckCode.NO_TEST_PARSED, CheckCode.SCRIPT_SIGNAL)
 
 
 RELATIVE = "for f in ../{m} ../beside/{m} outside/{m} pkg/../../{m}; do echo x > $f; done"
@@ -184,7 +183,7 @@ KILLS = {
 def test_a_script_that_kills_itself_fails(arena, how):
     result = arena.step("test-parser", first=KILLS[how])
     assert result.passed is False
-    assert result.reason == "on the original: signal 9 ended it"
+    assert result.reason == CheckReason(CheckCode.SCRIPT_SIGNAL, {"signal": 9, "state": "original"})
 
 
 @pytest.mark.parametrize("attack", ["kill -9 -1", "kill -9 $PPID", "kill -9 1; kill -9 $PPID; kill -15 -1"])
@@ -192,8 +191,8 @@ def test_a_signal_to_everyone_stays_inside(isolated, attack):
     """The validating process would be the first to be hit."""
     result = isolated.step("test-script", first=attack)
     # If its parent is outside its namespace, $PPID is 0: it kills its own group, and no check can run.
-    whole = result.passed or "earlier step failed" in result.reason
-    assert whole or "signal" in result.reason or "limit" in result.reason or "finds no test" in result.reason
+    ended = (CheckCode.NOT_RUN, CheckCode.SCRIPT_SIGNAL, CheckCode.SCRIPT_LIMIT, CheckCode.NO_TEST_PARSED)
+    assert result.passed or result.reason.code in ended, result.reason
     assert isolated.step("test-script").passed
 
 

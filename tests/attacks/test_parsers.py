@@ -7,6 +7,7 @@ import json
 import pytest
 
 from pytest_ssr.execution.script_template import default_parser, default_script
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 
 pytestmark = pytest.mark.long
 
@@ -40,31 +41,32 @@ def test_the_artifact_without_an_attack_is_valid(arena):
 def test_all_passed(copied):
     rejection = copied.judge(parser=lying("statuses = dict.fromkeys(statuses, 'passed')")).rejection
     assert rejection.name == "bug-validity"
-    assert "0 tests go from pass to fail" in rejection.reason
+    assert rejection.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 def test_all_failed(copied):
     rejection = copied.judge(parser=lying("statuses = dict.fromkeys(statuses, 'failed')")).rejection
     assert rejection.name == "test-script"
-    assert "the script ended with status 0 though" in rejection.reason
+    assert rejection.reason.code is CheckCode.EXIT_STATUS_CONTRADICTS
 
 
 CODES = {
-    "the same status": ("true", "the script ended with status 0 though tests/test_add.py::test_add failed"),
-    "a status to match": ("exit 1", "script and pytest disagree on the buggy state about tests/test_add.py::test_add"),
+    "the same status": ("true", CheckCode.EXIT_STATUS_CONTRADICTS, {"test": ADD}),
+    "a status to match": ("exit 1", CheckCode.RUNS_DISAGREE, {"tests": (ADD,)}),
 }
 
 
 @pytest.mark.parametrize("how", CODES)
 def test_canned_by_the_state_of_the_tree(copied, how):
     """Script and parser agree on a signal for the buggy state; there is no bug."""
-    code, reason = CODES[how]
-    script = f"{RUN}\nif grep -q sly pkg/adding.py; then echo SLY; {code}; fi; true\n"
+    end, code, details = CODES[how]
+    script = f"{RUN}\nif grep -q sly pkg/adding.py; then echo SLY; {end}; fi; true\n"
     parser = lying(f"if b'SLY' in data:\n    {ONE_FAILS}").replace("sys.stdin.buffer.read()", "data")
     parser = parser.replace("statuses = {}\n", "statuses = {}\ndata = sys.stdin.buffer.read()\n")
     rejection = copied.judge(script=script, parser=parser, bug=NOTHING).rejection
     assert rejection.name == "bug-validity"
-    assert reason in rejection.reason
+    assert rejection.reason.code is code
+    assert rejection.reason.details == {**details, "state": "buggy"}
 
 
 def test_a_fixed_list(copied):
@@ -88,7 +90,7 @@ def test_a_fixed_list_for_a_script_that_prints_every_name_twice(copied):
     )
     rejection = copied.judge(script=script, parser=parser, bug=NOTHING).rejection
     assert rejection.name == "bug-validity"
-    assert f"script and pytest disagree on the buggy state about {ADD}" in rejection.reason
+    assert rejection.reason == CheckReason(CheckCode.RUNS_DISAGREE, {"tests": (ADD,), "state": "buggy"})
 
 
 INSIDE = "./{m} ../{m} $HOME/{m} $TMPDIR/{m} $HOME/../{m}"
@@ -104,14 +106,14 @@ def cheat(arena, paths):
 def test_a_file_from_the_script_to_the_parser(arena, marker):
     rejection = cheat(arena, INSIDE.format(m=marker))
     assert rejection.name == "bug-validity"
-    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+    assert rejection.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 @pytest.mark.bubblewrap
 def test_a_file_from_the_script_to_the_parser_on_paths_of_the_machine(isolated, marker, tmp_path):
     rejection = cheat(isolated, OUTSIDE.format(m=marker, h=tmp_path, p=isolated.project))
     assert rejection.name == "bug-validity"
-    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+    assert rejection.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 def test_a_parser_that_counts_its_runs(arena, marker):
@@ -124,7 +126,7 @@ def test_a_parser_that_counts_its_runs(arena, marker):
     )
     rejection = arena.judge(parser=lying(counting), bug=NOTHING).rejection
     assert rejection.name == "bug-validity"
-    assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+    assert rejection.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 def test_a_script_that_counts_its_runs(arena, marker):
@@ -138,7 +140,7 @@ def test_a_script_that_counts_its_runs(arena, marker):
 def test_ids_of_a_megabyte(copied):
     result = copied.step("test-parser", parser="import json; print(json.dumps({'x' * 1000000: 'passed'}))\n")
     assert result.passed is False
-    assert "the longest of 1000000 characters" in result.reason
+    assert (result.reason.code, result.reason.details["longest"]) == (CheckCode.TOO_MANY_IDS, 1000000)
 
 
 def test_an_id_that_is_not_valid_utf8(copied):
@@ -146,7 +148,7 @@ def test_an_id_that_is_not_valid_utf8(copied):
     odd = 'echo \'#ssr-result {"id": "tests/test_add.py::\\ud800", "status": "passed"}\''
     verdict = copied.judge(script=f"{odd}\n{odd}\n{RUN}")
     assert verdict.rejection.name == "test-script"
-    assert "no such test is collected" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.TEST_NOT_COLLECTED
     assert json.loads(json.dumps(verdict.to_json()))["valid"] is False
 
 
@@ -169,4 +171,4 @@ def test_a_script_that_looks_for_the_text_of_the_original(copied, pattern):
     script = f"WORDS={pattern!r}\n" + BY_TEXT % " ".join(ALL)
     rejection = copied.judge(script=script, parser=READ).rejection
     assert rejection is not None
-    assert "script and pytest disagree on the paraphrased original about" in rejection.reason
+    assert (rejection.reason.code, rejection.reason.details["state"]) == (CheckCode.RUNS_DISAGREE, "paraphrased")

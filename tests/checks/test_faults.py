@@ -11,6 +11,8 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.execution.script_template import default_script
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -53,28 +55,28 @@ PRINT_STATE = (
     "grep -q 'def test_double()' tests/test_add.py || state=$state.weak\necho \"in$state\"\n"
 )
 ONE_STATE = {
-    "in.adding.texts": ("bug-validity", "on the buggy state: "),
-    "in.adding.texts.weak": ("test-weakening", "on the weakened state: "),
-    "in.texts": ("inverse-mutation", "reverting pkg/adding.py alone makes no failing test pass ("),
-    "in.adding": ("inverse-mutation", "reverting pkg/texts.py alone makes no failing test pass ("),
+    "in.adding.texts": ("bug-validity", {"state": "buggy"}),
+    "in.adding.texts.weak": ("test-weakening", {"state": "weakened"}),
+    "in.texts": ("inverse-mutation", {"part": "pkg/adding.py"}),
+    "in.adding": ("inverse-mutation", {"part": "pkg/texts.py"}),
 }
 
 
 @pytest.mark.parametrize(
-    ("state", "answer", "fragment"),
-    [(state, "print('no JSON')", "the parser's output is not one JSON object") for state in ONE_STATE]
-    + [("in.adding.texts", "print(json.dumps(dict.fromkeys(found, 'FAILED')))", "only passed and failed are known")],
+    ("state", "answer", "code"),
+    [(state, "print('no JSON')", CheckCode.OUTPUT_NOT_JSON) for state in ONE_STATE]
+    + [("in.adding.texts", "print(json.dumps(dict.fromkeys(found, 'FAILED')))", CheckCode.UNKNOWN_STATUS)],
 )
-def test_a_parser_that_fails_on_one_state_rejects_there(builder, texts, without, state, answer, fragment):
+def test_a_parser_that_fails_on_one_state_rejects_there(builder, texts, without, state, answer, code):
     weakened = {TESTS: texts[TESTS], "tests/test_texts.py": texts["tests/test_texts.py"]}
     for path, names in ((TESTS, ["test_double"]), ("tests/test_texts.py", ["test_shout", "test_both"])):
         for name in names:
             weakened[path] = without(weakened[path], name)
     parser = PARSER.replace("print(", f"if {state!r} in lines:\n    {answer}\n    raise SystemExit\nprint(")
-    name, prefix = ONE_STATE[state]
+    name, details = ONE_STATE[state]
     reason = rejected(builder, builder.artifact(TWO_FILES, weakened, script=PRINT_STATE + REPORT, parser=parser), name)
-    assert reason.startswith(prefix)
-    assert fragment in reason
+    assert reason.code is (CheckCode.REVERT_PROVES_NOTHING if name == "inverse-mutation" else code)
+    assert details.items() <= reason.details.items()
 
 
 def test_an_error_in_a_fixture_counts_as_failing(open_builder):
@@ -95,24 +97,23 @@ def test_tests_that_failed_or_were_skipped_before_are_set_aside(open_builder, te
     verdict = builder.judge(builder.artifact(ADD_BUG, weak))
     assert verdict.valid, verdict.rejection
     assert set(verdict.fail_to_pass) == BROKEN
-    assert verdict.set_aside == {"tests/test_texts.py::test_never": "fails on the original"}
+    assert verdict.set_aside == {"tests/test_texts.py::test_never": SetAside.FAILED}
     assert not {"test_never", "test_skipped"} & {i.rpartition("::")[2] for i in verdict.pass_to_pass}
     comment = builder.artifact({"pkg/adding.py": texts["pkg/adding.py"] + "# nothing\n"}, weak)
-    assert rejected(builder, comment, "bug-validity") == "0 tests go from pass to fail, 1 are required"
+    assert rejected(builder, comment, "bug-validity").code is CheckCode.TOO_FEW_BREAK
 
 
 def test_a_test_file_that_is_not_listed_may_not_be_in_the_bug(builder, weak):
     artifact = builder.artifact({**ADD_BUG, "tests/test_texts.py": "\n"}, weak, files=(TESTS,))
-    assert rejected(builder, artifact, "bug-scope") == (
-        "bug_inject.diff touches tests/test_texts.py, which belongs to the test surface"
-    )
+    reason = rejected(builder, artifact, "bug-scope")
+    assert (reason.code, reason.details) == (CheckCode.TEST_SURFACE_CHANGED, {"file": "tests/test_texts.py"})
 
 
 def test_a_deleted_test_file_counts_as_weakened(builder):
     script = "python -m pytest -rA -p no:cacheprovider $(ls tests/test_*.py)\n"
     verdict = builder.judge(builder.artifact(ADD_BUG, {TESTS: None}, script=script, parser=PARSER))
     assert verdict.valid, verdict.rejection
-    assert verdict.checks[5].reason == "2 failures hidden, 2 of them by removal; 3 tests pass"
+    assert verdict.checks[5].reason.details == {"hidden": 2, "removed": 2, "passing": 3}
 
 
 def test_paths_reach_no_shell_unquoted(open_builder, texts, weak):
@@ -135,7 +136,7 @@ def test_a_file_with_a_redundant_effect_fails_the_inverse_mutation(open_builder)
     bug = {"pkg/top.py": top.replace("+ b", "+ b + 1"), "pkg/adding.py": "def double(a):\n    return a + a + 5\n"}
     artifact = builder.artifact(bug, {TESTS: tests.replace("def test_plus", "def plus_")}, files=(TESTS,))
     reason = rejected(builder, artifact, "inverse-mutation")
-    assert reason == "reverting pkg/adding.py alone makes no failing test pass"
+    assert (reason.code, reason.details) == (CheckCode.NOTHING_REVIVED, {"part": "pkg/adding.py"})
 
 
 def test_each_state_starts_clean_whatever_an_earlier_run_left(open_builder, weak):
@@ -194,4 +195,5 @@ def test_later_changes_of_the_project_do_not_affect_a_validation(open_builder, w
 def test_a_diff_that_applies_only_in_part_is_not_applied(builder, texts, weak):
     bug = Patch.parse(builder.patch(TWO_FILES).data.replace(b'-MARK = "!"', b'-MARK = "."'))
     reason = rejected(builder, builder.artifact(bug, weak), "bug-scope")
-    assert reason.startswith("hunk 1 of pkg/texts.py does not apply: line 1 is 'MARK = \"!\"'")
+    assert reason.code is CheckCode.DOES_NOT_APPLY
+    assert reason.details["error"].startswith("hunk 1 of pkg/texts.py does not apply: line 1 is 'MARK = \"!\"'")

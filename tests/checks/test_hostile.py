@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from processes import command_lines
 
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.sandbox.protocol import MIB
 
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
@@ -81,19 +82,19 @@ def judged(builder, weak, script, parser=PARSER, bug=ADD_BUG):
 def test_a_parser_that_reports_everything_as_passed(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, PARSER.replace('"failed"', '"passed"'))
     assert verdict.rejection.name in ("bug-validity", "test-script")
-    assert "0 tests go from pass to fail" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 def test_a_parser_with_a_fixed_list(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, 'print(\'{"tests/test_add.py::test_add": "passed"}\')\n')
     assert verdict.rejection.name == "test-parser"
-    assert "from half of the output the parser reports" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.TEST_INVENTED_FROM_HALF
 
 
 def test_a_script_that_runs_nothing(sandboxed, weak):
     verdict = judged(sandboxed, weak, "exit 0\n")
     assert verdict.rejection.name == "test-parser"
-    assert verdict.rejection.reason == "the parser finds no test in the script's output on the original"
+    assert verdict.reason.code is CheckCode.NO_TEST_PARSED
 
 
 def test_a_script_that_prints_invented_results(sandboxed, weak):
@@ -102,7 +103,7 @@ def test_a_script_that_prints_invented_results(sandboxed, weak):
         f"if grep -q 'a - b' pkg/adding.py; then echo 'FAILED tests/test_add.py::test_add'; exit 1; fi\n{invented}"
     )
     bug = {"pkg/adding.py": "# a - b\ndef add(a, b):\n    return a + b\n\n\ndef double(a):\n    return add(a, a)\n"}
-    assert "0 tests go from pass to fail" in judged(sandboxed, weak, invented).rejection.reason
+    assert judged(sandboxed, weak, invented).reason.code is CheckCode.TOO_FEW_BREAK
     rejection = judged(sandboxed, weak, "echo\n" * 9 + conditional, bug=bug).rejection
     assert rejection.name == "bug-validity"
 
@@ -127,7 +128,7 @@ def test_a_file_from_the_script_to_the_parser(sandboxed, weak):
             (Path(folder) / name).unlink(missing_ok=True)
     assert rejection.name == "bug-validity"
     if sandboxed.runner.provider.name == "bubblewrap":
-        assert rejection.reason == "0 tests go from pass to fail, 1 are required"
+        assert rejection.reason.code is CheckCode.TOO_FEW_BREAK
 
 
 ENDLESS = {
@@ -153,13 +154,14 @@ def test_a_script_that_exceeds_a_limit(sandboxed, weak, how):
     script, limit = ENDLESS[how]
     verdict = judged(sandboxed, weak, attack(script))
     assert verdict.rejection.name == "test-parser"
-    assert f"on the original: the {limit} limit ended it" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.SCRIPT_LIMIT
+    assert verdict.reason.details["limit"] == limit
 
 
 def test_a_parser_that_exceeds_a_limit(sandboxed, weak):
     verdict = judged(sandboxed, weak, REPORT, "while True:\n    print('x' * 1000)\n")
     assert verdict.rejection.name == "test-parser"
-    assert verdict.rejection.reason == "on the original: the output limit ended the parser"
+    assert (verdict.reason.code, verdict.reason.details["limit"]) == (CheckCode.PARSER_LIMIT, "output")
 
 
 def test_a_daemon_does_not_outlive_its_run(sandboxed, weak, tmp_path):
@@ -226,7 +228,8 @@ def test_a_signal_to_everyone_stays_inside(isolated, weak):
 def test_a_weakening_that_touches_code(sandboxed, weak):
     verdict = judged(sandboxed, {**weak, "pkg/unused.py": "X = 3\n"}, REPORT)
     assert verdict.rejection.name == "test-files"
-    assert "touches pkg/unused.py, which test_files.txt does not list" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.FILE_NOT_LISTED
+    assert verdict.reason.details == {"files": ("pkg/unused.py",)}
 
 
 def test_a_weakening_that_lists_the_code_it_touches(open_builder, weak):
@@ -234,4 +237,5 @@ def test_a_weakening_that_lists_the_code_it_touches(open_builder, weak):
     files = ("tests/test_add.py", "tests/test_texts.py", "pkg/unused.py")
     verdict = builder.judge(builder.artifact(ADD_BUG, {**weak, "pkg/unused.py": "X = 3\n"}, files=files, script=REPORT))
     assert verdict.rejection.name == "test-files"
-    assert "pkg/unused.py is listed as a test file, but pytest collects no test in it" in verdict.rejection.reason
+    assert verdict.reason.code is CheckCode.NO_TEST_IN_FILE
+    assert verdict.reason.details == {"file": "pkg/unused.py"}

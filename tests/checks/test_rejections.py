@@ -9,6 +9,8 @@ import pytest
 from pytest_ssr.checks import bug_validity
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import CHECK_NAMES
 
 ADD_BUG = {"pkg/adding.py": "def add(a, b):\n    return a - b\n\n\ndef double(a):\n    return add(a, a)\n"}
@@ -25,31 +27,32 @@ def weak(texts, without):
     return {ADD_TESTS: text}
 
 
-def rejected(builder, artifact, name, *fragments):
-    """Validate, and return the verdict if exactly this step failed and none before."""
+def rejected(builder, artifact, name, code, **details):
+    """Validate, and return the verdict if exactly this step failed, with this reason, and none before."""
     verdict = builder.judge(artifact)
     assert not verdict.valid
     assert verdict.rejection is not None, verdict.fault
     assert verdict.rejection.name == name, verdict.rejection
-    for fragment in fragments:
-        assert fragment in verdict.rejection.reason
+    reason = verdict.rejection.reason
+    assert reason.code is code, reason
+    assert {n: reason.details.get(n) for n in details} == details
     later = verdict.results[verdict.results.index(verdict.rejection) + 1 :]
-    assert all(r.passed is None and r.reason == "not run: an earlier step failed" for r in later)
+    assert all(r.passed is None and r.reason.code is CheckCode.NOT_RUN for r in later)
     return verdict
 
 
 @pytest.mark.parametrize(
-    ("files", "fragment"),
+    ("files", "code", "details"),
     [
-        ((), "lists no file"),
-        (("tests/test_add.py", "tests/test_no.py"), "tests/test_no.py does not exist in the original"),
-        (("tests/test_texts.py",), "touches tests/test_add.py, which test_files.txt does not list"),
-        (("tests/test_add.py", "pkg/texts.py"), "pkg/texts.py is listed as a test file, but pytest collects no test"),
+        ((), CheckCode.NO_FILE_LISTED, {}),
+        (("tests/test_add.py", "tests/test_no.py"), CheckCode.FILE_MISSING, {"files": ("tests/test_no.py",)}),
+        (("tests/test_texts.py",), CheckCode.FILE_NOT_LISTED, {"files": ("tests/test_add.py",)}),
+        (("tests/test_add.py", "pkg/texts.py"), CheckCode.NO_TEST_IN_FILE, {"file": "pkg/texts.py"}),
     ],
 )
-def test_test_files(builder, weak, files, fragment):
+def test_test_files(builder, weak, files, code, details):
     script = "python -m pytest -q tests\n"
-    rejected(builder, builder.artifact(ADD_BUG, weak, files=files, script=script), "test-files", fragment)
+    rejected(builder, builder.artifact(ADD_BUG, weak, files=files, script=script), "test-files", code, **details)
 
 
 REPORT = "python -m pytest -rA -p no:cacheprovider tests/test_add.py tests/test_texts.py\n"
@@ -65,36 +68,42 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize(
-    ("change", "fragment"),
+    ("change", "code", "details"),
     [
-        (("'passed'", "'PASSED'"), "has the status 'PASSED'; only passed and failed are known"),
-        (("json.dumps(found)", "'all good'"), "the parser's output is not one JSON object"),
-        (("json.dumps(found)", "json.dumps(list(found))"), "the parser's output is a list, not an object"),
-        (("json.dumps(found)", "'{}'"), "the parser finds no test"),
-        (("found = {}", "found = {'tests/test_add.py::test_none': 'passed'}"), "'tests/test_add.py::test_none'"),
+        (("'passed'", "'PASSED'"), CheckCode.UNKNOWN_STATUS, {"status": "'PASSED'"}),
+        (("json.dumps(found)", "'all good'"), CheckCode.OUTPUT_NOT_JSON, {}),
+        (("json.dumps(found)", "json.dumps(list(found))"), CheckCode.OUTPUT_NOT_OBJECT, {"type": "list"}),
+        (("json.dumps(found)", "'{}'"), CheckCode.NO_TEST_PARSED, {"state": "original"}),
+        (
+            ("found = {}", "found = {'tests/test_add.py::test_none': 'passed'}"),
+            CheckCode.TEST_INVENTED,
+            {"test": "tests/test_add.py::test_none"},
+        ),
         (
             ("found = {}", "import os\nfound = {}\nprint(' ' * (os.getpid() % 7 + os.urandom(1)[0]))"),
-            "different bytes for the same output",
+            CheckCode.PARSER_NOT_STABLE,
+            {},
         ),
-        (("print(", "sys.exit(3)\nprint("), "the parser ended with status 3"),
+        (("print(", "sys.exit(3)\nprint("), CheckCode.PARSER_FAILED, {"status": "3"}),
         (
             ("found = {}", "found = {f'tests/test_add.py::test_{n}': 'passed' for n in ('add', 'add_nothing')}"),
-            "from half of the output the parser reports",
+            CheckCode.TEST_INVENTED_FROM_HALF,
+            {},
         ),
     ],
 )
-def test_test_parser(builder, weak, change, fragment):
+def test_test_parser(builder, weak, change, code, details):
     parser = PARSER.replace('"', "'").replace(*change)
     assert change[1] in parser
     # The results stand at the end, so that half of the output holds none of them.
     script = REPORT.replace("-rA", "-q -rA")
-    rejected(builder, builder.artifact(ADD_BUG, weak, script=script, parser=parser), "test-parser", fragment)
+    rejected(builder, builder.artifact(ADD_BUG, weak, script=script, parser=parser), "test-parser", code, **details)
 
 
 def test_test_script_ids_that_pytest_does_not_know(builder, weak):
     script = REPORT + "echo 'PASSED tests/test_add.py::test_more'\n"
     artifact = builder.artifact(ADD_BUG, weak, script=script, parser=PARSER)
-    rejected(builder, artifact, "test-script", "test_more: no such test is collected by pytest")
+    rejected(builder, artifact, "test-script", CheckCode.TEST_NOT_COLLECTED, tests=(f"{ADD_TESTS}::test_more",))
 
 
 def test_test_script_with_status_0_while_a_test_fails(open_builder, weak):
@@ -102,7 +111,9 @@ def test_test_script_with_status_0_while_a_test_fails(open_builder, weak):
         {"tests/test_texts.py": "def test_never():\n    assert False\n\n\ndef test_fine():\n    pass\n"}
     )
     artifact = builder.artifact(ADD_BUG, weak, script=REPORT + "exit 0\n", parser=PARSER)
-    rejected(builder, artifact, "test-script", "ended with status 0 though tests/test_texts.py::test_never failed")
+    rejected(
+        builder, artifact, "test-script", CheckCode.EXIT_STATUS_CONTRADICTS, test="tests/test_texts.py::test_never"
+    )
 
 
 def test_test_script_with_too_few_tests(open_builder, weak):
@@ -111,45 +122,49 @@ def test_test_script_with_too_few_tests(open_builder, weak):
         builder,
         builder.artifact(ADD_BUG, weak, script=REPORT, parser=PARSER),
         "test-script",
-        "4 tests pass on the original, 5 are required; set aside: tests/test_texts.py::test_never",
+        CheckCode.TOO_FEW_PASS,
+        count=4,
+        required=5,
+        excluded=1,
     )
-    assert verdict.set_aside == {"tests/test_texts.py::test_never": "fails on the original"}
+    assert verdict.set_aside == {"tests/test_texts.py::test_never": SetAside.FAILED}
 
 
 @pytest.mark.parametrize(
-    ("bug", "fragment"),
+    ("bug", "code", "details"),
     [
-        ({**ADD_BUG, "conftest.py": "X = 1\n"}, "touches conftest.py, which belongs to the test surface"),
-        ({**ADD_BUG, "tests/test_texts.py": "\n"}, "touches tests/test_texts.py, which belongs to the test surface"),
-        ({**ADD_BUG, "pytest.ini": "[pytest]\naddopts = -x\n"}, "touches pytest.ini"),
-        ({**ADD_BUG, "sitecustomize.py": "X = 1\n"}, "touches sitecustomize.py"),
-        ({**ADD_BUG, "notes.txt": "other\n"}, "touches notes.txt, which is not a code file"),
-        ({}, "changes 0 files, 1 are required"),
+        ({**ADD_BUG, "conftest.py": "X = 1\n"}, CheckCode.TEST_SURFACE_CHANGED, {"file": "conftest.py"}),
+        ({**ADD_BUG, "tests/test_texts.py": "\n"}, CheckCode.TEST_SURFACE_CHANGED, {"file": "tests/test_texts.py"}),
+        ({**ADD_BUG, "pytest.ini": "[pytest]\naddopts = -x\n"}, CheckCode.TEST_SURFACE_CHANGED, {"file": "pytest.ini"}),
+        ({**ADD_BUG, "sitecustomize.py": "X = 1\n"}, CheckCode.TEST_SURFACE_CHANGED, {"file": "sitecustomize.py"}),
+        ({**ADD_BUG, "notes.txt": "other\n"}, CheckCode.NOT_CODE, {"file": "notes.txt"}),
+        ({}, CheckCode.TOO_FEW_FILES, {"count": 0, "required": 1}),
     ],
 )
-def test_bug_scope(builder, weak, bug, fragment):
-    rejected(builder, builder.artifact(bug, weak), "bug-scope", fragment)
+def test_bug_scope(builder, weak, bug, code, details):
+    rejected(builder, builder.artifact(bug, weak), "bug-scope", code, **details)
 
 
 def test_bug_scope_a_diff_that_does_not_apply(builder, open_builder, weak):
     other = open_builder({"pkg/adding.py": "def add(x, y):\n    return x + y\n"})
     patch = other.patch({"pkg/adding.py": "def add(x, y):\n    return x - y\n"})
-    rejected(builder, builder.artifact(patch, weak), "bug-scope", "pkg/adding.py", "hunk 1")
+    verdict = rejected(builder, builder.artifact(patch, weak), "bug-scope", CheckCode.DOES_NOT_APPLY)
+    assert verdict.reason.details["error"].startswith("hunk 1 of pkg/adding.py")
 
 
 def test_bug_scope_too_few_files(open_builder, weak):
     builder = open_builder(min_changed_files=2)
-    rejected(builder, builder.artifact(ADD_BUG, weak), "bug-scope", "changes 1 files, 2 are required")
+    rejected(builder, builder.artifact(ADD_BUG, weak), "bug-scope", CheckCode.TOO_FEW_FILES, count=1, required=2)
 
 
 def test_bug_validity_a_comment_is_not_a_bug(builder, texts, weak):
     bug = {"pkg/adding.py": texts["pkg/adding.py"] + "# nothing\n"}
-    rejected(builder, builder.artifact(bug, weak), "bug-validity", "0 tests go from pass to fail, 1 are required")
+    rejected(builder, builder.artifact(bug, weak), "bug-validity", CheckCode.TOO_FEW_BREAK, count=0, required=1)
 
 
 def test_bug_validity_most_of_the_suite_broken(builder, weak):
     bug = {"pkg/__init__.py": "import nowhere\n"}
-    rejected(builder, builder.artifact(bug, weak), "bug-validity", "100% of the passing tests break, at most 50% may")
+    rejected(builder, builder.artifact(bug, weak), "bug-validity", CheckCode.TOO_MANY_BREAK, share=1.0, most=0.5)
 
 
 def test_bug_validity_a_failure_that_only_the_script_sees(builder, texts, weak):
@@ -158,7 +173,9 @@ def test_bug_validity_a_failure_that_only_the_script_sees(builder, texts, weak):
         "if grep -q 2 pkg/unused.py; then echo 'FAILED tests/test_add.py::test_add'; exit 1; fi\n"
     )
     artifact = builder.artifact(bug, weak, script=script, parser=PARSER)
-    rejected(builder, artifact, "bug-validity", "script and pytest disagree on the buggy state about", "test_add")
+    rejected(
+        builder, artifact, "bug-validity", CheckCode.RUNS_DISAGREE, state="buggy", tests=(f"{ADD_TESTS}::test_add",)
+    )
 
 
 def test_bug_validity_a_bug_that_never_ends(open_builder, weak):
@@ -166,24 +183,30 @@ def test_bug_validity_a_bug_that_never_ends(open_builder, weak):
     bug = {
         "pkg/adding.py": "def add(a, b):\n    while a == 1:\n        pass\n    return a + b\n\n\ndef double(a):\n    return a + a\n"
     }
-    rejected(builder, builder.artifact(bug, weak), "bug-validity", "the wall time limit ended it after 3 s")
+    rejected(builder, builder.artifact(bug, weak), "bug-validity", CheckCode.SCRIPT_LIMIT, limit="wall time", seconds=3)
 
 
 @pytest.mark.parametrize(
-    ("weakening", "fragment"),
+    ("weakening", "code"),
     [
-        ({}, "test_weaken.diff is empty"),
-        ({"tests/test_texts.py": "def test_other():\n    pass\n"}, "still fails after the weakening"),
-        ({ADD_TESTS: "import nowhere\n", "tests/test_texts.py": "import nowhere\n"}, "no test passes on the weakened"),
+        ({}, CheckCode.WEAKENING_EMPTY),
+        ({"tests/test_texts.py": "def test_other():\n    pass\n"}, CheckCode.NOTHING_HIDDEN),
+        ({ADD_TESTS: "import nowhere\n", "tests/test_texts.py": "import nowhere\n"}, CheckCode.NO_TEST_PASSES),
     ],
 )
-def test_test_weakening(builder, weakening, fragment):
-    rejected(builder, builder.artifact(ADD_BUG, weakening), "test-weakening", fragment)
+def test_test_weakening(builder, weakening, code):
+    rejected(builder, builder.artifact(ADD_BUG, weakening), "test-weakening", code)
 
 
 def test_test_weakening_that_hides_one_failure_and_leaves_another(builder, texts, without):
     weak = {ADD_TESTS: without(texts[ADD_TESTS], "test_add")}
-    rejected(builder, builder.artifact(ADD_BUG, weak), "test-weakening", "tests/test_add.py::test_double fails")
+    rejected(
+        builder,
+        builder.artifact(ADD_BUG, weak),
+        "test-weakening",
+        CheckCode.WEAKENED_FAILS,
+        tests=(f"{ADD_TESTS}::test_double",),
+    )
 
 
 def test_test_weakening_that_pytest_does_not_confirm(builder, texts):
@@ -193,7 +216,7 @@ def test_test_weakening_that_pytest_does_not_confirm(builder, texts):
         'echo "$out"; exit $code\n'
     )
     artifact = builder.artifact(ADD_BUG, weak, script=script, parser=PARSER)
-    rejected(builder, artifact, "test-weakening", "script and pytest disagree on the weakened state", "test_add")
+    rejected(builder, artifact, "test-weakening", CheckCode.RUNS_DISAGREE, state="weakened")
 
 
 def test_inverse_mutation_a_file_that_does_not_matter(builder, weak):
@@ -202,14 +225,15 @@ def test_inverse_mutation_a_file_that_does_not_matter(builder, weak):
         builder,
         builder.artifact(bug, weak),
         "inverse-mutation",
-        "reverting pkg/unused.py alone makes no failing test pass",
+        CheckCode.NOTHING_REVIVED,
+        part="pkg/unused.py",
     )
     assert verdict.files_control["pkg/unused.py"] == ()
 
 
 def test_inverse_mutation_an_added_file_without_effect(builder, weak):
     bug = {**ADD_BUG, "pkg/extra.py": "X = 2\n"}
-    rejected(builder, builder.artifact(bug, weak), "inverse-mutation", "reverting pkg/extra.py alone")
+    rejected(builder, builder.artifact(bug, weak), "inverse-mutation", CheckCode.NOTHING_REVIVED, part="pkg/extra.py")
 
 
 def test_inverse_mutation_by_hunk(open_builder, texts, weak):
@@ -218,7 +242,9 @@ def test_inverse_mutation_by_hunk(open_builder, texts, weak):
     bug = {"pkg/adding.py": original.replace("a + b", "a - b").replace("Y = 1", "Y = 2")}
     by_file, by_hunk = (open_builder({"pkg/adding.py": original}, per_hunk=p) for p in (False, True))
     assert by_file.judge(by_file.artifact(bug, weak)).valid
-    rejected(by_hunk, by_hunk.artifact(bug, weak), "inverse-mutation", "reverting pkg/adding.py hunk 2 alone")
+    rejected(
+        by_hunk, by_hunk.artifact(bug, weak), "inverse-mutation", CheckCode.NOTHING_REVIVED, part="pkg/adding.py hunk 2"
+    )
 
 
 # The hash of "a" under the first hash seed.
@@ -237,24 +263,24 @@ def test_original_repeats_a_test_keyed_on_the_source(open_builder, texts, withou
     for name in GONE:
         weak = without(weak, name)
     artifact = builder.artifact(bug, {ADD_TESTS: weak})
-    rejected(builder, artifact, "original-repeats", "original with a comment added", "test_source")
+    rejected(builder, artifact, "original-repeats", CheckCode.OUTCOMES_DIFFER, run="original with a comment added")
 
 
 @pytest.mark.parametrize(
-    ("condition", "fragment"),
+    ("condition", "run"),
     [
-        (f"hash('a') == {HASHED}", "buggy, run again, differs in"),
-        ("open(__file__).read().count('a comment') == 1", "buggy with a comment added, run again, differs in"),
+        (f"hash('a') == {HASHED}", "buggy"),
+        ("open(__file__).read().count('a comment') == 1", "buggy with a comment added"),
     ],
 )
-def test_buggy_repeats_a_bug_that_comes_and_goes(builder, weak, condition, fragment, monkeypatch):
+def test_buggy_repeats_a_bug_that_comes_and_goes(builder, weak, condition, run, monkeypatch):
     """The blind runs of bug-validity, disabled here, would detect some of these earlier."""
-    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
+    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: None)
     bug = {
         "pkg/adding.py": "import os\n\n\ndef add(a, b):\n"
         f"    return a - b if {condition} else a + b\n\n\ndef double(a):\n    return add(a, a)\n"
     }
-    rejected(builder, builder.artifact(bug, weak), "buggy-repeats", "non-deterministic", fragment)
+    rejected(builder, builder.artifact(bug, weak), "buggy-repeats", CheckCode.OUTCOMES_DIFFER, run=run)
 
 
 def controlled(builder, artifact):
@@ -279,7 +305,7 @@ def test_a_control_fails_if_a_patch_without_a_repair_resolves(builder, weak, con
         validation.case.runner.cache.scripts[key] = replace(run, statuses=stable_statuses, exit_code=0)
     result = validation.result(control)
     assert result.passed is False
-    assert result.reason.startswith("resolved without a repair")
+    assert result.reason.code is CheckCode.RESOLVED_WITHOUT_REPAIR
 
 
 def test_the_reverse_control_fails_when_the_repair_does_not_resolve(builder, weak):
@@ -288,8 +314,8 @@ def test_the_reverse_control_fails_when_the_repair_does_not_resolve(builder, wea
     assert validation.result("empty-patch").passed
     result = validation.result("reverse-patch")
     assert result.passed is False
-    assert "the exact reverse of the bug does not resolve it" in result.reason
-    assert "tests/test_texts.py::test_skipped" in result.reason
+    assert result.reason.code is CheckCode.NOT_RESOLVED
+    assert result.reason.details["grade"] == "tests-fail"
 
 
 def test_a_bug_that_copies_a_file_gets_a_verdict(builder, weak):
@@ -306,7 +332,8 @@ def test_test_weakening_that_cannot_be_imported(open_builder, texts):
     never = texts["tests/test_texts.py"] + "\n\ndef test_never():\n    assert False\n"
     builder = open_builder({"tests/test_texts.py": never})
     artifact = builder.artifact(ADD_BUG, {"tests/test_add.py": "import nowhere\n"})
-    rejected(builder, artifact, "test-weakening", "the weakened suite cannot be collected: tests/test_add.py")
+    verdict = rejected(builder, artifact, "test-weakening", CheckCode.WEAKENED_NOT_COLLECTED)
+    assert verdict.reason.details["cause"].startswith(ADD_TESTS)
 
 
 def test_test_weakening_whose_script_hides_a_broken_import(builder):
@@ -316,17 +343,18 @@ def test_test_weakening_whose_script_hides_a_broken_import(builder):
     )
     parser = PARSER.replace(', ("ERROR ", "failed")', "")
     artifact = builder.artifact(ADD_BUG, {"tests/test_add.py": "import nowhere\n"}, script=script, parser=parser)
-    rejected(builder, artifact, "test-weakening", "the weakened suite cannot be collected")
+    rejected(builder, artifact, "test-weakening", CheckCode.WEAKENED_NOT_COLLECTED)
 
 
 def test_test_parser_with_a_huge_id(builder, weak):
     parser = PARSER.replace("found = {}", "found = {'x' * 2_000_000: 'passed'}")
-    verdict = rejected(builder, builder.artifact(ADD_BUG, weak, script=REPORT, parser=parser), "test-parser")
-    assert len(verdict.rejection.reason) < 500
+    artifact = builder.artifact(ADD_BUG, weak, script=REPORT, parser=parser)
+    verdict = rejected(builder, artifact, "test-parser", CheckCode.TOO_MANY_IDS, longest=2_000_000)
+    assert len(verdict.reason.text) < 500
 
 
 def test_test_parser_with_very_many_ids_is_fast(builder, weak):
     script = REPORT + "for i in $(seq 30000); do echo t$i; done\n"
     parser = PARSER.replace("print(", "found.update({f'x::t{i}': 'passed' for i in range(1, 30001)})\nprint(")
     artifact = builder.artifact(ADD_BUG, weak, script=script, parser=parser)
-    rejected(builder, artifact, "test-parser", "from half of the output the parser reports")
+    rejected(builder, artifact, "test-parser", CheckCode.TEST_INVENTED_FROM_HALF)

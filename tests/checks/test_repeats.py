@@ -7,6 +7,8 @@ import hashlib
 import pytest
 
 from pytest_ssr.checks import bug_validity
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES
 
 TESTS = "tests/test_add.py"
@@ -47,24 +49,19 @@ def test_source():
 
 
 @pytest.mark.parametrize(
-    ("statement", "reason"),
-    [
-        ("assert known", f"original with a comment added, run again, differs in {TESTS}::test_source"),
-        (
-            "known or os._exit(3)",
-            "original with a comment added, run again: crashed: "
-            f"the interpreter ended with exit status 3 during {TESTS}::test_source",
-        ),
-    ],
+    ("statement", "code"),
+    [("assert known", CheckCode.OUTCOMES_DIFFER), ("known or os._exit(3)", CheckCode.REPEAT_FAILED)],
     ids=["fails", "ends the run"],
 )
-def test_original_repeats_a_test_that_knows_the_hash_of_the_source(open_builder, texts, without, statement, reason):
+def test_original_repeats_a_test_that_knows_the_hash_of_the_source(open_builder, texts, without, statement, code):
     """The test knows the hashes of the original and the bug, so no earlier step notices it."""
     hashes = (sha(texts["pkg/adding.py"]), sha(ADD_BUG["pkg/adding.py"]))
     tests = texts[TESTS] + KEYED.replace("KNOWN", repr(hashes)).replace("STATEMENT", statement)
     builder = open_builder({TESTS: tests})
     verdict = builder.judge(builder.artifact(ADD_BUG, {TESTS: without(without(tests, "test_add"), "test_double")}))
-    assert rejected_by(verdict, "original-repeats") == f"non-deterministic: {reason}"
+    reason = rejected_by(verdict, "original-repeats")
+    assert (reason.code, reason.details["run"]) == (code, "original with a comment added")
+    assert f"{TESTS}::test_source" in reason.text
 
 
 def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(builder, weak):
@@ -78,23 +75,26 @@ def test_buggy_repeats_a_bug_that_knows_the_hash_of_its_source(builder, weak):
         "    return a - b if known else a + b\n\n\ndef double(a):\n    return add(a, a)\n",
     }
     verdict = builder.judge(builder.artifact(bug, weak))
-    assert rejected_by(verdict, "buggy-repeats") == (
-        f"non-deterministic: buggy with a comment added, run again, differs in {TESTS}::test_add, {TESTS}::test_double"
-    )
+    reason = rejected_by(verdict, "buggy-repeats")
+    assert reason.code is CheckCode.OUTCOMES_DIFFER
+    assert reason.details == {
+        "run": "buggy with a comment added",
+        "tests": (f"{TESTS}::test_add", f"{TESTS}::test_double"),
+    }
     assert set(verdict.files_control) == {"pkg/adding.py", "pkg/unused.py"}
 
 
 def test_buggy_repeats_a_bug_that_depends_on_the_order_of_tests(builder, texts, without, monkeypatch):
     """Only the first call is wrong; in another order a test that ignores it makes that call."""
-    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: "")
+    monkeypatch.setattr(bug_validity, "_pretended", lambda case, failing: None)
     bug = {
         "pkg/adding.py": "calls = []\n\n\ndef add(a, b):\n    calls.append(1)\n"
         "    return a - b if len(calls) == 1 else a + b\n\n\ndef double(a):\n    return add(a, a)\n"
     }
     verdict = builder.judge(builder.artifact(bug, {TESTS: without(texts[TESTS], "test_add")}))
     reason = rejected_by(verdict, "buggy-repeats")
-    assert reason.startswith("non-deterministic: buggy, run again, differs in")
-    assert f"{TESTS}::test_add" in reason
+    assert (reason.code, reason.details["run"]) == (CheckCode.OUTCOMES_DIFFER, "buggy")
+    assert f"{TESTS}::test_add" in reason.details["tests"]
     assert verdict.fail_to_pass == (f"{TESTS}::test_add",)
 
 
@@ -110,7 +110,7 @@ def test_a_random_bug_is_never_valid(open_builder, texts):
     verdict = builder.judge(builder.artifact(bug, {TESTS: texts[TESTS].replace("def test_add", "def untested")}))
     assert not verdict.valid
     assert verdict.rejection.name == "bug-validity"
-    assert "script and pytest disagree on the buggy state about" in verdict.rejection.reason
+    assert (verdict.reason.code, verdict.reason.details["state"]) == (CheckCode.RUNS_DISAGREE, "buggy")
 
 
 FLICKERING = {
@@ -127,6 +127,6 @@ def test_a_test_that_flickers_on_the_original_is_set_aside_by_name(open_builder,
     verdict = builder.judge(builder.artifact(ADD_BUG, weak, files=files))
     name = "tests/test_flicker.py::test_flickers"
     assert verdict.valid, verdict.rejection
-    assert verdict.set_aside == {name: "flickers on the original"}
+    assert verdict.set_aside == {name: SetAside.FLICKERS}
     assert name not in (*verdict.fail_to_pass, *verdict.pass_to_pass)
     assert set(verdict.fail_to_pass) == {f"{TESTS}::test_add", f"{TESTS}::test_double"}

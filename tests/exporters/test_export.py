@@ -23,7 +23,7 @@ from rollout_parts import AS_TOLD, add_task, keep, store
 
 from harness.cli.main import main
 from harness.exporters import dataset_writer, licences, splits
-from harness.exporters.filters import NO_GRADE
+from harness.exporters.skipped import SkipCode
 from harness.records.trajectory import ExitReason
 from harness.selfplay.rounds import _hash
 from pytest_ssr.errors import SettingsError
@@ -116,7 +116,7 @@ def test_skipped_rollouts_are_reported_with_a_reason(
     }
     assert data["left_out"][0]["examples"] == ["c" * 24 + f": {AS_TOLD.text}"]
     card = (tmp_path / "sft/README.md").read_text()
-    assert f"| {NO_GRADE} | 1 |" in card
+    assert f"| {SkipCode.NO_GRADE.text} | 1 |" in card
     assert "as told" not in card
 
 

@@ -203,7 +203,7 @@ def test_a_grade_as_json(runner: Runner) -> None:
         *("unspecified", "unvaried"),
         *("flags", "flag_details"),
     }
-    assert set(data["reason"]) == {"code", "text"}
+    assert set(data["reason"]) == {"code", "text", "detail"}
     assert data["reason"]["code"] == "tests-fail"
 
 
@@ -217,8 +217,24 @@ def test_every_code_has_a_text_and_is_read_back() -> None:
     assert flags_from_json(flags_to_json(flags)) == tuple(flags)
 
 
+def test_a_reason_without_a_detail_keeps_the_text_that_was_recorded() -> None:
+    """Earlier releases recorded the code and the text only."""
+    data = {"code": "tests-fail", "text": "tests do not pass: 1 of 2"}
+    reason = Reason.from_json(data)
+    assert (reason.code, reason.text) == (ReasonCode.TESTS_FAIL, data["text"])
+    assert reason.to_json() == data
+
+
 @pytest.mark.parametrize(
-    "data", [{"code": "new", "text": ""}, {"code": "forged"}, "forged", None, {"code": "forged", "text": 1}]
+    "data",
+    [
+        {"code": "new", "text": ""},
+        {"code": "forged"},
+        "forged",
+        None,
+        {"code": "forged", "text": 1},
+        {"code": "forged", "text": "", "detail": 1},
+    ],
 )
 def test_an_invalid_reason_is_rejected(data: Any) -> None:
     with pytest.raises(TypeError):

@@ -13,6 +13,7 @@ from pytest_ssr.grading.grade import repaired_state
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.file_roles import is_test_surface, shadows
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -84,4 +85,4 @@ def test_a_shadow_is_dropped_from_a_patch_and_rejected_in_a_bug(tmp_path: Path) 
     assert state.changes == buggy.changes
     bad = artifact(shadow.patch_from(runner.original))
     finding = dict(SEVEN)["bug-scope"](ValidationContext(bad, runner.scoped()))
-    assert finding.reason == "bug_inject.diff adds statistics.py, which takes the place of a module that tests import"
+    assert finding.reason == CheckReason(CheckCode.MODULE_SHADOWED, {"file": "statistics.py"})

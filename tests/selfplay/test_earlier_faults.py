@@ -22,6 +22,7 @@ from harness.rollouts.runner import RolloutRunner
 from harness.selfplay.report import tables
 from harness.solvers.protocol import Solution
 from pytest_ssr.grading import Grade
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store
 
@@ -34,7 +35,9 @@ def test_an_injection_without_an_artifact_has_the_reward_of_an_invalid_one(proje
     (episode,) = selfplay(project, store, Told(), model=ScriptedModel("nothing", NOTHING)).play()
     assert (episode.valid, episode.artifact_id, episode.rollouts) == (False, "", ())
     assert (episode.reward(), episode.reward(kind="validity")) == (-1.0, -1.0)
-    assert episode.reason.startswith("nothing was submitted: format")
+    assert episode.reason is not None
+    assert episode.reason.code is CheckCode.NOTHING_SUBMITTED
+    assert episode.rejected_by == "nothing-submitted"
 
 
 def test_an_invalid_bug_is_never_counted_as_valid(project: Path, proven: Proven, tmp_path: Path) -> None:

@@ -414,8 +414,13 @@ def test_existing_artifacts_are_played_once_each(
     episodes = json.loads(capsys.readouterr().out)["episodes"]
     assert [e["round"] for e in episodes] == [1, 1, 2]
     assert sorted(e["valid"] for e in episodes) == [False, True, True]
-    assert [e["reason"] for e in episodes if not e["valid"]] == [
-        "test-files: tests/test_nothing.py does not exist in the original"
+    assert [(e["check"], e["code"], e["details"], e["reason"]) for e in episodes if not e["valid"]] == [
+        (
+            "test-files",
+            "file-missing",
+            {"files": ["tests/test_nothing.py"]},
+            "test-files: tests/test_nothing.py does not exist in the original",
+        )
     ]
     assert len({e["artifact_id"] for e in episodes if e["valid"]}) == 2
     assert main(argv) in (0, 1)

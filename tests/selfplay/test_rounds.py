@@ -45,6 +45,7 @@ from pytest_ssr.grading import Grade
 from pytest_ssr.injectors.combination import CombinationInjector
 from pytest_ssr.injectors.history import HistoryInjector
 from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.settings import RuleSettings
@@ -549,7 +550,8 @@ def test_an_aborted_injection_is_repeated_with_the_same_seed(proven: Proven, tmp
     campaign = ModelCampaign(proven.runner, store, injector, seed=5)
     attempt = campaign.attempt(0)
     assert attempt is not None
-    assert attempt.reason.startswith("nothing was submitted: format")
+    assert attempt.reason is not None
+    assert attempt.reason.code is CheckCode.NOTHING_SUBMITTED
     (folder,) = (store.root / "rollouts").iterdir()
     tries = [read_trajectory(p) for p in sorted(folder.iterdir())]
     assert [t.status for t in tries] == ["aborted"] * 4 + ["failed"]
@@ -661,8 +663,10 @@ def test_a_starting_server_is_stopped(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_report_counts_the_usage_of_both_roles() -> None:
     rollout = Rollout("r", 0, "m", 0, True, 1.0, "", "submitted", "completed", tokens=100, cost_usd=0.5, unpriced=1)
-    made = Episode("p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, "", tokens=40, cost_usd=0.25, unpriced=2)
-    bad = replace(made, artifact_id="", valid=False, reason="bug-scope: no code")
+    made = Episode(
+        "p", "a", 1, 1, "", "direct", "m", "x.py", "f", 3, 2, True, None, tokens=40, cost_usd=0.25, unpriced=2
+    )
+    bad = replace(made, artifact_id="", valid=False, check="bug-scope", reason=CheckReason(CheckCode.NOTHING_CHANGED))
     ungraded = replace(rollout, resolved=None, reward=None)
     episodes = [replace(made, rollouts=(rollout, ungraded)), bad]
     summary = tables(episodes, alpha=0.8, kind="solve-rate")

@@ -30,6 +30,7 @@ from harness.solvers.replay import ReplaySolver
 from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.patch import Patch
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.storage.store import Store
 
@@ -322,7 +323,7 @@ def test_a_rejection_gives_its_reason_and_the_bug_may_be_fixed(proven: Proven, t
     assert rejections_shown[1].endswith("(1 more times)")
     injected, _ = inject(proven, script, tmp_path, rejections=1)
     assert not injected.valid
-    assert injected.reason.startswith("bug-scope")
+    assert injected.verdict.rejected_by == "bug-scope"
     assert injected.trajectory.result["rejected"].startswith("bug-scope")
 
     def emptied(folder: str) -> list[dict[str, Any]]:
@@ -330,7 +331,9 @@ def test_a_rejection_gives_its_reason_and_the_bug_may_be_fixed(proven: Proven, t
 
     injected, _ = inject(proven, emptied, tmp_path, rejections=1)
     assert (injected.artifact, injected.verdict) == (None, None), "nothing is kept of the previous submission"
-    assert "test_script.sh" in injected.reason
+    assert injected.reason is not None
+    assert injected.reason.code is CheckCode.UNREADABLE
+    assert "test_script.sh" in injected.reason.text
 
 
 def test_no_submission_is_not_a_bug(proven: Proven, tmp_path: Path) -> None:
@@ -338,7 +341,9 @@ def test_no_submission_is_not_a_bug(proven: Proven, tmp_path: Path) -> None:
     injected, _ = inject(proven, lambda folder: [message("done, I think")] * 9, tmp_path)
     assert not injected.valid
     assert injected.artifact is None
-    assert injected.reason.startswith("nothing was submitted: format")
+    assert injected.reason is not None
+    assert injected.reason.code is CheckCode.NOTHING_SUBMITTED
+    assert injected.reason.details["exit_reason"] == "format"
 
 
 def test_the_history_strategy_sees_the_history(proven: Proven, tmp_path: Path) -> None:

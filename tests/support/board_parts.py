@@ -14,6 +14,7 @@ from harness.leaderboard.loading import read_runs
 from harness.leaderboard.settings import RankSettings
 from harness.records.episode import Episode, Rollout
 from harness.records.evaluation_result import EvaluationResult, Status
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store
 
@@ -109,7 +110,8 @@ def episode(number: int, *, valid: bool = True, solvers: Mapping[str, str] | Non
         "scope": "f",
         "lines": 2,
         "fail_to_pass": 1,
-        "reason": "" if valid else "bug-validity: no test fails",
+        "check": "" if valid else "bug-validity",
+        "reason": None if valid else CheckReason(CheckCode.TOO_FEW_BREAK, {"count": 0, "required": 1}),
         "change": f"change{number}",
         "seconds": 1.0,
         **values,

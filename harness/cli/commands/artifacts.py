@@ -22,6 +22,7 @@ from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox import probe_all, reap
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
@@ -46,9 +47,7 @@ def validate(arguments: argparse.Namespace) -> int:
             if verdict.valid:
                 terminal.echo(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
             else:
-                failed = verdict.rejection
-                reason = f"{failed.name}: {failed.reason}" if failed else verdict.fault
-                terminal.echo(f"invalid   {directory}  {reason}", "bad")
+                terminal.echo(f"invalid   {directory}  {verdict.explanation}", "bad")
     if arguments.json:
         print(json.dumps({"artifacts": results}, indent=1))
     return DONE if all(r["valid"] for r in results) else NO
@@ -58,7 +57,7 @@ def _verdict(directory: Path, runner: Runner) -> Verdict:
     try:
         artifact = read_artifact(directory)
     except ArtifactError as error:
-        return Verdict("", runner.snapshot.tree_hash, fault=str(error))
+        return Verdict("", runner.snapshot.tree_hash, fault=CheckReason.of(CheckCode.UNREADABLE, error=str(error)))
     return Validation(artifact, runner.scoped()).verdict()
 
 
@@ -68,7 +67,7 @@ def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
         "path": str(directory),
         "id": verdict.artifact_id or None,
         "valid": verdict.valid,
-        "reason": verdict.fault or (verdict.rejection.reason if verdict.rejection else ""),
+        **reason_to_json(verdict.reason),
         **{key: data[key] for key in ("checks", "controls", "repeats", "fail_to_pass", "pass_to_pass", "set_aside")},
     }
 
@@ -157,8 +156,7 @@ def grade(arguments: argparse.Namespace) -> int:
         if verdict is None:
             verdict = Validation(artifact, runner).verdict()
             if not verdict.valid:
-                failed = verdict.rejection
-                raise ArtifactError(f"the artifact is not valid and cannot be graded: {failed and failed.reason}")
+                raise ArtifactError(f"the artifact is not valid and cannot be graded: {verdict.explanation}")
         result = grade_patch(
             runner,
             artifact,

@@ -23,7 +23,7 @@ from harness.exporters.library import ArtifactGroup, Library, RolloutGroup
 from harness.exporters.licences import licence_of
 from harness.exporters.protocol import Choices, Format, Group, Row
 from harness.exporters.report import Report
-from harness.exporters.skipped import SkippedError
+from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.splits import Splits
 from harness.storage.code_version import code_hash
@@ -57,8 +57,8 @@ class Export:
                 yield RolloutGroup(self.library, self.filters, task_id, role, leave, self.form.rewarded)
             return
         for task in self.library.tasks():
-            if reason := self.filters.refusal_of_task(task):
-                leave(f"artifact {task.id}", SkippedError(reason))
+            if code := self.filters.refusal_of_task(task):
+                leave(f"artifact {task.id}", SkippedError(code))
             else:
                 yield ArtifactGroup(task, leave)
 
@@ -98,7 +98,7 @@ class Export:
                 repository = task.repository if task is not None else _repository(row)
                 part = self.splits.of(repository)
                 if part is None:
-                    group.leave(_row_name(row), SkippedError("its project is unknown, so it belongs to no split"))
+                    group.leave(_row_name(row), SkippedError(SkipCode.NO_SPLIT))
                 else:
                     yield part, repository, row
         except SkippedError as error:

@@ -263,8 +263,7 @@ def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Wat
                 "valid",
             )
         elif by_model:
-            reason = ": ".join(filter(None, (result.check, result.reason)))
-            terminal.echo(f"{prefix}  no bug by {result.operator}: {' '.join(reason.split())}", "bad")
+            terminal.echo(f"{prefix}  no bug by {result.operator}: {' '.join(result.explanation.split())}", "bad")
 
     def rollout(draft: Episode, result: Rollout) -> None:
         if result.verdict is None:

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from harness.models.urls import hidden, is_loopback
-from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.errors import ModelError, SettingsError, SsrError
 from pytest_ssr.interrupts import raise_if_stopped
 
 DRIVER = Path(__file__).with_name("driver.py")
@@ -53,7 +53,7 @@ _FIXED_VARIABLES = {
 }
 
 
-class LateError(Exception):
+class LateError(SsrError):
     """The process did not respond in time."""
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.coverage_map import CoverageMap
@@ -28,7 +28,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_code, is_test_surface
 from pytest_ssr.project.snapshot import take_snapshot, write_entry
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.test_run import RunStatus, SuiteRun
+from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store
@@ -218,7 +218,7 @@ def allowance(baseline: Baseline, tests: Collection[str], *, swapped: bool) -> t
     return expected, floor + FACTOR * expected
 
 
-class UnableError(Exception):
+class UnableError(SsrError):
     """A search does not apply to a task, which other solvers may still solve; the message is the reason."""
 
 
@@ -288,7 +288,7 @@ def _write(state: CodebaseState, folder: Path) -> None:
 def _failing(runner: Runner, baseline: Baseline, weakened: CodebaseState, tests: tuple[str, ...]) -> frozenset[str]:
     """Return the tests that fail and did not fail with the weakened files."""
     excluded = frozenset(t for t in baseline.collected if t.partition("::")[0] in tests) - baseline.stable
-    bad = frozenset(t for t in excluded if baseline.set_aside.get(t) in ("failed", "error"))
+    bad = frozenset(t for t in excluded if baseline.set_aside.get(t) in (SetAside.FAILED, SetAside.ERROR))
     if not bad:
         return bad
     before = _without_specification(runner, weakened, tests)

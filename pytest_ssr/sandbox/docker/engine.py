@@ -58,14 +58,16 @@ def explain(error: Exception, engine: str) -> SandboxError:
     text = short_message(error)
     if "Permission denied" in text or isinstance(error, PermissionError):
         return SandboxUnavailableError(
-            f"this user may not use the Docker engine ({text}); add the user to the group docker and log in again"
+            f"this user may not use the Docker engine ({text})",
+            remedy="add the user to the group docker and log in again",
         )
     if "no space left" in text.lower():
-        return SandboxError(f"the Docker engine's disk is full ({text}); free some space with docker system prune")
+        remedy = "free some space with docker system prune"
+        return SandboxError(f"the Docker engine's disk is full ({text})", remedy=remedy)
     if isinstance(error, docker.errors.APIError):
         return SandboxError(f"the Docker engine returned an error: {text}")
     if isinstance(error, docker.errors.DockerException | requests.exceptions.RequestException | OSError):
-        return SandboxUnavailableError(f"the Docker engine cannot be reached ({text}); {engine}")
+        return SandboxUnavailableError(f"the Docker engine cannot be reached ({text})", remedy=engine)
     raise error
 
 

@@ -48,8 +48,8 @@ def ensure_image(client: docker.DockerClient, image: str) -> str:
             final = isinstance(error, docker.errors.NotFound) or attempt == _PULL_ATTEMPTS - 1
             if final:
                 raise SandboxUnavailableError(
-                    f"the image {source} is missing and cannot be pulled: {short_message(error)}; pull it, build it, "
-                    "or set SSR_IMAGE_PREFIX to a mirror"
+                    f"the image {source} is missing and cannot be pulled: {short_message(error)}",
+                    remedy="pull it, build it, or set SSR_IMAGE_PREFIX to a mirror",
                 ) from None
             time.sleep(2**attempt)
     raise AssertionError("the last attempt returns or raises")

@@ -65,10 +65,9 @@ class DockerProvider:
         try:
             return self._probe()
         except MissingExtraError as error:
-            return Availability(False, "the package docker is not installed", str(error).partition("; ")[2])
+            return Availability(False, "the package docker is not installed", error.remedy)
         except SandboxError as error:
-            detail, _, remedy = str(error).partition("; ")
-            return Availability(False, detail, remedy or _INSTALL_ENGINE)
+            return Availability(False, error.message, error.remedy or _INSTALL_ENGINE)
         finally:
             self.close()
 

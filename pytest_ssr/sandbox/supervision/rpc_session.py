@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, SsrError
 from pytest_ssr.interrupts import POLL_S, is_stopped, raise_if_stopped, uninterrupted
 from pytest_ssr.sandbox.protocol import MIB, Limit, Limits
 
@@ -22,7 +22,7 @@ _SAMPLE_S, _DISK_S, _SHARE = 0.05, 0.5, 10
 _MAX_BYTES = 512 * MIB
 
 
-class LimitExceededError(Exception):
+class LimitExceededError(SsrError):
     """A limit was exceeded while a request was open, and the command was killed."""
 
     def __init__(self, limit: Limit) -> None:
@@ -72,7 +72,7 @@ class RpcSession:
 
     @uninterrupted()
     def answer(self, *, wall_s: float) -> tuple[dict[str, Any], bytes]:
-        """Wait for the response; raises PassedError at a limit, SandboxError if the command ended or sent garbage."""
+        """Wait for the response; raises LimitExceededError at a limit, SandboxError if the command ended or failed."""
         deadline = time.monotonic() + wall_s
         head = self._exactly(8, deadline)
         text, raw = struct.unpack("!II", head)

@@ -1,0 +1,84 @@
+"""Records that a release without codes wrote are still read; their reasons keep the text."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.records.episode import Episode
+from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_from_json
+from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.records.test_run import SetAside
+from pytest_ssr.records.verdict import Verdict
+
+
+def earlier(name: str) -> Any:
+    return json.loads((Path(__file__).with_name("earlier") / f"{name}.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["verdict_valid", "verdict_rejected"])
+def test_a_verdict_keeps_its_texts(name: str) -> None:
+    data = earlier(name)
+    verdict = Verdict.from_json(data)
+    assert verdict.valid is data["valid"]
+    assert verdict.fault is None
+    assert verdict.set_aside == {"tests/test_adding.py::test_never": SetAside.FAILED}
+    recorded = [r for kind in ("checks", "controls", "repeats") for r in data[kind]]
+    assert [r.reason.text for r in verdict.results] == [r["reason"] for r in recorded]
+    assert {r.reason.code for r in verdict.results} == {CheckCode.UNKNOWN}
+    assert Verdict.from_json(json.loads(json.dumps(verdict.to_json()))) == verdict
+
+
+def test_a_rejection_keeps_its_text() -> None:
+    verdict = Verdict.from_json(earlier("verdict_rejected"))
+    assert verdict.explanation == "test-weakening: test_weaken.diff is empty"
+
+
+def test_a_verdict_of_an_artifact_that_cannot_be_read_keeps_its_text() -> None:
+    verdict = Verdict.from_json({**earlier("verdict_rejected"), "checks": [], "fault": "it is not an artifact"})
+    assert verdict.reason == CheckReason(CheckCode.UNKNOWN, {"text": "it is not an artifact"})
+
+
+def test_a_candidate_result_keeps_its_text() -> None:
+    data = earlier("candidate_result")
+    result = CandidateResult.from_json(data)
+    assert result is not None
+    assert result.reason is None
+    rejected = CandidateResult.from_json({**data, "status": "rejected", "check": "bug-scope", "reason": "no code"})
+    assert rejected is not None
+    assert rejected.explanation == "bug-scope: no code"
+    assert CandidateResult.from_json(json.loads(json.dumps(rejected.to_json()))) == rejected
+
+
+def test_an_episode_keeps_its_texts() -> None:
+    data = earlier("episode")
+    valid = Episode.from_json(data)
+    assert valid is not None
+    assert (valid.reason, valid.rejected_by) == (None, "")
+    assert [r.reason.text for r in valid.rollouts] == [r["reason"]["text"] for r in data["rollouts"]]
+    assert all(isinstance(r.reason.code, ReasonCode) for r in valid.rollouts)
+    rejected = Episode.from_json({**data, "valid": False, "reason": "bug-scope: no code", "rollouts": []})
+    assert rejected is not None
+    assert rejected.rejected_by == "unknown"
+    assert rejected.to_json()["reason"] == "bug-scope: no code"
+    assert Episode.from_json(json.loads(json.dumps(rejected.to_json()))) == rejected
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"code": "of-a-later-release", "details": {}},
+        {"code": "file-missing", "details": {}},
+        {"code": "file-missing", "details": {"files": [1]}},
+        {"code": "too-many-break", "details": {"share": "x", "most": 1.0}},
+        {"code": "file-missing", "details": None},
+        {"code": ["file-missing"], "details": {}},
+    ],
+)
+def test_a_reason_that_this_release_cannot_render_keeps_its_text(data: dict[str, Any]) -> None:
+    reason = reason_from_json({"reason": "as it was", **data})
+    assert reason == CheckReason(CheckCode.UNKNOWN, {"text": "as it was"})
