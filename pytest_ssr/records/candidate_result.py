@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from pytest_ssr.records.decoding import decode_or_none
+
 SCHEMA_VERSION = 2
 
 
@@ -66,13 +68,7 @@ class CandidateResult:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateResult | None:
         """Read plain data back; None if it has another schema version or is incomplete: the trial then runs again."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        fields = {k: v for k, v in data.items() if k != "schema_version"}
-        try:
-            return cls(**{**fields, "status": CandidateStatus(fields["status"])})
-        except (KeyError, TypeError, ValueError):
-            return None
+        return decode_or_none(cls, data, version=SCHEMA_VERSION)
 
 
 def counted(results: Sequence[CandidateResult], count: int) -> list[CandidateResult]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import decode
 
 SCHEMA_VERSION = 1
 CHECK_NAMES = (
@@ -120,34 +120,4 @@ class Verdict:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Read plain data back; raises StoreError for another schema version or missing data."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise StoreError(
-                f"a verdict has schema version {data.get('schema_version')}, this release reads {SCHEMA_VERSION}"
-            )
-        try:
-            return cls(
-                artifact_id=data["artifact_id"],
-                tree_hash=data["tree_hash"],
-                checks=tuple(_result(r) for r in data["checks"]),
-                controls=tuple(_result(r) for r in data["controls"]),
-                repeats=tuple(_result(r) for r in data["repeats"]),
-                fail_to_pass=tuple(data["fail_to_pass"]),
-                pass_to_pass=tuple(data["pass_to_pass"]),
-                set_aside=dict(data["set_aside"]),
-                files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
-                fault=data["fault"],
-                certified=data["certified"],
-                original_s=float(data.get("original_s", 0.0)),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None
-
-
-def _result(data: Mapping[str, Any]) -> CheckResult:
-    return CheckResult(
-        data["name"],
-        data["passed"],
-        data["reason"],
-        data.get("seconds", 0.0),
-        tuple(RunRecord(r["kind"], r["state"], r["outcome"], r.get("seconds", 0.0)) for r in data["runs"]),
-    )
+        return decode(cls, {"original_s": 0.0, **data}, version=SCHEMA_VERSION, is_complete=True)
