@@ -27,6 +27,8 @@ _REQUIREMENTS_FILES = (
 )
 _PIP_INSTALL = re.compile(r"(?:python3?\s+-m\s+)?(?:uv\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 _OPTIONS_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint")
+_COMMAND = re.compile(r"""(?:[^;&\n'"]|(?<!&)&(?!&)|'[^']*'|"[^"]*"|['"])+""")
+"""One command of a line: `;` and `&&` inside of quotes do not end it."""
 _REQUIREMENT = re.compile(r"[A-Za-z0-9]")
 
 
@@ -52,7 +54,8 @@ class Recipe:
 def recipe_of(instance: Instance, tree: Path) -> Recipe:
     """Return the recipe of an instance's environment, from its `install_config` or else its repository's own files.
 
-    Raises InstanceError if `install_config` names a requirements file that the repository does not have.
+    Raises InstanceError if `install_config` names a requirements file that the repository does not have, or has a
+    command with unbalanced quotes.
     """
     running_python = "{}.{}".format(*sys.version_info)
     name, version, entry_points = _project_metadata(instance, tree)
@@ -90,7 +93,10 @@ def _installed(instance: Instance, tree: Path) -> dict[str, Any]:
         match = _PIP_INSTALL.fullmatch(command.strip())
         if match is None:
             continue
-        arguments = iter(shlex.split(match[1], comments=True))
+        try:
+            arguments = iter(shlex.split(match[1], comments=True))
+        except ValueError as error:
+            raise InstanceError(f"{instance.id}: install_config has {command.strip()!r}: {error}; correct it") from None
         for argument in arguments:
             if argument in _OPTIONS_WITH_VALUE:
                 path = next(arguments, "")
@@ -109,7 +115,7 @@ def _installed(instance: Instance, tree: Path) -> dict[str, Any]:
 def _commands(instance: Instance, name: str) -> list[str]:
     value = instance.install.get(name) or []
     commands = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
-    return [part for command in commands for part in re.split(r"&&|;|\n", command)]
+    return [part for command in commands for part in _COMMAND.findall(command)]
 
 
 def _requirements(instance: Instance, name: str) -> list[str]:

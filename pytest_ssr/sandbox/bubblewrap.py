@@ -221,11 +221,13 @@ class BubblewrapSandbox(DirectorySandbox):
         inner = with_limits(argv, limits, self.root)
         self._require_open()
         workdirs.prepare_scratch(self._scratch)
-        self._lock.acquire()
         # The fork server gives each of its forks a namespace and a mount.
         with seccomp.descriptor(namespaces=True) as filter_fd:
+            outer = self._command(inner, env, filter_fd, None)
+            # The session releases the lock when it ends, also if it does not start.
+            self._lock.acquire()
             command = LocalSession(
-                self._command(inner, env, filter_fd, None),
+                outer,
                 env=_ENV,
                 limits=limits,
                 written=self._written,

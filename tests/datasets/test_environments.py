@@ -135,3 +135,19 @@ def test_a_failed_build_is_reported_and_retried(instance, tmp_path: Path):
     for _ in range(2):
         with pytest.raises(InstanceError, match=r"acme__shop-1: its environment cannot be built: .*--python"):
             environments.python_of(instance, folder)
+
+
+def test_quotes_protect_the_separators_of_commands(instance, tmp_path: Path):
+    command = """pip install 'six; python_version > "3"' && pip install mock & pip install "attrs&&x"; pip install a"""
+    packages = recipe_of(replace(instance, install={"install": command}), tmp_path).packages
+    assert [p for p in packages if p in ('six; python_version > "3"', "mock", "a", "attrs&&x")] == [
+        'six; python_version > "3"',
+        "mock",
+        "attrs&&x",
+        "a",
+    ]
+
+
+def test_unbalanced_quotes_in_a_command_are_an_error_of_the_instance(instance, tmp_path: Path):
+    with pytest.raises(InstanceError, match="correct it"):
+        recipe_of(replace(instance, install={"install": "pip install 'six"}), tmp_path)
