@@ -35,6 +35,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.execution.screening import FRESH, Screened
 from pytest_ssr.injectors.protocol import Candidate
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.test_run import RunStatus, abbreviate
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, code_hash
@@ -260,7 +261,7 @@ def read_results(out: Path) -> list[Comparison]:
     lines = out.read_text().splitlines() if out.exists() else []
     records: list[dict[str, Any]] = [json.loads(line) for line in lines if line.strip()]
     current = [r for r in records if r["version"] == code_hash()]
-    return [Comparison(**{**r, "kind": Kind(r["kind"]), "difference": tuple(r["difference"])}) for r in current]
+    return [decode(Comparison, record) for record in current]
 
 
 def main() -> None:

@@ -162,7 +162,10 @@ class Project:
         if not (store_path / "artifacts").is_dir():
             command = [sys.executable, "-m", "harness.cli", "inject", str(self.source), "--json"]
             command += ["--store", str(store_path), "--python", str(python), "--count", str(count), "--jobs", "1"]
-            subprocess.run(command, capture_output=True, text=True, check=False)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            # 1: fewer valid artifacts than wanted; those are measured.
+            if done.returncode not in (0, 1):
+                raise SystemExit(f"{name}: ssr inject ended with status {done.returncode}: {done.stderr.strip()}")
         self.store = Store(store_path)
         self.runner = open_runner(self.source, self.store, settings=RuleSettings(), python=python)
         self._by_hand = by_hand(name)

@@ -112,6 +112,7 @@ def main() -> None:
             text.append(f"| {' | '.join(row)} |")
             print(text[-1], flush=True)
         text.append("")
+        arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text("\n".join(text))
 
 

@@ -156,6 +156,7 @@ def main() -> None:
             near.grades = [graders[near.project](near.files) for _ in range(arguments.repeats)]
             graded.append(near)
             print(f"{near.name}: caught in {near.caught} of {arguments.repeats}", flush=True)
+            arguments.out.parent.mkdir(parents=True, exist_ok=True)
             arguments.out.write_text(report(graded, arguments.repeats))
     finally:
         shutil.rmtree(work)

@@ -28,6 +28,8 @@ from typing import Any
 
 from projects import fetch, plain_environment, suite_command
 
+from pytest_ssr.records.decoding import decode
+
 FAILS, PASSES, NO_END, CRASH = "fails", "passes", "no end", "crash"
 BASE_RUNS = 3
 _RECORDER = Path(__file__).with_name("plain_recorder.py")
@@ -72,10 +74,6 @@ class Reference:
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "failing": sorted(self.failing)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Reference:
-        return cls(**{**data, "failing": frozenset(data["failing"])})
 
 
 @dataclass
@@ -220,7 +218,7 @@ class PlainSuite:
                 self.stable, self.seconds = frozenset(record["base"]["stable"]), record["base"]["seconds"]
                 self.counts = tuple(record["base"]["counts"])
             else:
-                self._references[record["change"]] = Reference.from_json(record["reference"])
+                self._references[record["change"]] = decode(Reference, record["reference"])
 
     def _append(self, record: Mapping[str, Any]) -> None:
         with self._lock, self.cache.open("a") as out:

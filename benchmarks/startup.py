@@ -13,12 +13,16 @@ import subprocess
 import sys
 import tempfile
 
+NO_TESTS_COLLECTED = 5
+
 
 def cpu_ms(folder: str, *options: str) -> float:
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-p", "no:cacheprovider", *options]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
-    _, _, usage = os.wait4(process.pid, 0)
-    process.returncode = 0
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode != NO_TESTS_COLLECTED:
+        raise SystemExit(f"pytest ended with status {process.returncode}: {' '.join(command)}")
     return (usage.ru_utime + usage.ru_stime) * 1000
 
 

@@ -18,6 +18,7 @@ from typing import Protocol
 from harness.records.messages import ASSISTANT, USER, Message, ToolCall
 from harness.records.trajectory import Sent
 from pytest_ssr.errors import ContextError
+from pytest_ssr.records.decoding import decode
 
 HEAD_SHARE = 0.3
 _KEPT_SHARE = 0.75
@@ -93,7 +94,7 @@ class ContextWindow:
             left_out = Message(USER, f"[{last - first} earlier turns are left out here]")
             sent.append({**left_out.to_json(), "left_out": [turns[first].start, turns[last - 1].stop]})
         sent += [i for turn in turns[last:] for i in turn]
-        return Prompt(tuple(messages[i] if isinstance(i, int) else Message.from_json(i) for i in sent), tuple(sent))
+        return Prompt(tuple(messages[i] if isinstance(i, int) else decode(Message, i) for i in sent), tuple(sent))
 
     def _widest_gap(self, messages: Sequence[Message], fixed: list[int], turns: list[range]) -> tuple[int, int]:
         """Return the turns to omit as a half-open range; the newest turn is never among them."""

@@ -21,7 +21,8 @@ from harness.models.replay import Recording
 from harness.records.messages import Sampling
 from harness.records.trajectory import SCHEMA, ExitReason, Journal, Trajectory
 from harness.records.usage import NAME
-from pytest_ssr.errors import ModelError, SettingsError
+from pytest_ssr.errors import ModelError, SettingsError, StoreError
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.sandbox.fake import FakeSandbox, FakeSandboxProvider
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.storage.store import key_of
@@ -133,6 +134,7 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
         agent = Agent(
             recording,
             recording.tools(),
+            # A limit or a parameter that this release does not know changes the rollout, so both are refused.
             RolloutLimits(**{**limits, "wall_s": 1e9}),
             Sampling(**{**recorded.sampling, "seed": None}),
             str(recorded.provenance.get("observe_as", "tool")),
@@ -160,13 +162,12 @@ def _read_header(path: Path, role: str) -> _Recording | None:
     try:
         with path.open(encoding="utf-8") as file:
             data = json.loads(file.readline())
-        if data.get("schema") != SCHEMA or data["role"] != role:
-            return None
-        rollout, task, model = (data[n] for n in ("rollout_id", "task_id", "model"))
-        attempt, seed = data["attempt"], data["provenance"].get("seed")
-    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
+        header = decode(Trajectory, data)
+    except (OSError, ValueError, RecursionError, StoreError):
         return None
-    strings, numbers = (rollout, task, model), (attempt, 0 if seed is None else seed)
-    if not all(type(s) is str for s in strings) or not all(type(n) is int for n in numbers):
+    seed = header.provenance.get("seed")
+    if data.get("schema") != SCHEMA or header.role != role or type(seed) not in (int, type(None)):
         return None
-    return None if model.startswith("replay:") else _Recording(path, rollout, (task, attempt), model, seed)
+    if header.model.startswith("replay:"):
+        return None
+    return _Recording(path, header.rollout_id, (header.task_id, header.attempt), header.model, seed)

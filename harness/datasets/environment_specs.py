@@ -17,6 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from packaging.markers import InvalidMarker, Marker
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import InvalidName, canonicalize_name
+from packaging.version import InvalidVersion, Version
+
 from harness.datasets.instance import Instance, InstanceError
 
 _TEST_EXTRAS = ("test", "tests", "testing", "dev", "develop", "development")
@@ -27,7 +32,10 @@ _REQUIREMENTS_FILES = (
 )
 _PIP_INSTALL = re.compile(r"(?:python3?\s+-m\s+)?(?:uv\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 _OPTIONS_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint")
-_REQUIREMENT = re.compile(r"[A-Za-z0-9]")
+_COMMAND = re.compile(r"""(?:[^;&\n'"]|(?<!&)&(?!&)|'[^']*'|"[^"]*"|['"])+""")
+"""One command of a line: `;` and `&&` inside of quotes do not end it."""
+_NAME = re.compile(r"[A-Za-z0-9]")
+_COMMENT = re.compile(r"(^|\s)#.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +60,8 @@ class Recipe:
 def recipe_of(instance: Instance, tree: Path) -> Recipe:
     """Return the recipe of an instance's environment, from its `install_config` or else its repository's own files.
 
-    Raises InstanceError if `install_config` names a requirements file that the repository does not have.
+    Raises InstanceError if `install_config` names a requirements file that the repository does not have, or has a
+    command with unbalanced quotes.
     """
     running_python = "{}.{}".format(*sys.version_info)
     name, version, entry_points = _project_metadata(instance, tree)
@@ -83,24 +92,28 @@ def _month_after(date: str) -> str:
 
 def _installed(instance: Instance, tree: Path) -> dict[str, Any]:
     """Return the packages and files that the commands of an `install_config` install; other commands are ignored."""
-    packages: list[str] = list(_requirements(instance, "pip_packages"))
+    packages = _requirements(_listed(instance, "pip_packages"))
     files: list[tuple[str, str]] = []
     own_extras: set[str] = set()
     for command in (*_commands(instance, "install"), *_commands(instance, "pre_install")):
         match = _PIP_INSTALL.fullmatch(command.strip())
         if match is None:
             continue
-        arguments = iter(shlex.split(match[1], comments=True))
+        try:
+            arguments = iter(shlex.split(match[1], comments=True))
+        except ValueError as error:
+            raise InstanceError(f"{instance.id}: install_config has {command.strip()!r}: {error}; correct it") from None
         for argument in arguments:
             if argument in _OPTIONS_WITH_VALUE:
                 path = next(arguments, "")
                 if argument in ("-r", "--requirement"):
                     files.append((path, _text(_path_in_tree(instance, tree, path))))
             elif argument.startswith("."):
-                own_extras |= set(re.findall(r"[\w.-]+", argument.partition("[")[2]))
-            elif _REQUIREMENT.match(argument):
+                requirement = _parsed(f"project{argument[argument.find('[') :]}") if "[" in argument else None
+                own_extras |= requirement.extras if requirement is not None else set()
+            elif _NAME.match(argument):
                 packages.append(argument)
-    requirements_paths = (p for p in _requirements(instance, "reqs_path") if (tree / p).is_file())
+    requirements_paths = (p for p in _listed(instance, "reqs_path") if p and (tree / p).is_file())
     files += [(p, _text(_path_in_tree(instance, tree, p))) for p in requirements_paths]
     declared, extras = _declared(tree, tuple(sorted(own_extras)))
     return {"packages": tuple(dict.fromkeys((*declared, *extras, *packages))), "files": _without_references(files)}
@@ -109,12 +122,13 @@ def _installed(instance: Instance, tree: Path) -> dict[str, Any]:
 def _commands(instance: Instance, name: str) -> list[str]:
     value = instance.install.get(name) or []
     commands = [value] if isinstance(value, str) else [v for v in value if isinstance(v, str)]
-    return [part for command in commands for part in re.split(r"&&|;|\n", command)]
+    return [part for command in commands for part in _COMMAND.findall(command)]
 
 
-def _requirements(instance: Instance, name: str) -> list[str]:
+def _listed(instance: Instance, name: str) -> list[str]:
+    """Return the strings of a list in the `install_config`, which may be one string with spaces."""
     value = instance.install.get(name) or []
-    return _strings("\n".join(value.split()) if isinstance(value, str) else value)
+    return value.split() if isinstance(value, str) else [v for v in value if isinstance(v, str)]
 
 
 def _path_in_tree(instance: Instance, tree: Path, path: str) -> Path:
@@ -136,24 +150,49 @@ def _without_references(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, st
 
 def _declared(tree: Path, extras: Sequence[str] = _TEST_EXTRAS) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return a project's declared dependencies, and those of its extras and dependency groups for tests."""
-    data, old = _toml(tree), _setup_cfg(tree)
+    data, old, literals = _toml(tree), _setup_cfg(tree), _setup_literals(tree)
     project = _table(data, "project")
-    packages = [*_strings(project.get("dependencies")), *_cfg_lines(old, "options", "install_requires")]
-    optional: list[str] = []
+    # The extras of setup.py may be conditional: `:python_version < "3"` belongs to the project itself.
+    extras_of_setup = _table(literals, "extras_require")
+    packages = [
+        *_requirements(project.get("dependencies")),
+        *_requirements(_option(old, "options", "install_requires")),
+        *_requirements(literals.get("install_requires")),
+        *_of_extra(extras_of_setup, ""),
+    ]
+    old_extras = dict(old["options.extras_require"]) if old.has_section("options.extras_require") else {}
+    optional = _requirements(literals.get("tests_require"))
     for name in extras:
-        optional += _strings(_table(project, "optional-dependencies").get(name))
-        optional += _strings(_table(data, "dependency-groups").get(name))
-        optional += _cfg_lines(old, "options.extras_require", name)
-    literals = _setup_literals(tree)
-    packages += _strings(literals.get("install_requires"))
-    optional += _strings(literals.get("tests_require"))
-    for name in extras:
-        optional += _strings(_table(literals, "extras_require").get(name))
+        for table in (_table(project, "optional-dependencies"), _table(data, "dependency-groups"), old_extras):
+            optional += _of_extra(table, name)
+        optional += _of_extra(extras_of_setup, name)
     # An extra of the project itself refers to dependencies that are already declared.
-    project_name = str(project.get("name") or "")
-    if project_name:
-        optional = [p for p in optional if not re.match(rf"{re.escape(project_name)}\s*\[", p)]
+    own = canonicalize_name(str(project.get("name") or ""))
+    optional = [p for p in optional if not own or _name(p) != own]
     return tuple(dict.fromkeys(packages)), tuple(dict.fromkeys(optional))
+
+
+def _of_extra(table: Mapping[str, Any], wanted: str) -> list[str]:
+    """Return the requirements of an extra, with the markers of `extra:marker`, as setuptools reads them."""
+    found: list[str] = []
+    for key, value in table.items():
+        name, _, marker = str(key).partition(":")
+        if canonicalize_name(name.strip()) == canonicalize_name(wanted):
+            found += [_on_condition(text, marker) for text in _requirements(value)]
+    return found
+
+
+def _on_condition(text: str, marker: str) -> str:
+    """Return a requirement that counts only if a marker is true."""
+    requirement = _parsed(text)
+    if not marker.strip() or requirement is None:
+        return text
+    try:
+        both = f"({requirement.marker}) and ({marker})" if requirement.marker is not None else marker
+        requirement.marker = Marker(both)
+    except InvalidMarker:
+        return text
+    return str(requirement)
 
 
 def _project_metadata(instance: Instance, tree: Path) -> tuple[str, str, str]:
@@ -162,7 +201,6 @@ def _project_metadata(instance: Instance, tree: Path) -> tuple[str, str, str]:
     metadata = dict(old["metadata"]) if old.has_section("metadata") else {}
     name = project.get("name") or metadata.get("name") or literals.get("name") or instance.repo.split("/")[-1]
     version = project.get("version") or metadata.get("version") or literals.get("version") or instance.version
-    plain = re.fullmatch(r"[\w.!+-]+", str(version))
     tables = {
         "console_scripts": _table(project, "scripts"),
         "gui_scripts": _table(project, "gui-scripts"),
@@ -173,8 +211,26 @@ def _project_metadata(instance: Instance, tree: Path) -> tuple[str, str, str]:
         if entries:
             lines += [f"[{group}]", *(f"{k} = {v}" for k, v in entries.items()), ""]
     for group in old["options.entry_points"] if old.has_section("options.entry_points") else ():
-        lines += [f"[{group}]", *_cfg_lines(old, "options.entry_points", group), ""]
-    return str(name), str(version) if plain else "0", "\n".join(lines)
+        lines += [f"[{group}]", *_lines(_option(old, "options.entry_points", group)), ""]
+    return _valid_name(str(name), instance), _valid_version(str(version)), "\n".join(lines)
+
+
+def _valid_name(name: str, instance: Instance) -> str:
+    """Return a project's name; that of its repository if the name would be no name of a file."""
+    try:
+        canonicalize_name(name, validate=True)
+    except InvalidName:
+        return instance.repo.split("/")[-1]
+    return name
+
+
+def _valid_version(version: str) -> str:
+    """Return a version; 0 for one that is computed, such as `attr: package.__version__`."""
+    try:
+        Version(version)
+    except InvalidVersion:
+        return "0"
+    return version
 
 
 def _toml(tree: Path) -> Mapping[str, Any]:
@@ -226,15 +282,36 @@ def _table(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return table if isinstance(table, Mapping) else {}
 
 
-def _strings(value: object) -> list[str]:
-    lines: Sequence[object] = []
+def _requirements(value: object) -> list[str]:
+    """Return the requirements in a list or in lines, without comments, options and paths.
+
+    A requirement that packaging refuses, such as `six>=1.*`, is kept: uv reads some of them.
+    """
+    lines = [_COMMENT.sub("", line).strip() for line in _lines(value)]
+    return [line for line in lines if _parsed(line) is not None or _NAME.match(line)]
+
+
+def _parsed(text: str) -> Requirement | None:
+    try:
+        return Requirement(text)
+    except InvalidRequirement:
+        return None
+
+
+def _name(text: str) -> str:
+    requirement = _parsed(text)
+    return canonicalize_name(requirement.name) if requirement is not None else ""
+
+
+def _lines(value: object) -> list[str]:
+    """Return the lines of a string, or the strings of a list, that are not blank."""
+    lines: Sequence[object] = ()
     if isinstance(value, str):
         lines = value.splitlines()
     elif isinstance(value, list | tuple):
         lines = value
-    return [v.strip() for v in lines if isinstance(v, str) and _REQUIREMENT.match(v.strip())]
+    return [v.strip() for v in lines if isinstance(v, str) and v.strip()]
 
 
-def _cfg_lines(parser: configparser.RawConfigParser, section: str, name: str) -> list[str]:
-    text = parser.get(section, name, fallback="") if parser.has_section(section) else ""
-    return _strings(text)
+def _option(parser: configparser.RawConfigParser, section: str, name: str) -> str:
+    return parser.get(section, name, fallback="") if parser.has_section(section) else ""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 from harness.datasets.environment_specs import Recipe, recipe_of
 from harness.datasets.instance import Instance, InstanceError
@@ -111,7 +112,7 @@ class Environments:
 def _write_metadata(recipe: Recipe, python: Path) -> None:
     """Write metadata for the project, whose code is in the tree, so that `importlib.metadata` finds it."""
     site = next((python.parents[1] / "lib").glob("python*/site-packages"))
-    stem = re.sub(r"[-_.]+", "_", recipe.name)
+    stem = canonicalize_name(recipe.name).replace("-", "_")
     folder = site / f"{stem}-{recipe.version}.dist-info"
     folder.mkdir(exist_ok=True)
     (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {recipe.name}\nVersion: {recipe.version}\n")

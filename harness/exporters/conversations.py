@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from harness.exporters.model_calls import Call, Message
+from harness.exporters.model_calls import Message
 from harness.exporters.record import Record
 
 
@@ -35,8 +35,3 @@ def conversation(record: Record) -> list[Message] | None:
             return None
         messages = [*call.prompt, call.reply]
     return messages
-
-
-def replies_of(call: Call) -> str:
-    """Return the text of a reply."""
-    return str(call.reply["content"])

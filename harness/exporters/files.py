@@ -19,8 +19,9 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     with path.open("rb") as file:
         while line := file.readline(MOST_BYTES):
             offset = file.tell() - len(line)
-            while len(line) == MOST_BYTES and not line.endswith(b"\n"):
-                line = file.readline(MOST_BYTES)
+            part = line
+            while len(part) == MOST_BYTES and not part.endswith(b"\n"):
+                part = file.readline(MOST_BYTES)
             if line.strip():
                 yield offset, line
 

@@ -12,6 +12,8 @@ from harness.exporters.record import Record
 from harness.exporters.skipped import damaged
 from harness.records.messages import TOOL, Message
 from harness.records.trajectory import SCHEMA, ModelCall, Trajectory
+from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import decode
 
 MALFORMED = "malformed"
 """The name under which a tool call's arguments are kept if they cannot be parsed; `fault` beside it has the reason."""
@@ -146,8 +148,8 @@ def _sent(call: ModelCall, messages: Sequence[Mapping[str, Any]]) -> dict[str, A
     for item in call.sent:
         if isinstance(item, Mapping):
             try:
-                parts.append(_message(Message.from_json(item), _name_at(item.get("shortened"), messages)))
-            except (KeyError, TypeError, AttributeError):
+                parts.append(_message(decode(Message, item), _name_at(item.get("shortened"), messages)))
+            except StoreError:
                 raise damaged(f"call {call.i}: the prompt contains something other than messages") from None
         elif type(item) is not int or not 0 <= item < len(messages):
             raise damaged(f"call {call.i}: the prompt contains something other than messages")

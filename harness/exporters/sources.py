@@ -155,9 +155,8 @@ def _fill_injections(index: Index, store: Path) -> None:
         # A rollout whose record is damaged has no reward; that is reported when it is read.
         with contextlib.suppress(SkippedError):
             data = read_json(path)
-            attempt = CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"})
-            names = ("diff", "strategy", "operator", "artifact_id", "check")
-            if attempt is None or not all(type(getattr(attempt, n)) is str for n in names):
+            attempt = CandidateResult.from_json(data)
+            if attempt is None:
                 continue
             index.add(
                 "injections",

@@ -16,13 +16,14 @@ from harness.records.trajectory import ExitReason, Journal, Trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.artifact_builder import artifact_info
-from pytest_ssr.errors import ModelError
+from pytest_ssr.errors import ModelError, StoreError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
@@ -77,14 +78,12 @@ class ModelCampaign:
 
     def _stored(self, index: int) -> CandidateResult | None:
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
-        result = (
-            CandidateResult.from_json({k: v for k, v in data.items() if k != "spent"}) if data is not None else None
-        )
+        result = CandidateResult.from_json(data) if data is not None else None
         if data is None or result is None or (result.artifact_id and not self.store.has_artifact(result.artifact_id)):
             return None
         try:
-            self._spent[index] = RunUsage(**data["spent"])
-        except (KeyError, TypeError):
+            self._spent[index] = decode(RunUsage, data.get("spent"))
+        except StoreError:
             return None
         return result
 

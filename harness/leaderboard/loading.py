@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,7 @@ from harness.leaderboard.records import INCOMPLETE, Attempt, Results, Run, Try
 from harness.leaderboard.swebench import is_report, read_reports, repo_of
 from harness.records.evaluation_result import SCHEMA_VERSION, EvaluationResult
 from harness.records.rewards import ALPHA
-from harness.records.validation import validated
-from pytest_ssr.errors import SettingsError
+from pytest_ssr.errors import SettingsError, StoreError
 from pytest_ssr.records.reasons import Rule
 
 
@@ -84,7 +83,6 @@ def _merged(same: Sequence[Try]) -> Try:
 
 
 RESULTS = "results.jsonl"
-_KNOWN = {f.name for f in fields(EvaluationResult)} | {"schema_version", "flag_details"}
 
 
 def read_runs(
@@ -215,13 +213,12 @@ def _attempt(row: Mapping[str, Any], location: str, label: str, rule: Rule) -> A
         raise SettingsError(
             f"{location} is a result of an earlier release; run the same command again to grade it again"
         )
-    outcome = EvaluationResult.from_json({k: v for k, v in row.items() if k in _KNOWN})
     try:
-        if outcome is None or not outcome.instance_id or not outcome.model:
-            raise TypeError(f"it is not a result of schema version {SCHEMA_VERSION}")
-        result = validated(outcome).by(rule)
-    except TypeError as error:
+        result = EvaluationResult.read(row).by(rule)
+    except StoreError as error:
         raise SettingsError(f"{location} is damaged: {error}") from None
+    if not result.instance_id or not result.model:
+        raise SettingsError(f"{location} is damaged: it names no instance or no model; run the same command again")
     has_rollout = bool(result.rollout)
     # A prediction by an external mini-swe-agent has usage, but no time.
     has_usage = has_rollout or bool(result.exit_reason)

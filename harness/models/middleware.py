@@ -13,8 +13,9 @@ from typing import TypeVar
 from harness.models.protocol import Model, ToolSchema, identity_of
 from harness.models.timeouts import is_ready, start_query
 from harness.records.messages import Message, Reply, Sampling
-from pytest_ssr.errors import ModelError
+from pytest_ssr.errors import ModelError, StoreError
 from pytest_ssr.interrupts import raise_if_stopped
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.storage.store import Store
 
 
@@ -92,8 +93,8 @@ class CachingModel(ModelWrapper):
         data = self._store.record(folder, key)
         if data is not None:
             try:
-                return replace(Reply.from_json(data), cached=True)
-            except (KeyError, TypeError):
+                return replace(decode(Reply, data), cached=True)
+            except StoreError:
                 pass
         reply = self._model.reply(messages, tools=tools, sampling=sampling)
         self._store.put_record(folder, key, reply.to_json())

@@ -17,6 +17,7 @@ from harness.models.protocol import ToolSchema
 from harness.records.messages import Message, Reply, Sampling
 from harness.records.trajectory import ExitReason, Trajectory
 from pytest_ssr.errors import ModelError
+from pytest_ssr.records.decoding import decode
 
 
 class Recording:
@@ -39,7 +40,7 @@ class Recording:
             self._end()
         self.require_same(messages=len(messages))
         sent = self._recorded.calls[index].sent
-        return Prompt(tuple(messages[p] if isinstance(p, int) else Message.from_json(p) for p in sent), sent)
+        return Prompt(tuple(messages[p] if isinstance(p, int) else decode(Message, p) for p in sent), sent)
 
     def tighten(self) -> None:
         """Do nothing: the prompts are recorded."""

@@ -7,8 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
-from harness.records.validation import validated
+from pytest_ssr.errors import StoreError
 from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 
 SCHEMA_VERSION = 3
@@ -79,13 +80,11 @@ class Rollout:
 
         None if the data has another schema version or is incomplete; the work is then repeated.
         """
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        values = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
         try:
-            own = {"reason": Reason.from_json(values["reason"]), "flags": flags_from_json(data)}
-            return validated(cls(**{**values, **own, "rule": str(Rule(values["rule"]))}))
-        except (KeyError, TypeError, ValueError):
+            own = {"reason": Reason.from_json(data["reason"]), "flags": flags_from_json(data)}
+            rollout = decode(cls, {**data, **own}, version=SCHEMA_VERSION)
+            return replace(rollout, rule=str(Rule(rollout.rule)))
+        except (KeyError, TypeError, ValueError, StoreError):
             return None
 
 
@@ -163,16 +162,13 @@ class Episode:
     def from_json(cls, data: Mapping[str, Any]) -> Episode | None:
         """Return the record that `to_json` wrote; None if it has another schema version or is incomplete."""
         try:
-            if data.get("schema_version") != SCHEMA_VERSION:
-                return None
-            derived = ("schema_version", "solve_rate", "injector_reward", "code", "details")
-            values = {k: v for k, v in data.items() if k not in derived}
-            values["reason"] = reason_from_json(data)
-            rollouts = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **r}) for r in values["rollouts"]]
-            episode = validated(cls(**{**values, "rollouts": tuple(r for r in rollouts if r is not None)}))
-        except (AttributeError, KeyError, TypeError):
+            items = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **item}) for item in data["rollouts"]]
+            rollouts = tuple(r for r in items if r is not None)
+            own = {"reason": reason_from_json(data), "rollouts": rollouts}
+            episode = decode(cls, {**data, **own}, version=SCHEMA_VERSION)
+        except (AttributeError, KeyError, TypeError, StoreError):
             return None
-        return episode if len(episode.rollouts) == len(rollouts) else None
+        return episode if len(rollouts) == len(items) else None
 
 
 def count_ungraded(episodes: Sequence[Episode]) -> int:

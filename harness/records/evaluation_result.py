@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import damaged, decode
 from pytest_ssr.records.reasons import Flag, Reason, ReasonCode, Rule, flags_from_json, flags_to_json
 
 SCHEMA_VERSION = 2
@@ -92,16 +94,24 @@ class EvaluationResult:
     @classmethod
     def from_json(cls, data: Mapping[str, Any] | None) -> EvaluationResult | None:
         """Return the record that `to_json` wrote; None if it has another schema version or is incomplete."""
-        if data is None or data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        fields = {k: v for k, v in data.items() if k not in ("schema_version", "flag_details")}
         try:
-            own = {"status": Status(fields["status"]), "rule": str(Rule(fields["rule"]))}
-            return cls(
-                **{**fields, **own, "reason": Reason.from_json(fields["reason"]), "flags": flags_from_json(data)}
-            )
-        except (KeyError, TypeError, ValueError):
+            return cls.read(data)
+        except StoreError:
             return None
+
+    @classmethod
+    def read(cls, data: Mapping[str, Any] | None) -> EvaluationResult:
+        """Return the record that `to_json` wrote; raises StoreError for other data."""
+        if data is None or data.get("schema_version") != SCHEMA_VERSION:
+            raise damaged(cls, f"it is not of schema version {SCHEMA_VERSION}")
+        try:
+            own = {"reason": Reason.from_json(data["reason"]), "flags": flags_from_json(data)}
+            result = decode(cls, {**data, **own})
+            return replace(result, rule=str(Rule(result.rule)))
+        except KeyError as error:
+            raise damaged(cls, f"it has no {error}") from None
+        except (TypeError, ValueError) as error:
+            raise damaged(cls, str(error)) from None
 
 
 def status_of(verdict: bool | None, code: ReasonCode) -> Status:

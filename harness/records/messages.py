@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from harness.records.validation import validated
 from pytest_ssr.errors import SettingsError
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
@@ -102,14 +101,6 @@ class Message:
             data["thoughts"] = dict(self.thoughts)
         return data
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Message:
-        """Return the message that `to_json` wrote; raises KeyError or TypeError for other data."""
-        calls = tuple(validated(ToolCall(**call)) for call in data.get("tool_calls", ()))
-        return validated(
-            cls(data["role"], data["content"], calls, data.get("tool_call_id", ""), data.get("thoughts", {}))
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -185,26 +176,6 @@ class Reply:
         """Return the reply as plain data for records and the cache."""
         data = {item.name: getattr(self, item.name) for item in fields(self)}
         return {**data, "message": self.message.to_json(), "usage": asdict(self.usage)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Reply:
-        """Return the reply that `to_json` wrote; raises KeyError or TypeError for other data."""
-
-        def optional_tuple(name: str) -> tuple[Any, ...] | None:
-            return tuple(data[name]) if data.get(name) is not None else None
-
-        return cls(
-            message=Message.from_json(data["message"]),
-            finish_reason=data["finish_reason"],
-            usage=validated(Usage(**data["usage"])),
-            cost_usd=data["cost_usd"],
-            latency_s=data["latency_s"],
-            request_id=data["request_id"],
-            prompt_ids=optional_tuple("prompt_ids"),
-            token_ids=optional_tuple("token_ids"),
-            logprobs=optional_tuple("logprobs"),
-            sampled=data.get("sampled", True),
-        )
 
 
 def is_deep(data: object) -> bool:

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from harness.records.messages import Message, Reply, Usage
-from harness.records.validation import validated
 from harness.storage.atomic_write import write_text
 from pytest_ssr.errors import StoreError, StoreWriteError
+from pytest_ssr.records.decoding import decode
 
 SCHEMA = "ssr.rollout/1"
 Sent = int | Mapping[str, Any]
@@ -284,47 +284,38 @@ def read_trajectory(path: Path) -> Trajectory:
         try:
             data = json.loads(line)
             trajectory = _add_event(trajectory, data.pop("event"), data)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (StoreError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             if number == len(lines) and trajectory is not None:
                 break  # A killed run may leave an incomplete last line.
-            raise StoreError(f"{path}: line {number} is not a line of a {SCHEMA} file") from None
+            raise StoreError(f"{path}: line {number} is not a line of a {SCHEMA} file: {error}") from None
     if trajectory is None:
         raise StoreError(f"{path} is empty; a {SCHEMA} file begins with its header")
     return trajectory
 
 
-_HEADER: Mapping[str, type] = {
-    **dict.fromkeys(("rollout_id", "task_id", "role", "model"), str),
-    **dict.fromkeys(("sampling", "provenance"), dict),
-    "attempt": int,
-    "tools": list,
-}
+@dataclass(frozen=True, slots=True)
+class _End:
+    """The last line of a finished rollout."""
+
+    exit_reason: ExitReason
+    detail: str
+    result: Mapping[str, Any]
 
 
-def _add_event(trajectory: Trajectory | None, kind: str, data: dict[str, Any]) -> Trajectory:
+def _add_event(trajectory: Trajectory | None, kind: str, data: Mapping[str, Any]) -> Trajectory:
     if trajectory is None:
-        if kind != "rollout" or data.pop("schema") != SCHEMA:
-            raise ValueError(kind)
-        if not all(isinstance(data[name], kind) for name, kind in _HEADER.items()):
-            raise ValueError(kind)
-        return Trajectory(**data)
+        if kind != "rollout" or data["schema"] != SCHEMA:
+            raise ValueError(f"it is not the header of a {SCHEMA} file")
+        return decode(Trajectory, data)
     if kind == "message":
-        trajectory.messages.append(Message.from_json(data))
+        trajectory.messages.append(decode(Message, data))
     elif kind == "call":
-        token_data = {
-            n: tuple(data[n]) if data[n] is not None else None for n in ("prompt_ids", "token_ids", "logprobs")
-        }
-        usage = validated(Usage(**data["usage"]))
-        trajectory.calls.append(
-            validated(ModelCall(**{**data, **token_data, "sent": tuple(data["sent"]), "usage": usage}))
-        )
+        trajectory.calls.append(decode(ModelCall, data))
     elif kind == "step":
-        trajectory.steps.append(validated(Step(**data)))
+        trajectory.steps.append(decode(Step, data))
     elif kind == "end":
-        if not isinstance(data["result"], dict) or not isinstance(data["detail"], str):
-            raise ValueError(kind)
-        trajectory.exit_reason = ExitReason(data["exit_reason"])
-        trajectory.detail, trajectory.result = data["detail"], data["result"]
+        end = decode(_End, data)
+        trajectory.exit_reason, trajectory.detail, trajectory.result = end.exit_reason, end.detail, end.result
     else:
-        raise ValueError(kind)
+        raise ValueError(f"{kind!r} is not an event")
     return trajectory

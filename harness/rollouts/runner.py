@@ -18,17 +18,17 @@ from harness.records.episode import Rollout
 from harness.records.rewards import solver_reward
 from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
-from harness.records.validation import validated
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.storage.code_version import code_hash
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.errors import ArtifactError, SsrError, describe_unexpected
+from pytest_ssr.errors import ArtifactError, SsrError, StoreError, describe_unexpected
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import BaselineSource, Grade, grade_patch
 from pytest_ssr.interrupts import workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
@@ -329,12 +329,21 @@ def _stored_votes(data: Mapping[str, Any] | None, version: str) -> tuple[list[fl
     Votes on an earlier trajectory do not count for this one, but their cost does.
     """
     try:
-        record = data or {}
-        spent, votes = validated(RunUsage(**record["spent"])), record["votes"]
-    except (KeyError, TypeError):
+        stored = decode(_StoredVotes, data)
+    except StoreError:
         return [], RunUsage()
-    are_votes = isinstance(votes, list) and all(v is None or (type(v) in (int, float) and -1 <= v <= 1) for v in votes)
-    return (votes if are_votes and record.get("trajectory") == version else []), spent
+    is_current = stored.trajectory == version and all(v is None or -1 <= v <= 1 for v in stored.votes)
+    return (stored.votes if is_current else []), stored.spent
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredVotes:
+    """The votes on a step, as they are stored."""
+
+    votes: list[float | None]
+    spent: RunUsage
+    trajectory: str
+    """The version of the trajectory that they are about."""
 
 
 def validated_verdict(

@@ -8,19 +8,19 @@ touch. No candidate counts as survived or as valid before it has ended.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import ProjectError, StoreError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog, CoverageMap
 from pytest_ssr.execution.fork_server import ForkServer
 from pytest_ssr.execution.runner import FACTOR, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_code
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.test_run import CaseResult, Outcome, RunStatus, SetAside, SuiteRun, abbreviate
 
 SCHEMA_VERSION = 4
@@ -117,28 +117,7 @@ class Baseline:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Baseline | None:
         """Read plain data back; return None for another schema version or incomplete data: it is measured again."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        try:
-            return cls(
-                collected=tuple(data["collected"]),
-                stable=frozenset(data["stable"]),
-                set_aside={i: SetAside(reason) for i, reason in data["set_aside"].items()},
-                durations=dict(data["durations"]),
-                parameters={i: tuple((a, n) for a, n in p) for i, p in data["parameters"].items()},
-                sources=tuple(data["sources"]),
-                addopts=tuple(data["addopts"]),
-                seconds=data["seconds"],
-                longest_setup_s=data["longest_setup_s"],
-                note=data["note"],
-                python=data["python"],
-                reach=CoverageMap.from_json(data["reach"]) if data["reach"] is not None else None,
-                modules=tuple(data["modules"]),
-                doctests=frozenset(data["doctests"]),
-                disturbed=frozenset(data["disturbed"]),
-            )
-        except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
-            return None
+        return _decoded(cls, data)
 
 
 @dataclass(frozen=True)
@@ -158,13 +137,20 @@ class Verification:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verification | None:
         """Read plain data back; return None for another schema version or incomplete data."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        try:
-            reach = CoverageMap.from_json(data["reach"]) if data["reach"] is not None else None
-            return cls({i: SetAside(reason) for i, reason in data["set_aside"].items()}, reach)
-        except (AttributeError, KeyError, TypeError, ValueError, zlib.error):
-            return None
+        return _decoded(cls, data)
+
+
+_Measured = TypeVar("_Measured", Baseline, Verification)
+
+
+def _decoded(cls: type[_Measured], data: Mapping[str, Any]) -> _Measured | None:
+    """Return a record with its coverage map, which is compressed in the store; None if either cannot be read."""
+    try:
+        packed = data["reach"]
+        record = decode(cls, {**data, "reach": None}, version=SCHEMA_VERSION, is_complete=True)
+        return replace(record, reach=CoverageMap.from_json(packed)) if packed is not None else record
+    except (KeyError, StoreError):
+        return None
 
 
 def measure_baseline(runner: Runner, tests: Sequence[str] = (), parts: Parts | None = None) -> Baseline:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.suite import CHANNEL, FOLDER, REACH, Peeking, read_channel
 from pytest_ssr.interrupts import background, pause
+from pytest_ssr.records.decoding import decode, pack, unpack
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Sandbox
 
@@ -62,13 +62,23 @@ class Parts:
                 # The channel first: a test's reach is in the log before its outcome is in the channel, or soon after.
                 channel = sandbox.peek(f"{folder}/{CHANNEL}", max_bytes=_MOST_BYTES)
                 log = sandbox.peek(f"{folder}/{REACH}", max_bytes=_MOST_BYTES)
-                self._records.put({"parts": [_pack(c, r) for c, r in (*self._earlier, (channel, log))]})
+                parts = [*self._earlier, (channel, log)]
+                self._records.put({"parts": [[pack(c, level=1), pack(r, level=1)] for c, r in parts]})
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredParts:
+    """The parts as they are stored."""
+
+    parts: list[tuple[str, str]]
+    """The packed channel and log of each run."""
 
 
 def _read(data: Mapping[str, Any] | None) -> list[tuple[bytes, bytes]]:
     try:
-        return [(_unpack(channel), _unpack(log)) for channel, log in (data or {})["parts"]]
-    except (KeyError, TypeError, ValueError, zlib.error):
+        stored = decode(_StoredParts, data)
+        return [(unpack(_StoredParts, channel), unpack(_StoredParts, log)) for channel, log in stored.parts]
+    except StoreError:
         return []
 
 
@@ -86,11 +96,3 @@ def _parse(channel: bytes, log: bytes) -> tuple[SuiteRun, CoverageLog]:
         doctests=run.doctests,
         before_selection=run.before_selection,
     ), CoverageLog.parse(log)
-
-
-def _pack(*parts: bytes) -> Sequence[str]:
-    return [base64.b85encode(zlib.compress(part, 1)).decode() for part in parts]
-
-
-def _unpack(packed: str) -> bytes:
-    return zlib.decompress(base64.b85decode(packed))

@@ -26,6 +26,7 @@ from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.file_roles import is_test_surface
+from pytest_ssr.records.decoding import decode_or_none
 from pytest_ssr.source.function_diff import changed_functions
 from pytest_ssr.source.parsing import recorded_warnings
 
@@ -57,10 +58,7 @@ class Plan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Plan | None:
         """Read plain data back; return None if it is incomplete."""
-        try:
-            return cls(*(frozenset(map(str, data[name])) for name in ("tests", "files", "code")))
-        except (KeyError, TypeError):
-            return None
+        return decode_or_none(cls, data)
 
 
 def plan_for(

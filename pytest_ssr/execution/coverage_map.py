@@ -8,15 +8,14 @@ read the changed file are selected although no statement shows it.
 
 from __future__ import annotations
 
-import base64
 import functools
 import json
-import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.decoding import damaged, decode, pack, unpack
 from pytest_ssr.source.function_diff import ChangedFunction, Spot, changed_functions
 
 IMPORT_HOLDER = "import"
@@ -267,7 +266,7 @@ class CoverageMap:
         }
         return {
             "tests": list(self.tests),
-            "spots": _pack([table, [f"{bits:x}" for bits in sets]]),
+            "spots": pack(json.dumps([table, [f"{bits:x}" for bits in sets]]).encode()),
             "at_import": {path: sorted(spots) for path, spots in sorted(self.at_import.items())},
             "always": f"{self.always:x}",
             "opens": {path: f"{bits:x}" for path, bits in sorted(self.opens.items())},
@@ -276,24 +275,42 @@ class CoverageMap:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CoverageMap:
-        """Read plain data back."""
-        table, hex_sets = _unpack(data["spots"])
-        sets = [int(bits, 16) for bits in hex_sets]
-        return cls(
-            tests=tuple(data["tests"]),
-            spots={
-                path: {(line, column): sets[index] for line, column, index in spots} for path, spots in table.items()
-            },
-            at_import={path: {(line, column) for line, column in spots} for path, spots in data["at_import"].items()},
-            always=int(data["always"], 16),
-            opens={path: int(bits, 16) for path, bits in data["opens"].items()},
-            collected_by_processes=data["collected_by_processes"],
-        )
+        """Read plain data back; raises StoreError for other data."""
+        stored = decode(_StoredMap, data)
+        try:
+            table = decode(_Table, json.loads(unpack(cls, stored.spots)))
+            sets = [int(bits, 16) for bits in table.sets]
+            return cls(
+                tests=stored.tests,
+                spots={
+                    path: {(line, column): sets[i] for line, column, i in spots} for path, spots in table.spots.items()
+                },
+                at_import=stored.at_import,
+                always=int(stored.always, 16),
+                opens={path: int(bits, 16) for path, bits in stored.opens.items()},
+                collected_by_processes=stored.collected_by_processes,
+            )
+        except (ValueError, IndexError) as error:
+            raise damaged(cls, str(error)) from None
 
 
-def _pack(data: object) -> str:
-    return base64.b85encode(zlib.compress(json.dumps(data).encode(), 6)).decode()
+class _Table(NamedTuple):
+    """Statements and the tests that reach them, as they are stored."""
+
+    spots: dict[str, list[tuple[int, int, int]]]
+    """Path to line, column and the index of a set of tests."""
+    sets: list[str]
+    """The sets, as hexadecimal numbers."""
 
 
-def _unpack(packed: str) -> Any:
-    return json.loads(zlib.decompress(base64.b85decode(packed)))
+@dataclass(frozen=True, slots=True)
+class _StoredMap:
+    """The fields of a coverage map as `to_json` writes them: a set of tests is a hexadecimal number."""
+
+    tests: tuple[str, ...]
+    spots: str
+    """A packed `_Table`."""
+    at_import: dict[str, set[Spot]]
+    always: str
+    opens: dict[str, str]
+    collected_by_processes: bool

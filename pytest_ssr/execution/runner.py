@@ -9,13 +9,12 @@ import contextlib
 import hashlib
 import secrets
 import tempfile
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
@@ -343,7 +342,7 @@ class Runner:
         data = self.script_store.get(artifact.script, artifact.parser) if self.script_store is not None else None
         try:
             return StatusRun.from_json(data) if data is not None else None
-        except (KeyError, ValueError, TypeError, zlib.error):
+        except StoreError:
             return None
 
     def parse_again(self, parser: bytes, output: bytes) -> Parsed:

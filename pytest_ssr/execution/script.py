@@ -6,9 +6,7 @@ the tree nor anything the script wrote.
 
 from __future__ import annotations
 
-import base64
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +15,7 @@ from typing import Any, Self
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
+from pytest_ssr.records.decoding import decode, pack, unpack
 from pytest_ssr.sandbox.protocol import Limit, Limits, Sandbox
 
 PASSED = "passed"
@@ -141,11 +140,23 @@ class StatusRun:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON; the outputs are compressed."""
-        outputs = [base64.b85encode(zlib.compress(data, 6)).decode() for data in (self.output, self.parsed)]
+        outputs = [pack(self.output), pack(self.parsed)]
         return {"statuses": self.statuses, "outputs": outputs, "exit_code": self.exit_code, "seconds": self.seconds}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Read plain data back; raise KeyError, ValueError, TypeError or zlib.error for other data."""
-        output, parsed = (zlib.decompress(base64.b85decode(text)) for text in data["outputs"])
-        return cls(dict(data["statuses"]), output, parsed, data["exit_code"], float(data["seconds"]))
+        """Read plain data back; raises StoreError for other data."""
+        stored = decode(_StoredRun, data)
+        output, parsed = (unpack(cls, packed) for packed in stored.outputs)
+        return cls(stored.statuses, output, parsed, stored.exit_code, stored.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class _StoredRun:
+    """The fields of a run as `to_json` writes them."""
+
+    statuses: Mapping[str, str]
+    outputs: tuple[str, str]
+    """What the script and the parser printed, packed."""
+    exit_code: int | None
+    seconds: float

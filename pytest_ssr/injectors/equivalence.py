@@ -54,14 +54,6 @@ def scope_text(source: ParsedSource, scope: Scope) -> bytes:
     return source.data[scope.start : scope.end]
 
 
-def is_trivially_equivalent(old: bytes, new: bytes) -> bool:
-    """Return whether two files compile to the same code; a file that does not compile equals only itself."""
-    if old == new:
-        return True
-    old_fingerprint = fingerprint(old)
-    return old_fingerprint is not None and old_fingerprint == fingerprint(new)
-
-
 def parses(text: bytes) -> bool:
     """Return whether a whole file is valid Python."""
     return compile_source(text) is not None

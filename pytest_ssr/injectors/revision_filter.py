@@ -109,6 +109,8 @@ def _changed_files(snapshot: Snapshot, commit: str) -> dict[str, str]:
             path = next(fields)
             old_paths[path] = "" if status == "A" else path
     succeeded, out, reason = run_git(snapshot.origin, "ls-files", "-z", "--others", "--exclude-standard")
+    if not succeeded:
+        raise ProjectError(f"git cannot list the new files of {snapshot.origin}: {reason}")
     old_paths |= {path: "" for path in os.fsdecode(out).split("\0") if path}
     return old_paths
 

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
+from pytest_ssr.records.decoding import decode_or_none
 
 SCHEMA_VERSION = 2
 
@@ -73,14 +74,11 @@ class CandidateResult:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateResult | None:
         """Read plain data back; None if it has another schema version or is incomplete: the trial then runs again."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            return None
-        fields = {k: v for k, v in data.items() if k not in ("schema_version", "code", "details")}
         try:
-            parsed = {"status": CandidateStatus(fields["status"]), "reason": reason_from_json(data)}
-            return cls(**{**fields, **parsed})
-        except (KeyError, TypeError, ValueError):
+            reason = reason_from_json(data)
+        except (KeyError, TypeError):
             return None
+        return decode_or_none(cls, {**data, "reason": reason}, version=SCHEMA_VERSION)
 
 
 def counted(results: Sequence[CandidateResult], count: int) -> list[CandidateResult]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pytest_ssr.errors import StoreError
 from pytest_ssr.records.check_reasons import UNSTATED, CheckReason, explained, reason_from_json, reason_to_json
+from pytest_ssr.records.decoding import damaged, decode
 from pytest_ssr.records.test_run import SetAside
 
 SCHEMA_VERSION = 1
@@ -155,33 +155,18 @@ class Verdict:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Read plain data back; raises StoreError for another schema version or missing data."""
-        if data.get("schema_version") != SCHEMA_VERSION:
-            raise StoreError(
-                f"a verdict has schema version {data.get('schema_version')}, this release reads {SCHEMA_VERSION}"
-            )
         try:
-            return cls(
-                artifact_id=data["artifact_id"],
-                tree_hash=data["tree_hash"],
-                checks=tuple(_result(r) for r in data["checks"]),
-                controls=tuple(_result(r) for r in data["controls"]),
-                repeats=tuple(_result(r) for r in data["repeats"]),
-                fail_to_pass=tuple(data["fail_to_pass"]),
-                pass_to_pass=tuple(data["pass_to_pass"]),
-                set_aside={i: _set_aside(reason) for i, reason in data["set_aside"].items()},
-                files_control={p: tuple(ids) for p, ids in data["files_control"].items()},
-                fault=reason_from_json(
-                    {
-                        "reason": data["fault"],
-                        "code": data.get("fault_code"),
-                        "details": data.get("fault_details"),
-                    }
-                ),
-                certified=data["certified"],
-                original_s=float(data.get("original_s", 0.0)),
-            )
-        except (KeyError, TypeError, AttributeError) as error:
-            raise StoreError(f"a verdict lacks {error}; delete it and validate again") from None
+            fault = {"reason": data["fault"], "code": data.get("fault_code"), "details": data.get("fault_details")}
+            own = {
+                "checks": [_with_reason(result) for result in data["checks"]],
+                "controls": [_with_reason(result) for result in data["controls"]],
+                "repeats": [_with_reason(result) for result in data["repeats"]],
+                "set_aside": {test: _set_aside(reason) for test, reason in data["set_aside"].items()},
+                "fault": reason_from_json(fault),
+            }
+        except (AttributeError, KeyError, TypeError) as error:
+            raise damaged(cls, f"it lacks {error}") from None
+        return decode(cls, {"original_s": 0.0, **data, **own}, version=SCHEMA_VERSION, is_complete=True)
 
 
 def _result_to_json(result: CheckResult) -> dict[str, Any]:
@@ -194,11 +179,5 @@ def _set_aside(recorded: str) -> SetAside:
     return SetAside(recorded) if recorded in set(SetAside) else SetAside.UNKNOWN
 
 
-def _result(data: Mapping[str, Any]) -> CheckResult:
-    return CheckResult(
-        data["name"],
-        data["passed"],
-        reason_from_json(data) or UNSTATED,
-        data.get("seconds", 0.0),
-        tuple(RunRecord(r["kind"], r["state"], r["outcome"], r.get("seconds", 0.0)) for r in data["runs"]),
-    )
+def _with_reason(result: Mapping[str, Any]) -> dict[str, Any]:
+    return {**result, "reason": reason_from_json(result) or UNSTATED}

@@ -16,7 +16,6 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.filesystem import workdirs
@@ -116,7 +115,6 @@ class ApptainerSandbox(DirectorySandbox):
         mount_at: str,
         readable: Sequence[Path],
         hidden: Sequence[str],
-        forked_from: Self | None = None,
     ) -> None:
         self.root = checked_mount_point(mount_at, _OURS)
         self.scratch = _SCRATCH
@@ -127,9 +125,7 @@ class ApptainerSandbox(DirectorySandbox):
         self._tree, self._scratch = self._folder / "tree", self._folder / "scratch"
         self._shared = {"/tmp": self._folder / "tmp", "/dev/shm": self._folder / "shm"}
         try:
-            workdirs.copy_tree(tree if forked_from is None else forked_from._tree, self._tree)
-            if forked_from is not None:
-                workdirs.copy_tree(forked_from._scratch, self._scratch)
+            workdirs.copy_tree(tree, self._tree)
             workdirs.prepare_scratch(self._scratch)
             for path in self._shared.values():
                 path.mkdir()
@@ -264,18 +260,6 @@ class ApptainerSandbox(DirectorySandbox):
 
     def _written(self) -> int:
         return self._total_bytes() - self._copied
-
-    def fork(self) -> Self:
-        """Return a sandbox with copies of the current tree and scratch folder."""
-        self._require_open()
-        return type(self)(
-            self._tree,
-            image=self._image,
-            mount_at=self.root,
-            readable=self._shown,
-            hidden=self._hidden,
-            forked_from=self,
-        )
 
     def _locate(self, path: str) -> tuple[PlainFiles, str]:
         self._require_open()

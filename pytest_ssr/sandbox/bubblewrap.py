@@ -18,7 +18,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Self
+from typing import IO
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.filesystem import workdirs
@@ -148,7 +148,6 @@ class BubblewrapSandbox(DirectorySandbox):
         readable: Sequence[Path],
         hidden: Sequence[str],
         overlay: bool,
-        forked_from: Self | None = None,
     ) -> None:
         self.root = checked_mount_point(mount_at, _OURS)
         self.scratch = _SCRATCH
@@ -161,7 +160,7 @@ class BubblewrapSandbox(DirectorySandbox):
         self._files = OverlayFiles(self._upper, self._tree) if overlay else PlainFiles(self._upper)
         self._lock = threading.Lock()
         try:
-            self._fill(forked_from)
+            self._fill()
         except BaseException as error:
             workdirs.discard(self._folder)
             if isinstance(error, OSError | shutil.Error):
@@ -169,15 +168,12 @@ class BubblewrapSandbox(DirectorySandbox):
             raise
         self._copied = 0 if overlay else workdirs.disk_bytes(self._upper)
 
-    def _fill(self, forked_from: Self | None) -> None:
+    def _fill(self) -> None:
         for name in ("work", "view", "upper"):
             (self._folder / name).mkdir()
         # The target of a link needs no escaping in the options of a mount.
         (self._folder / "lower").symlink_to(self._tree)
-        if forked_from is not None:
-            workdirs.copy_tree(forked_from._upper, self._upper)
-            workdirs.copy_tree(forked_from._scratch, self._scratch)
-        elif not self._overlay:
+        if not self._overlay:
             workdirs.copy_tree(self._tree, self._upper)
         else:
             # The upper directory's own mode is the mode of the view's root.
@@ -221,11 +217,13 @@ class BubblewrapSandbox(DirectorySandbox):
         inner = with_limits(argv, limits, self.root)
         self._require_open()
         workdirs.prepare_scratch(self._scratch)
-        self._lock.acquire()
         # The fork server gives each of its forks a namespace and a mount.
         with seccomp.descriptor(namespaces=True) as filter_fd:
+            outer = self._command(inner, env, filter_fd, None)
+            # The session releases the lock when it ends, also if it does not start.
+            self._lock.acquire()
             command = LocalSession(
-                self._command(inner, env, filter_fd, None),
+                outer,
                 env=_ENV,
                 limits=limits,
                 written=self._written,
@@ -264,18 +262,6 @@ class BubblewrapSandbox(DirectorySandbox):
             command += empty if hidden.endswith("/") else ["--ro-bind", os.devnull, hidden]
         command += [] if status_fd is not None else ["--ro-bind", str(self._folder / "view"), _LOWER]
         return [*command, "--bind", str(self._scratch), _SCRATCH, "--remount-ro", "/", "--chdir", "/", "--"]
-
-    def fork(self) -> Self:
-        """Return a sandbox with a copy of what was written in this one."""
-        self._require_open()
-        return type(self)(
-            self._tree,
-            mount_at=self.root,
-            readable=self._readable,
-            hidden=self._hidden,
-            overlay=self._overlay,
-            forked_from=self,
-        )
 
     def _locate(self, path: str) -> tuple[OverlayFiles | PlainFiles, str]:
         self._require_open()

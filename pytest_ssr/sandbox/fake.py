@@ -51,7 +51,7 @@ class FakeSandboxProvider:
     calls: list[FakeCall] = field(default_factory=list)
     """Every command passed to any sandbox of this provider, in order."""
     opened: list[FakeSandbox] = field(default_factory=list)
-    """Every sandbox opened, including forks."""
+    """Every sandbox opened."""
 
     def probe(self) -> Availability:
         """Return the scripted availability."""
@@ -115,10 +115,6 @@ class FakeSandbox:
     def remove(self, path: str) -> None:
         """Remove a file; see the protocol."""
         self.files.pop(self._full(path), None)
-
-    def fork(self) -> Self:
-        """Return another fake with copies of the files and the same script."""
-        return type(self)(self.provider, self.root, self.files)
 
     def close(self) -> None:
         """Record that the sandbox was closed."""

@@ -6,7 +6,6 @@ import secrets
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.filesystem import workdirs
@@ -45,7 +44,7 @@ class ProcessSandbox(DirectorySandbox):
 
     private: tuple[str, ...] = ()
 
-    def __init__(self, tree: Path, scratch: Path | None = None) -> None:
+    def __init__(self, tree: Path) -> None:
         self._folder = workdirs.new_folder()
         tree_copy, self._scratch = self._folder / "tree", self._folder / "scratch"
         self.root, self.scratch = str(tree_copy), str(self._scratch)
@@ -53,8 +52,6 @@ class ProcessSandbox(DirectorySandbox):
         self._tree = tree_copy
         try:
             workdirs.copy_tree(tree, tree_copy)
-            if scratch is not None:
-                workdirs.copy_tree(scratch, self._scratch)
             workdirs.prepare_scratch(self._scratch)
         except BaseException as error:
             workdirs.discard(self._folder)
@@ -98,11 +95,6 @@ class ProcessSandbox(DirectorySandbox):
 
     def _written(self) -> int:
         return workdirs.disk_bytes(self._tree, self._scratch) - self._copied
-
-    def fork(self) -> Self:
-        """Return a sandbox with copies of the current tree and scratch folder."""
-        self._require_open()
-        return type(self)(self._tree, self._scratch)
 
     def _locate(self, path: str) -> tuple[PlainFiles, str]:
         self._require_open()

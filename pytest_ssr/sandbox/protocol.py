@@ -103,9 +103,6 @@ class Sandbox(Protocol):
     def remove(self, path: str) -> None:
         """Remove a file or symlink from the view, if it exists; same path rules as `read`."""
 
-    def fork(self) -> Self:
-        """Return a new sandbox that starts with the current view of this one; afterwards both are independent."""
-
     def close(self) -> None:
         """Kill running commands and remove every trace; idempotent."""
 

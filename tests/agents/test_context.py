@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harness.agents.context import HEAD_SHARE, ContextWindow, elided
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, ToolCall, characters
 from pytest_ssr.errors import ContextError
+from pytest_ssr.records.decoding import decode
 
 TEXTS = st.text("ab \n", max_size=400)
 
@@ -65,7 +66,7 @@ def test_a_prompt_fits_and_keeps_the_task_and_the_newest_turn(past: list[Message
         if isinstance(index, int):
             assert message == past[index]
         else:
-            assert message == Message.from_json(index)
+            assert message == decode(Message, index)
 
 
 @given(pasts(), st.integers(100, 3000))
@@ -140,7 +141,7 @@ def test_reasoning_is_counted_and_sent_whole_or_not_at_all() -> None:
     cut = ContextWindow(1000, characters).prompt(past)
     assert characters(cut.messages) <= 1000
     assert cut.messages[-2] == replace(past[-2], thoughts={})
-    assert Message.from_json(cut.sent[-2]) == cut.messages[-2]  # type: ignore[arg-type]
+    assert decode(Message, cut.sent[-2]) == cut.messages[-2]
 
 
 def test_a_task_that_does_not_fit_is_an_error() -> None:

@@ -135,3 +135,65 @@ def test_a_failed_build_is_reported_and_retried(instance, tmp_path: Path):
     for _ in range(2):
         with pytest.raises(InstanceError, match=r"acme__shop-1: its environment cannot be built: .*--python"):
             environments.python_of(instance, folder)
+
+
+def test_quotes_protect_the_separators_of_commands(instance, tmp_path: Path):
+    command = """pip install 'six; python_version > "3"' && pip install mock & pip install "attrs&&x"; pip install a"""
+    packages = recipe_of(replace(instance, install={"install": command}), tmp_path).packages
+    assert [p for p in packages if p in ('six; python_version > "3"', "mock", "a", "attrs&&x")] == [
+        'six; python_version > "3"',
+        "mock",
+        "attrs&&x",
+        "a",
+    ]
+
+
+def test_unbalanced_quotes_in_a_command_are_an_error_of_the_instance(instance, tmp_path: Path):
+    with pytest.raises(InstanceError, match="correct it"):
+        recipe_of(replace(instance, install={"install": "pip install 'six"}), tmp_path)
+
+
+CONDITIONAL = """
+setup(
+    name="older",
+    version="1.0",
+    install_requires=["six>=1  # for text"],
+    extras_require={
+        ':python_version < "3"': ["enum34"],
+        'Test:sys_platform == "win32"': ["colorama; python_version > '3'"],
+        "other": ["never"],
+        "dev:no marker": ["plain"],
+    },
+)
+"""
+
+
+def test_conditional_extras_of_a_setup_py_keep_their_conditions(instance, tmp_path: Path):
+    recipe = recipe_of(instance, tree(tmp_path, setup__py=CONDITIONAL))
+    assert recipe.packages == ("six>=1", 'enum34; python_version < "3"')
+    assert recipe.optional == ('colorama; python_version > "3" and sys_platform == "win32"', "plain")
+
+
+def test_names_of_extras_and_of_the_project_are_compared_as_pypi_does(instance, tmp_path: Path):
+    text = '[project]\nname = "The.Shop"\n[project.optional-dependencies]\nTests = ["mock", "the_shop[docs]"]\n'
+    assert recipe_of(instance, tree(tmp_path, pyproject__toml=text)).optional == ("mock",)
+    command = "pip install -e '.[TESTS]' && pip install -e ."
+    assert "mock" in recipe_of(replace(instance, install={"install": command}), tmp_path).packages
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "expected"),
+    [
+        ("../../up", "1", ("shop", "1")),
+        ("the shop", "1", ("shop", "1")),
+        ("A-b.c", "1.0rc1", ("A-b.c", "1.0rc1")),
+        ("a", "attr: a.b", ("a", "0")),
+        ("a", "1-../x", ("a", "0")),
+        ("a", "..", ("a", "0")),
+    ],
+)
+def test_a_name_and_a_version_are_valid_parts_of_a_path(
+    instance, tmp_path: Path, name: str, version: str, expected: tuple[str, str]
+):
+    recipe = recipe_of(instance, tree(tmp_path, setup__cfg=f"[metadata]\nname = {name}\nversion = {version}\n"))
+    assert (recipe.name, recipe.version) == expected

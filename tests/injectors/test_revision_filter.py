@@ -13,7 +13,9 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
+from pytest_ssr.injectors import revision_filter
 from pytest_ssr.injectors.combination import CombinationInjector
+from pytest_ssr.injectors.git_history import run_git
 from pytest_ssr.injectors.mutation import MutationInjector
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.injectors.revision_filter import ProjectDiff, read_diff, restrict_to_diff
@@ -317,3 +319,13 @@ def test_a_mistake_in_the_revision_is_one_line(repository: Path, argv: tuple[str
     assert completed.returncode == status
     assert "has no git revision 'nowhere'" in completed.stderr
     assert len(completed.stderr.strip().splitlines()) == 1
+
+
+def test_new_files_that_git_cannot_list_are_an_error(shop: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(origin: Path, *arguments: str) -> tuple[bool, bytes, str]:
+        return (False, b"", "killed") if arguments[0] == "ls-files" else run_git(origin, *arguments)
+
+    (shop / "shop.py").write_text(OLD.replace("a + 1", "a + 2"))
+    monkeypatch.setattr(revision_filter, "run_git", failing)
+    with pytest.raises(ProjectError, match="killed"):
+        read_diff(snapshot(shop), "HEAD")

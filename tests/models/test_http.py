@@ -24,6 +24,7 @@ from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sam
 from harness.records.trajectory import ModelCall, Trajectory
 from harness.records.usage import RunUsage
 from pytest_ssr.errors import ContextError, ModelError, RefusedError, SettingsError
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.storage.store import Store
 
 MESSAGES = [Message(SYSTEM, "be brief"), Message(USER, "add")]
@@ -188,7 +189,7 @@ def test_reasoning_is_kept_sent_back_and_counted(name: str) -> None:
         model = HttpModel("vllm:x", served.url)
         first = model.reply(MESSAGES, tools=TOOLS, sampling=Sampling()).message
         assert first.reasoning == "I think \ufffd hard. " * 20
-        assert Message.from_json(json.loads(json.dumps(first.to_json()))) == first
+        assert decode(Message, json.loads(json.dumps(first.to_json()))) == first
         past = [*MESSAGES, first, Message(TOOL, "calc.py", tool_call_id="c0")]
         without = [*MESSAGES, replace(first, thoughts={}), past[-1]]
         assert model.count(past, tools=()) > model.count(without, tools=()) + 100
@@ -379,7 +380,7 @@ def test_arguments_that_are_nested_too_deeply_are_malformed() -> None:
         message = model.reply(MESSAGES, tools=TOOLS, sampling=Sampling()).message
         model.close()
     assert [call.fault for call in message.tool_calls] == ["the arguments are nested deeper than 50 levels", ""]
-    assert Message.from_json(json.loads(json.dumps(message.to_json()))) == message
+    assert decode(Message, json.loads(json.dumps(message.to_json()))) == message
 
 
 def test_reasoning_that_is_nested_too_deeply_is_ignored(tmp_path: Path) -> None:

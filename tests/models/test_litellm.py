@@ -18,6 +18,7 @@ from harness.models.factory import open_model
 from harness.models.middleware import RetryingModel
 from harness.records.messages import ASSISTANT, SYSTEM, TOOL, USER, Message, Sampling, ToolCall
 from pytest_ssr.errors import ContextError, ModelError, RefusedError
+from pytest_ssr.records.decoding import decode
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From a third-party package.
 MESSAGES = [Message(SYSTEM, "be brief"), Message(USER, "add")]
@@ -235,7 +236,7 @@ def test_thinking_blocks_are_sent_back_with_their_signature() -> None:
         first = message_from("anthropic/claude-sonnet-4-5", url, top_p=0.95)
         assert first.reasoning == "I look first."
         assert first.tool_calls[0].arguments == {"command": "ls"}
-        again = Message.from_json(json.loads(json.dumps(first.to_json())))
+        again = decode(Message, json.loads(json.dumps(first.to_json())))
         message_from("anthropic/claude-sonnet-4-5", url, [*MESSAGES, again, Message(TOOL, "a.py", tool_call_id="t1")])
     turn = next(m for m in served.asked[1]["messages"] if m["role"] == "assistant")
     assert {k: served.asked[0].get(k) for k in ("temperature", "top_p")} == {"temperature": 0.7, "top_p": None}

@@ -123,3 +123,17 @@ def test_the_fork_server_may_create_namespaces_and_nothing_else() -> None:
         steps = len(seccomp.program(namespaces=namespaces)) / 8
         assert steps.is_integer()
         assert steps < 256
+
+
+def test_a_session_that_does_not_start_leaves_the_sandbox_usable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(name: str, flags: int) -> int:
+        raise OSError(errno.ENOMEM, "no memory")
+
+    with BubblewrapProvider().open(tmp_path, mount_at="/w") as sandbox:
+        with monkeypatch.context() as patch:
+            patch.setattr(seccomp.os, "memfd_create", no_memory)
+            with pytest.raises(OSError, match="no memory"):
+                sandbox.converse(["true"], limits=Limits())
+        assert not sandbox._lock.locked()

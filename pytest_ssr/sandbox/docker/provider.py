@@ -306,19 +306,6 @@ class DockerSandbox:
         if self._container.ended_by is None:
             self._do(lambda c: c.shell.remove(top, relative))
 
-    def fork(self) -> Self:
-        """Return a sandbox in another container with copies of the tree and scratch."""
-        archive = self._do(lambda c: c.pack())
-        other = type(self)(self._provider, self._provider._container(self._container.spec))
-        try:
-            other._do(lambda c: c.shell.unpack("/", archive))
-            other._prepare()
-            other._used_before = self._used_before
-        except BaseException:
-            other.close()
-            raise
-        return other
-
     def close(self) -> None:
         """Kill running commands, empty the container and release it for reuse; idempotent."""
         if not self._closed:

@@ -110,6 +110,7 @@ class Shell:
         """token: the prefix of each line, as passed to the shell. mount_points: those that commands may write to."""
         self._stream, self._token, self.mount_points = stream, token, tuple(mount_points)
         self._data, self._frames, self._lock = bytearray(), Frames(), threading.Lock()
+        self._is_broken = False
 
     def read(self, top: str, relative: str, max_bytes: int) -> bytes | None:
         """Return a regular file's content, or None if it does not exist; raises SandboxError if it is too large."""
@@ -202,12 +203,17 @@ class Shell:
 
     @contextlib.contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Lock the shell for one request; after an interrupted request it stays locked."""
+        """Lock the shell for one request; after a request that failed, the next bytes in the stream are unknown."""
         if not self._lock.acquire(blocking=False):
-            raise SandboxError("another thread uses this sandbox, or a request to it was interrupted")
-        yield
-        # Not in a `finally`: after an exception the next bytes in the stream are unknown.
-        self._lock.release()
+            raise SandboxError("another thread uses this sandbox; open one for each thread")
+        try:
+            if self._is_broken:
+                raise SandboxError("an earlier request to this sandbox failed or was interrupted; open another one")
+            self._is_broken = True
+            yield
+            self._is_broken = False
+        finally:
+            self._lock.release()
 
     def _request_text(self, line: str) -> str:
         end = secrets.token_hex(8)
