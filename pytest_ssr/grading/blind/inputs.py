@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import re
 import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -18,6 +19,9 @@ _UNICODE = "äßéİ中😀\u00a0\u0301"
 _LARGEST, _LONGEST = 10**9, 400
 _MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
 _FAR_TEXTS = 3
+_REFORMATTED = 0.5
+"""Share of the far strings that keep the format of a string with numbers; code often refuses all others."""
+_NUMBER = re.compile(r"[0-9]+")
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
@@ -287,6 +291,8 @@ def _far(value: object, rng: random.Random) -> object:
     if isinstance(value, bytes):
         return _long_text(value.decode("latin-1"), rng, string.printable).encode("latin-1", "ignore")
     if isinstance(value, str):
+        if rng.random() < _REFORMATTED and (numbers := _NUMBER.sub(lambda m: _other_number(m[0], rng), value)) != value:
+            return numbers
         letters = rng.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
         return _long_text(value, rng, letters)
     if isinstance(value, bool):
@@ -295,6 +301,12 @@ def _far(value: object, rng: random.Random) -> object:
     size = 10 ** rng.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
     number = rng.choice((1, 1, -1)) * rng.randint(size // 10, size)
     return number if isinstance(value, int) else number + rng.random()
+
+
+def _other_number(digits: str, rng: random.Random) -> str:
+    """Return a number, half of the time with as many digits: most strings with numbers in them remain valid."""
+    length = rng.choice((len(digits), rng.randint(1, 4)))
+    return str(rng.randrange(10**length)).zfill(length if digits.startswith("0") else 1)
 
 
 def _long_text(text: str, rng: random.Random, letters: str) -> str:

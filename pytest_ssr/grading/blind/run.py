@@ -37,7 +37,7 @@ from pytest_ssr.records.test_run import SuiteRun
 _SLOW_S = 0.25
 """Time a test with other inputs may take on the original, unless it takes half of that with its own."""
 _ATTEMPTS, _USAGE = 3, 4
-_SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
+_SEVERAL, _ENOUGH, _MANY, _LEAST_SHARE = 2, 3, 4, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +257,7 @@ class BlindTests:
                     setattr(tally, outcome, getattr(tally, outcome) + 1)
         lost = {f for f, t in revealing.items() if t.all >= _SEVERAL and 2 * t.lost > t.all}
         for tallies in (revealing, all_cases):
-            lost |= {f for f, t in tallies.items() if t.all >= _MANY and t.right < _LEAST_SHARE * t.all}
+            lost |= {f for f, t in tallies.items() if t.all >= _ENOUGH and t.right < _LEAST_SHARE * t.all}
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
         other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
         ids_by_kind = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
