@@ -56,7 +56,7 @@ def vary(
     owners: list[Definition | ast.ClassDef] = [*tests, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
     for owner in owners:
         for _, _, rows in marks_of(owner):
-            groups += [_literals(row) for row in getattr(rows, "elts", ())]
+            groups += [_row_literals(row) for row in getattr(rows, "elts", ())]
     groups = [inputs for group in groups if (inputs := [n for n in group if id(n) not in fixed])]
     share = _SHARED if groups else 1.0
     shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
@@ -117,6 +117,17 @@ def _literals(node: ast.AST) -> list[ast.Constant]:
     return list(_inputs(node)) or list(_inputs(node, every=True))
 
 
+def _row_literals(row: ast.AST) -> list[ast.Constant]:
+    """Return the literals of a row, without those in calls if there are others.
+
+    The calls are made when the file is imported, and a call that fails there hides all tests of the file.
+    """
+    calls = (n for n in ast.walk(row) if isinstance(n, ast.Call) and not is_param(n))
+    inside = {id(n) for call in calls for n in ast.walk(call)}
+    literals = _literals(row)
+    return [n for n in literals if id(n) not in inside] or literals
+
+
 def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[list[ast.Constant]]:
     """Yield the literals in constants, fixtures, helpers, set-ups and attributes that the tests use in their file."""
     used, size = {n for node in tests for n in _used_names(node)}, -1
@@ -133,7 +144,7 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
     for holder in holders:
         for statement in holder.body:
             if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") in used for t in statement.targets):
-                yield from (_literals(row) for row in _rows(statement.value))
+                yield from (_row_literals(row) for row in _rows(statement.value))
 
 
 def _rows(value: ast.expr) -> Sequence[ast.expr]:
