@@ -120,6 +120,8 @@ def test_only_computed_values_are_written(
     [
         "WANT = 8777\n\n\ndef test_it():\n    assert price(4) == WANT\n",
         "CASES = [(4, 8777)]\n\n\ndef test_it():\n    for n, want in CASES:\n        assert price(n) == want\n",
+        "def test_it():\n    cases = [(4, 8777)]\n    for n, want in cases:\n        assert price(n) == want\n\n\n"
+        "def check_others():\n    cases = [(5, 8777)]\n    for n, want in cases:\n        assert price(n) == want\n",
         "def check(n, want):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, 8777)\n",
         "def check(n, want=None):\n    assert price(n) == want\n\n\ndef test_it():\n    check(4, want=8777)\n",
         "def wanted(n):\n    return n + 8777\n\n\ndef test_it():\n    assert price(4) == wanted(4)\n",
@@ -159,6 +161,8 @@ def test_rows(n, want, wanted):
         "def test_it():\n    assert price(8777) == 8777\n",
         "def test_it():\n    x = 8777\n    assert price(x) == x\n",
         "ROWS = [(8777, 1)]\n\n\ndef test_it():\n    for n, want in ROWS:\n        assert price(n) == want\n",
+        "def test_it():\n    global rows\n    rows = [(1, 8777)]\n    for n, want in rows:\n        assert price(n) == want\n"
+        "    assert price(rows) == 1\n\n\ndef test_others():\n    rows = []\n",
         "def test_it():\n    if price(2) == 8777:\n        return\n    assert price(1) == 2\n",
     ],
 )

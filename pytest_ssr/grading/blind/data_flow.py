@@ -84,7 +84,8 @@ class Flow:
         self.functions = functions_of(tree)
         self._module = Function(ast.FunctionDef("", ast.arguments([], [], None, [], [], None, []), [], []), None)
         self._module.node.body = [s for s in tree.body if not isinstance(s, Definition | ast.ClassDef)]
-        self._single_assignments = self._assigned_once(tree)
+        self._single_assignments = _assigned_once(tree)
+        self._local_assignments = {id(f.node): _assigned_once(f.node) for f in self.functions}
         self._attributes = _attributes(self.functions)
         self._function_counts = Counter(f.node.name for f in self.functions)
         self._helpers = self._called_directly(tree)
@@ -110,15 +111,22 @@ class Flow:
         self._module.levels[name] = Level.COMPUTED
         return True
 
-    def table(self, rows: ast.expr) -> Table | None:
-        """Return the literal that a loop iterates over, directly or by name."""
+    def table(self, rows: ast.expr, function: Function | None = None) -> Table | None:
+        """Return the literal that a loop in a function, or in the module, iterates over, directly or by name."""
         if isinstance(rows, ast.Call) and called(rows) == "items" and isinstance(rows.func, ast.Attribute):
-            inner = self.table(rows.func.value)
+            inner = self.table(rows.func.value, function)
             return inner if inner is not None and isinstance(inner.node, ast.Dict) else None
         if isinstance(rows, ast.Name):
-            value = self._single_assignments.get(rows.id)
-            return self.table(value) if value is not None and not isinstance(value, ast.Name) else None
+            assignments = self._single_assignments
+            if function is not None and self.is_local(rows.id, function):
+                assignments = self._local_assignments[id(function.node)]
+            value = assignments.get(rows.id)
+            return self.table(value, function) if value is not None and not isinstance(value, ast.Name) else None
         return Table(rows) if isinstance(rows, ast.List | ast.Tuple | ast.Set | ast.Dict) else None
+
+    def is_local(self, name: str, function: Function) -> bool:
+        """Return whether a name is assigned once in a function; other functions may assign it as well."""
+        return name in self._local_assignments.get(id(function.node), ())
 
     def level(self, node: ast.AST | None, function: Function | None) -> Level:
         """Return the level of an expression in a function, or in the module if the function is None."""
@@ -154,7 +162,7 @@ class Flow:
         """Collect the bindings and calls of a function."""
         for part in function.node.body:
             for node in ast.walk(part):
-                function.bindings += self._bindings_of(node)
+                function.bindings += self._bindings_of(node, function)
                 if isinstance(node, ast.Call):
                     function.calls.append(node)
         for name in function.parameters:
@@ -162,7 +170,7 @@ class Flow:
         # Levels are only ever raised.
         function.levels = {name: Level.LITERAL for name, _ in function.bindings}
 
-    def _bindings_of(self, node: ast.AST) -> Iterator[tuple[str, Source]]:
+    def _bindings_of(self, node: ast.AST, function: Function) -> Iterator[tuple[str, Source]]:
         """Yield the names that a node binds, with their values."""
         if isinstance(node, ast.Assign):
             for target in node.targets:
@@ -170,7 +178,7 @@ class Flow:
         elif isinstance(node, ast.AnnAssign | ast.AugAssign | ast.NamedExpr) and node.value is not None:
             yield from self._target_bindings(node.target, node.value)
         elif isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
-            yield from self._loop_bindings(node.target, node.iter)
+            yield from self._loop_bindings(node.target, node.iter, function)
         elif isinstance(node, ast.withitem) and node.optional_vars is not None:
             yield from self._target_bindings(node.optional_vars, Level.COMPUTED)
         elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
@@ -204,9 +212,9 @@ class Flow:
         elif isinstance(target, ast.Attribute | ast.Subscript) and (root := root_of(target)):
             yield root, value
 
-    def _loop_bindings(self, target: ast.expr, rows: ast.expr) -> Iterator[tuple[str, Source]]:
+    def _loop_bindings(self, target: ast.expr, rows: ast.expr, function: Function) -> Iterator[tuple[str, Source]]:
         targets = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
-        table = self.table(rows)
+        table = self.table(rows, function)
         for inner, number in zip(targets, columns_of(targets), strict=True):
             cells = table.column(number) if table is not None else None
             for cell in cells if cells is not None else [rows]:
@@ -288,22 +296,6 @@ class Flow:
 
         return all(fixed(s) for s in sources)
 
-    def _assigned_once(self, tree: ast.Module) -> dict[str, ast.expr]:
-        """Return the values of names that are assigned once in the whole file."""
-        stores: dict[str, list[ast.expr | None]] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                stores.setdefault(node.id, []).append(None)
-            elif isinstance(node, ast.arg):
-                stores.setdefault(node.arg, []).append(None)
-        values = {}
-        for node in ast.walk(tree):
-            value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
-            target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
-            if value is not None and isinstance(target, ast.Name) and len(stores[target.id]) == 1:
-                values[target.id] = value
-        return values
-
     def _called_directly(self, tree: ast.Module) -> dict[int, list[tuple[ast.Call, Function | None]]]:
         """Return the calls of each helper that is used only in calls, by the id of its definition."""
         loads: dict[str, int] = {}
@@ -327,6 +319,22 @@ class Flow:
     def calls_of(self, function: Function) -> list[ast.Call]:
         """Return the calls of a helper that is used only in calls; empty for any other function."""
         return [call for call, _ in self._helpers.get(id(function.node)) or []]
+
+
+def _assigned_once(scope: ast.AST) -> dict[str, ast.expr]:
+    """Return the values of names that are assigned once in a file, or in a function and only there."""
+    nodes = list(ast.walk(scope))
+    stores = Counter(n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    stores.update(n.arg for n in nodes if isinstance(n, ast.arg))
+    if isinstance(scope, Definition):
+        stores.update(name for n in nodes if isinstance(n, ast.Global | ast.Nonlocal) for name in n.names)
+    values = {}
+    for node in nodes:
+        value = node.value if isinstance(node, ast.Assign | ast.AnnAssign) else None
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if value is not None and isinstance(target, ast.Name) and stores[target.id] == 1:
+            values[target.id] = value
+    return values
 
 
 def is_plain_helper(function: Function) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import random
+import re
 import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
@@ -18,6 +19,9 @@ _UNICODE = "äßéİ中😀\u00a0\u0301"
 _LARGEST, _LONGEST = 10**9, 400
 _MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
 _FAR_TEXTS = 3
+_REFORMATTED = 0.5
+"""Share of the far strings that keep the format of a string with numbers; code often refuses all others."""
+_NUMBER = re.compile(r"[0-9]+")
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
@@ -52,7 +56,7 @@ def vary(
     owners: list[Definition | ast.ClassDef] = [*tests, *(n for n in ast.walk(tree) if isinstance(n, ast.ClassDef))]
     for owner in owners:
         for _, _, rows in marks_of(owner):
-            groups += [_literals(row) for row in getattr(rows, "elts", ())]
+            groups += [_row_literals(row) for row in getattr(rows, "elts", ())]
     groups = [inputs for group in groups if (inputs := [n for n in group if id(n) not in fixed])]
     share = _SHARED if groups else 1.0
     shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
@@ -113,6 +117,17 @@ def _literals(node: ast.AST) -> list[ast.Constant]:
     return list(_inputs(node)) or list(_inputs(node, every=True))
 
 
+def _row_literals(row: ast.AST) -> list[ast.Constant]:
+    """Return the literals of a row, without those in calls if there are others.
+
+    The calls are made when the file is imported, and a call that fails there hides all tests of the file.
+    """
+    calls = (n for n in ast.walk(row) if isinstance(n, ast.Call) and not is_param(n))
+    inside = {id(n) for call in calls for n in ast.walk(call)}
+    literals = _literals(row)
+    return [n for n in literals if id(n) not in inside] or literals
+
+
 def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[list[ast.Constant]]:
     """Yield the literals in constants, fixtures, helpers, set-ups and attributes that the tests use in their file."""
     used, size = {n for node in tests for n in _used_names(node)}, -1
@@ -129,7 +144,7 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
     for holder in holders:
         for statement in holder.body:
             if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") in used for t in statement.targets):
-                yield from (_literals(row) for row in _rows(statement.value))
+                yield from (_row_literals(row) for row in _rows(statement.value))
 
 
 def _rows(value: ast.expr) -> Sequence[ast.expr]:
@@ -287,6 +302,8 @@ def _far(value: object, rng: random.Random) -> object:
     if isinstance(value, bytes):
         return _long_text(value.decode("latin-1"), rng, string.printable).encode("latin-1", "ignore")
     if isinstance(value, str):
+        if rng.random() < _REFORMATTED and (numbers := _NUMBER.sub(lambda m: _other_number(m[0], rng), value)) != value:
+            return numbers
         letters = rng.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
         return _long_text(value, rng, letters)
     if isinstance(value, bool):
@@ -295,6 +312,12 @@ def _far(value: object, rng: random.Random) -> object:
     size = 10 ** rng.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
     number = rng.choice((1, 1, -1)) * rng.randint(size // 10, size)
     return number if isinstance(value, int) else number + rng.random()
+
+
+def _other_number(digits: str, rng: random.Random) -> str:
+    """Return a number, half of the time with as many digits: most strings with numbers in them remain valid."""
+    length = rng.choice((len(digits), rng.randint(1, 4)))
+    return str(rng.randrange(10**length)).zfill(length if digits.startswith("0") else 1)
 
 
 def _long_text(text: str, rng: random.Random, letters: str) -> str:

@@ -122,31 +122,33 @@ def _is_dropped(node: ast.stmt, names: Collection[str], flow: Flow, function: Fu
 
 def _tables(tree: ast.Module, flow: Flow, before: Loads, now: Loads) -> bool:
     """Empty the table columns that are not read."""
-    users: dict[int, tuple[Table, list[set[int]], list[str]]] = {}
+    users: dict[int, tuple[Table, list[set[int]], list[tuple[ast.AST, str]]]] = {}
 
-    def use(rows: ast.expr, names: Sequence[str], idle: Collection[str]) -> None:
-        table = flow.table(rows)
+    def use(rows: ast.expr, names: Sequence[str], idle: Collection[str], function: Function | None) -> None:
+        table = flow.table(rows, function)
         if table is None:
             return
         columns = {c for c, n in zip(columns_of(names), names, strict=True) if c is not None and n in idle}
         source = rows.func.value if isinstance(rows, ast.Call) and isinstance(rows.func, ast.Attribute) else rows
         _, unread, names_used = users.setdefault(id(table.node), (table, [], []))
         unread.append(columns)
-        names_used += [source.id] if isinstance(source, ast.Name) else []
+        if isinstance(source, ast.Name):
+            is_local = function is not None and flow.is_local(source.id, function)
+            names_used.append((function.node if function is not None and is_local else tree, source.id))
 
     for function in flow.functions:
         idle = _idle(function, before, now)
         for node in ast.walk(function.node):
             if isinstance(node, ast.For | ast.AsyncFor | ast.comprehension):
                 parts = node.target.elts if isinstance(node.target, ast.Tuple | ast.List) else [node.target]
-                use(node.iter, [getattr(p, "id", "") for p in parts], idle)
+                use(node.iter, [getattr(p, "id", "") for p in parts], idle, function)
     for owner, inner in _owners(flow):
         idle = frozenset.intersection(*(_unread(f, before, now) for f in inner))
         for _, names, rows in marks_of(owner):
-            use(rows, names, idle)
+            use(rows, names, idle, None)
     changed = False
     for table, unread, names_used in users.values():
-        if all(now.names[name] == names_used.count(name) for name in names_used):
+        if all(Counter(_names(scope))[name] == names_used.count((scope, name)) for scope, name in names_used):
             for column in set.intersection(*unread):
                 cells = table.column(column)
                 if cells is not None and all(flow.level(c, None) is not Level.COMPUTED for c in cells):

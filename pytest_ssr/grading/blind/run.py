@@ -29,7 +29,7 @@ from pytest_ssr.grading.blind.reference import BlindReference
 from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.state import CodebaseState
 
-_SEVERAL, _MANY, _LEAST_SHARE = 2, 4, 0.25
+_SEVERAL, _ENOUGH, _MANY, _LEAST_SHARE = 2, 3, 4, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class BlindTests:
                     setattr(tally, outcome, getattr(tally, outcome) + 1)
         lost = {f for f, t in revealing.items() if t.all >= _SEVERAL and 2 * t.lost > t.all}
         for tallies in (revealing, all_cases):
-            lost |= {f for f, t in tallies.items() if t.all >= _MANY and t.right < _LEAST_SHARE * t.all}
+            lost |= {f for f, t in tallies.items() if t.all >= _ENOUGH and t.right < _LEAST_SHARE * t.all}
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
         other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
         ids_by_kind = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
