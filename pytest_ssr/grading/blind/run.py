@@ -134,15 +134,16 @@ class BlindTests:
                 outcome, reveals = self._compared(copy, case, reference, actual)
                 if outcome == "right" and not reveals and self._is_unchanged(case, reference):
                     continue
-                function = name.partition("[")[0]
-                for tally in (all_cases[function], *([revealing[function]] if reveals else [])):
-                    setattr(tally, outcome, getattr(tally, outcome) + 1)
+                # Rows that the bug does not break must not outvote one that it breaks.
+                for group in {name.partition("[")[0], *({name} & self._failing)}:
+                    for tally in (all_cases[group], *([revealing[group]] if reveals else [])):
+                        setattr(tally, outcome, getattr(tally, outcome) + 1)
         lost = {f for f, t in revealing.items() if t.all >= _SEVERAL and 2 * t.lost > t.all}
         for tallies in (revealing, all_cases):
             lost |= {f for f, t in tallies.items() if t.all >= _ENOUGH and t.right < _LEAST_SHARE * t.all}
         lost |= {f for f, t in all_cases.items() if t.all >= _MANY and 2 * t.lost > t.all}
         other = {f for f, t in all_cases.items() if t.right < t.all + t.left_open} - lost
-        ids_by_kind = [{i for i in self._tests if i.partition("[")[0] in names} for names in (lost, other)]
+        ids_by_kind = [{i for i in self._tests if {i, i.partition("[")[0]} & names} for names in (lost, other)]
         return ids_by_kind[0], ids_by_kind[1], all_cases.keys()
 
     def _steady(self, copy: Copy, case: str) -> Test | None:
