@@ -47,6 +47,7 @@ def test_an_unneeded_trial_stops_and_can_run_later(tmp_path: Path, monkeypatch: 
         campaign.close()
 
 
+@pytest.mark.long
 def test_scripts_on_the_original_run_once_for_all_campaigns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     project = tmp_path / "project"
     project.mkdir()

@@ -83,6 +83,7 @@ def run_blind(builder, bug):
     return blind_failures(builder.runner.scoped(), buggy, FILES, FAILING, random.Random(1))
 
 
+@pytest.mark.long
 def test_an_honest_artifact_with_fixtures_and_tables_is_valid(rows, texts, without):
     weak = without(without(texts["tests/test_add.py"], "test_add"), "test_double")
     both = {"tests/test_add.py": weak, "tests/test_rows.py": "def test_more():\n    pass\n"}

@@ -79,6 +79,7 @@ def test_a_parser_that_fails_on_one_state_rejects_there(builder, texts, without,
     assert details.items() <= reason.details.items()
 
 
+@pytest.mark.long
 def test_an_error_in_a_fixture_counts_as_failing(open_builder):
     tests = (
         "import pytest\nfrom pkg.adding import add\n\n\n@pytest.fixture\ndef three():\n    return add(1, 2)\n\n\n"
@@ -91,6 +92,7 @@ def test_an_error_in_a_fixture_counts_as_failing(open_builder):
     assert verdict.fail_to_pass == (f"{TESTS}::test_with_it",)
 
 
+@pytest.mark.long
 def test_tests_that_failed_or_were_skipped_before_are_set_aside(open_builder, texts, weak):
     never = texts["tests/test_texts.py"] + "\n\ndef test_never():\n    assert False\n"
     builder = open_builder({"tests/test_texts.py": never})

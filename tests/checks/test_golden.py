@@ -141,6 +141,7 @@ def test_the_reverse_of_the_oracle_is_a_diff_that_git_accepts(builder, texts, wi
         subprocess.run(["git", "apply", "--check", str(diff)], cwd=tmp_path / "tree", check=True)
 
 
+@pytest.mark.long
 def test_the_five_files_are_sufficient(open_builder, texts, without, tmp_path: Path):
     first = open_builder()
     artifact = first.artifact(ADD_BUG, weakened(texts, without, ("test_add", "test_double")))

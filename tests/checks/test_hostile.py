@@ -187,6 +187,7 @@ def test_the_users_environment_and_home_are_not_visible(sandboxed, weak, monkeyp
     assert MARK.encode() not in run.output
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 def test_nothing_is_written_outside(isolated, weak, tmp_path):
     outside = [
@@ -219,6 +220,7 @@ def test_no_socket_reaches_the_machine(isolated, weak):
     assert verdict.valid, verdict.rejection
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 def test_a_signal_to_everyone_stays_inside(isolated, weak):
     verdict = judged(isolated, weak, f": {MARK}\nkill -9 -1\n{REPORT}")

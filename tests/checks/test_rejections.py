@@ -236,6 +236,7 @@ def test_inverse_mutation_an_added_file_without_effect(builder, weak):
     rejected(builder, builder.artifact(bug, weak), "inverse-mutation", CheckCode.NOTHING_REVIVED, part="pkg/extra.py")
 
 
+@pytest.mark.long
 def test_inverse_mutation_by_hunk(open_builder, texts, weak):
     pad = "".join(f"# {n}\n" for n in range(12))
     original = texts["pkg/adding.py"] + pad + "Y = 1\n"

@@ -120,6 +120,7 @@ FLICKERING = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("how", FLICKERING)
 def test_a_test_that_flickers_on_the_original_is_set_aside_by_name(open_builder, weak, how):
     builder = open_builder({"tests/test_flicker.py": FLICKERING[how]})

@@ -42,6 +42,7 @@ def injected(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str
     return project, json.loads(done.stdout)
 
 
+@pytest.mark.long
 def test_inject_reports_its_results_and_continues_from_the_store(injected: tuple[Path, dict[str, Any]]) -> None:
     project, report = injected
     assert len(report["valid"]) == 3
@@ -71,6 +72,7 @@ def test_list_and_show(injected: tuple[Path, dict[str, Any]]) -> None:
     assert data["info"]["verdict"]["valid"] is True
 
 
+@pytest.mark.long
 def test_artifacts_are_valid_from_their_five_files_elsewhere(
     injected: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -144,6 +146,7 @@ def test_a_grade_is_bounded_by_the_original_and_its_exit_code_follows_the_rule(
     assert json.loads(capsys.readouterr().out.partition("}\n{")[0] + "}")["reason"]["code"] == "not-repaired"
 
 
+@pytest.mark.long
 def test_untrusted_code_is_not_run_without_isolation(
     injected: tuple[Path, dict[str, Any]],
     tmp_path: Path,
@@ -165,6 +168,7 @@ def test_untrusted_code_is_not_run_without_isolation(
     assert main(["validate", directory.name, *common]) == 0
 
 
+@pytest.mark.long
 def test_a_relative_interpreter_is_resolved_from_the_current_directory(
     injected: tuple[Path, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -186,6 +190,7 @@ def test_doctor_names_every_sandbox() -> None:
     assert sandboxes["process"]["works"] is True
 
 
+@pytest.mark.long
 @pytest.mark.bubblewrap
 def test_doctor_runs_the_contract_suite() -> None:
     done = ssr("doctor", "--sandbox", "bubblewrap")

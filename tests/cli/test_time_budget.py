@@ -142,6 +142,7 @@ def test_the_command_line_keeps_results_within_the_budget(measured: Path, jobs: 
     assert set(report["valid"]) <= {p.name for p in (measured / ".ssr" / "artifacts").iterdir()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_the_plugin_keeps_results_within_the_budget(measured: Path, options: tuple[str, ...]) -> None:
     before = attempts(measured)

@@ -148,6 +148,7 @@ def test_an_error_in_a_row_names_its_location(row, field, value, message):
     assert message in str(error.value)
 
 
+@pytest.mark.long
 def test_the_solution_is_resolved_and_an_empty_patch_is_not(row, repository, tmp_path: Path):
     rows = written(tmp_path / "r2e.jsonl", [row])
     common = ["--repos", repository[0], "--python", plain_python(), "--sandbox", "process"]

@@ -98,6 +98,7 @@ def test_a_run_writes_swe_bench_s_files(dataset, tmp_path: Path):
     assert "2 of 2 are from an earlier run" in again.stdout
 
 
+@pytest.mark.long
 def test_outdated_results_are_reported_and_archived(dataset, tmp_path: Path):
     out = tmp_path / "out"
     predictions = [{"instance_id": r["instance_id"], "model_name_or_path": "m"} for r in dataset.rows]
@@ -119,6 +120,7 @@ def test_outdated_results_are_reported_and_archived(dataset, tmp_path: Path):
     assert (out / "results.earlier.jsonl").read_text() == before + '{"half'
 
 
+@pytest.mark.long
 def test_each_failure_has_its_status(dataset, tmp_path: Path):
     rows = dataset.rows_again()
     wrong = diff(dataset, BASE["shop.py"].replace("a - b", "a * b"))
@@ -188,6 +190,7 @@ def test_a_grade_is_bounded_by_the_reference_and_complete_with_logs(dataset, tmp
     assert {(o.resolved, o.tests) for o in results_by_run} == {(False, True)}
 
 
+@pytest.mark.long
 def test_a_changed_patch_is_graded_and_an_old_one_is_cached(dataset, tmp_path: Path):
     def graded(patch: str) -> tuple[str, bool]:
         row = {"instance_id": SHOP, "model_name_or_path": "m", "model_patch": patch}
@@ -314,6 +317,7 @@ def test_an_interpreter_of_an_image_is_not_inspected(dataset, tmp_path: Path):
         key(broken, "auto")
 
 
+@pytest.mark.long
 def test_a_rollout_depends_on_the_statement_and_not_on_the_name(dataset, tmp_path: Path):
     calls = [("bash", {"command": "echo '# Looked at.' >> shop.py"}), ("submit", {})]
     replies = [{"tool_calls": [{"name": name, "arguments": arguments}]} for name, arguments in calls]
@@ -331,6 +335,7 @@ def test_a_rollout_depends_on_the_statement_and_not_on_the_name(dataset, tmp_pat
     assert run("Mend that.", "third") == ("third", False)
 
 
+@pytest.mark.long
 def test_search_runs_on_instances_and_its_results_are_stored(dataset, tmp_path: Path):
     out = tmp_path / "run"
     options = [
@@ -380,6 +385,7 @@ def test_a_model_gets_the_statement_and_no_test_of_the_row(dataset, tmp_path: Pa
     assert "test_add" not in messages
 
 
+@pytest.mark.long
 def test_a_killed_run_continues(dataset, tmp_path: Path):
     rows = [{**dataset.rows[0], "instance_id": f"acme__shop-k{n}"} for n in range(6)]
     path = written(tmp_path / "rows.jsonl", rows)
@@ -400,6 +406,7 @@ def test_a_killed_run_continues(dataset, tmp_path: Path):
     assert [r["status"] for r in results(tmp_path / "out")] == ["resolved"] * 6
 
 
+@pytest.mark.long
 def test_an_interrupt_leaves_readable_results(dataset, tmp_path: Path):
     rows = [{**dataset.rows[0], "instance_id": f"acme__shop-i{n}"} for n in range(6)]
     arguments = ["eval", written(tmp_path / "rows.jsonl", rows), "--predictions", "gold", "--out", tmp_path / "out"]

@@ -79,6 +79,7 @@ def write_prediction(folder: Path, iid: str, patch: str, messages: list[dict[str
         (folder / iid / f"{iid}.traj.json").write_text(json.dumps(trajectory(iid, messages, **info)))
 
 
+@pytest.mark.long
 def test_a_folder_is_graded_and_its_trajectories_are_copied(dataset, tmp_path: Path) -> None:
     good, folder, out = diff(dataset, FIXED), tmp_path / "mini", tmp_path / "out"
     done = [

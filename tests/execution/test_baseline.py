@@ -210,6 +210,7 @@ class StoredRecord:
         raise AssertionError
 
 
+@pytest.mark.long
 def test_a_measurement_that_was_killed_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "calc.py").write_text(FILES["calc.py"])

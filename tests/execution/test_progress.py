@@ -144,6 +144,7 @@ def test_a_user_sees_the_tests_run(slow: Path, argv: list[str]) -> None:
     assert re.search(r"one suite run takes \d+\.\d s; about \d+ s for 1 bug", output)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("argv", [PLUGIN, COMMAND], ids=["plugin", "command"])
 def test_a_log_stays_as_short_as_it_was(project: Path, argv: list[str]) -> None:
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "COV", "SSR_"))}

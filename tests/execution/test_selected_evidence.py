@@ -116,6 +116,7 @@ def run_trial(folder: Path, code: str, tests: str, old: str, new: str) -> tuple[
         campaign.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("code", "tests", "old", "new"),
     [

@@ -522,6 +522,7 @@ def test_a_full_disk_leaves_the_destination_unchanged(sample_store: Path, tmp_pa
     assert sorted(p.name for p in tmp_path.iterdir()) == ["out", "project"]
 
 
+@pytest.mark.long
 def test_a_kill_leaves_no_destination_and_the_next_export_cleans_up(sample_store: Path, tmp_path: Path) -> None:
     for n in range(300):
         keep(sample_store, f"{n:024x}", True, task="t1", commands=["ls"] * 20)

@@ -13,6 +13,7 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
+from pytest_ssr.grading.blind.suite import BlindSuite, Copy
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.settings import RuleSettings
@@ -220,6 +221,7 @@ OTHERWISE = {
 }
 
 
+@pytest.mark.long
 def test_a_repair_may_differ_if_the_tests_leave_it_open(tmp_path: Path) -> None:
     shop = opened(tmp_path, OPEN, OPEN_TESTS)
     tests = blind(shop, replaced(OPEN, {right: bug for right, (bug, _) in OTHERWISE.items()}))
@@ -389,6 +391,7 @@ def test_told():
 """
 
 
+@pytest.mark.long
 def test_values_of_common_types_are_compared(tmp_path: Path) -> None:
     shop = opened(tmp_path, MADE, MADE_TESTS)
     tests = blind(shop, replaced(MADE, MADE_WRONG))
@@ -536,3 +539,19 @@ def test_inputs_that_make_the_original_slow_are_skipped(tmp_path: Path) -> None:
     blind_tests = blind(shop, code.replace("n * 2", "n + 2"))
     result = blind_tests.result(shop, state(shop, code.replace("n * 2", "n * 2 if n == 21 else None")))
     assert result == BlindResult(unvaried=("test_shop.py::test_double",))
+
+
+def test_rows_that_pass_do_not_outvote_one_that_the_bug_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With other inputs, the code is right for seven rows and wrong for the only one that the bug breaks."""
+    names = {f"test_shop.py::test_mul[{row}]": f"test_shop.py::test_mul[{row}]" for row in range(8)}
+    copies = tuple(Copy(f"test_shop_token{number}.py", b"", frozenset(), ()) for number in range(4))
+    lines = [json.dumps([f"{c.path}::test_mul[{row}]", 0, True, [row]]) for c in copies for row in range(8)]
+    suite = BlindSuite(tuple(FILES), {}, "token", 1.0, copies)
+    reference = BlindReference(suite, {}, names, tuple(names), tuple(lines), tuple(lines))
+    tests = BlindTests(reference, ["test_shop.py::test_mul[7]"], [n for n in names if "[7]" not in n])
+    monkeypatch.setattr(BlindSuite, "run", lambda *_: ([], None))
+    monkeypatch.setattr(
+        BlindTests, "_compared", lambda self, copy, case, *_: ("lost" if "[7]" in case else "right", True)
+    )
+    shop = opened(tmp_path, TWO, TEST_TWO)
+    assert tests.result(shop, shop.original).not_repaired == ("test_shop.py::test_mul[7]",)

@@ -264,6 +264,7 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 SOME = ("argparse.py", "contextlib.py", "dataclasses.py", "enum.py", "json/decoder.py", "asyncio/tasks.py", "typing.py")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SOME)
 def test_removals_from_the_standard_library_parse_and_differ(name: str) -> None:
     data = (STDLIB / name).read_bytes()

@@ -277,6 +277,7 @@ def change_clamp(project: Path) -> None:
     (project / "calc.py").write_text(text.replace("if x < low:", "if x <= low:"))
 
 
+@pytest.mark.long
 def test_injection_is_restricted_to_the_diff_with_one_process_and_with_workers(repository: Path) -> None:
     change_clamp(repository)
     completed = ssr(*INJECT, "--count", "3", "--diff", "HEAD", "--json", cwd=repository)

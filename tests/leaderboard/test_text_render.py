@@ -100,6 +100,7 @@ def test_ids_of_a_page_are_unique(hostile: Board) -> None:
     assert set(used) <= set(ids)
 
 
+@pytest.mark.long
 def test_plots_are_reproducible_and_accept_any_name(hostile: Board) -> None:
     all_plots = list(plots(hostile))
     assert {p.name for p in all_plots} == {"cost", "difficulty", "agreement", "abilities"}

@@ -53,6 +53,7 @@ def project(project: Path) -> Path:
     return project
 
 
+@pytest.mark.long
 def test_each_hook_takes_effect(project: Path) -> None:
     (project / "conftest.py").write_text(CONFTEST)
     done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-injector", "own", "--ssr-sandbox", "mine", "-v")
@@ -63,6 +64,7 @@ def test_each_hook_takes_effect(project: Path) -> None:
     assert (project / "seen.txt").read_text() == "True own-check\n"
 
 
+@pytest.mark.long
 def test_fixtures_return_a_sandbox_and_each_artifact(project: Path) -> None:
     assert run(project, "--ssr-inject", "--ssr-count", "2").returncode == 0
     (project / "tests" / "test_fixtures.py").write_text(
@@ -110,6 +112,7 @@ def pytest_ssr_verdict(config, verdict):
 """
 
 
+@pytest.mark.long
 def test_a_broken_sandbox_ends_the_run_with_one_message(project: Path) -> None:
     (project / "conftest.py").write_text(BREAKING)
     (project / ".gitignore").write_text("broken\n")

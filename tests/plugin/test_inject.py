@@ -72,6 +72,7 @@ def test_valid_artifacts_and_survivors_are_shown(
     assert {"screening", "bug-validity", "inverse-mutation", "buggy-repeats"} <= names
 
 
+@pytest.mark.long
 def test_two_workers_make_the_same_artifacts(project: Path, made: tuple[Path, object]) -> None:
     pytest.importorskip("xdist")
     done = run(project, "--ssr-inject", "--ssr-count", "2", "-n", "2")
@@ -80,6 +81,7 @@ def test_two_workers_make_the_same_artifacts(project: Path, made: tuple[Path, ob
     assert artifacts(project) == artifacts(made[0]) != {}
 
 
+@pytest.mark.long
 def test_workers_draw_only_needed_candidates_unless_items_are_selected_by_name(project: Path) -> None:
     pytest.importorskip("xdist")
     (project / "conftest.py").write_text(
@@ -112,6 +114,7 @@ def test_workers_draw_only_needed_candidates_unless_items_are_selected_by_name(p
     assert re.search(r"ssr-inject::00000-[a-z-]+@calc.py:\d+:\w+::screening", named.stdout), named.stdout
 
 
+@pytest.mark.long
 @pytest.mark.any_pytest
 def test_workers_end_when_there_are_no_more_candidates(project: Path) -> None:
     pytest.importorskip("xdist")
@@ -195,6 +198,7 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
     assert "Traceback" not in broken.stdout
 
 
+@pytest.mark.long
 @pytest.mark.any_pytest
 def test_a_killed_run_resumes(project: Path, made: tuple[Path, object]) -> None:
     arguments = ("--ssr-inject", "--ssr-count", "2")
@@ -300,6 +304,7 @@ def test_candidates_can_be_listed_without_a_run(project: Path) -> None:
     assert artifacts(project) == {}
 
 
+@pytest.mark.long
 @pytest.mark.any_pytest
 def test_each_hunk_of_a_combination_is_needed(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "1", "--ssr-injector", "combination")

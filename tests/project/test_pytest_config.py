@@ -97,6 +97,7 @@ def validate_first_artifact(folder: Path, project: Path, tests: tuple[str, ...] 
     return validate(campaign.store.artifact(attempt.artifact_id), runner)
 
 
+@pytest.mark.long
 def test_bugs_from_tests_below_such_a_folder(tmp_path: Path) -> None:
     project = write_project(tmp_path / "project", "sub/pytest.ini=[pytest]\npythonpath = .", "other/pytest.ini=")
     assert validate_first_artifact(tmp_path, project, ("sub/tests",)).valid

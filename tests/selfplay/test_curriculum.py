@@ -74,6 +74,7 @@ def sized(seed: int) -> list[float]:
     return rates
 
 
+@pytest.mark.long
 def test_difficulty_moves_to_the_highest_reward() -> None:
     last = []
     for seed in range(8):
@@ -84,6 +85,7 @@ def test_difficulty_moves_to_the_highest_reward() -> None:
     assert 0.15 < sum(last) / len(last) < 0.4, last
 
 
+@pytest.mark.long
 def test_size_predicts_if_there_are_few_bugs_of_many_operators() -> None:
     played = [sized(seed) for seed in range(10)]
     first, last = (fmean(rates[n] for rates in played) for n in (0, -1))

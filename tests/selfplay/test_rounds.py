@@ -69,6 +69,7 @@ def test_the_same_bug_in_two_rounds_counts_once(project: Path, bugs: Store) -> N
     assert [(e.round, e.operator) for e in episodes] == [(1, "op-add"), (2, "op-clamp")]
 
 
+@pytest.mark.long
 def test_a_repeated_bug_of_a_model_is_paid_for_but_counts_once(project: Path, proven: Proven) -> None:
     solver = Told()
     play = selfplay(project, proven.store, solver, model=Writing(proven.artifact), count=2, attempts=1)
@@ -257,6 +258,7 @@ class Fixing(Told):
         return Solution(self.patch, journal.end(ExitReason.SUBMITTED))
 
 
+@pytest.mark.long
 def test_only_a_missing_grade_is_made_again(proven: Proven, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     solver, store = Fixing(proven.artifact.bug.reverse()), Store(tmp_path / "s")
 
@@ -338,6 +340,7 @@ def test_the_votes_of_a_judge_before_its_failure_are_stored_and_counted(proven: 
     assert (solving(), model.asked) == (rollout, 9)
 
 
+@pytest.mark.long
 def test_invalid_votes_and_those_on_an_earlier_trajectory_are_requested_again(proven: Proven, tmp_path: Path) -> None:
     solver, store, model = Stepping(proven.artifact.bug.reverse()), Store(tmp_path / "s"), Counting(100)
     judge = ProcessReward(model, votes=1)  # type: ignore[arg-type] # has all that a judge uses
@@ -410,6 +413,7 @@ def _damaged(path: Path, *location: object) -> str:
     return json.dumps(data)
 
 
+@pytest.mark.long
 def test_invalid_records_are_made_again(project: Path, proven: Proven, tmp_path: Path) -> None:
     solver, store, model = Told(name="whole"), Store(tmp_path / "s"), Failing(0)
 

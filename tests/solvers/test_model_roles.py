@@ -233,6 +233,7 @@ def inject(
     return injected, served
 
 
+@pytest.mark.long
 def test_a_model_injects_a_valid_bug(proven: Proven, tmp_path: Path) -> None:
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
     injected, served = inject(
@@ -249,6 +250,7 @@ def test_a_model_injects_a_valid_bug(proven: Proven, tmp_path: Path) -> None:
     assert "$" not in task.replace("$A", ""), "every placeholder of the prompt is filled in"
 
 
+@pytest.mark.long
 def test_an_injection_is_replayed_from_its_recording(proven: Proven, tmp_path: Path) -> None:
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
     script = [message("", bash(f"A=FOLDER\n{good}")), message("", SUBMIT)]
@@ -307,6 +309,7 @@ def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> N
         assert text in task
 
 
+@pytest.mark.long
 def test_a_rejection_gives_its_reason_and_the_bug_may_be_fixed(proven: Proven, tmp_path: Path) -> None:
     bad = five_files(proven.artifact.weaken, proven.artifact.weaken)
     good = five_files(proven.artifact.bug, proven.artifact.weaken)
@@ -414,6 +417,7 @@ def test_settings_without_room_for_a_prompt_are_an_error(proven: Proven, tmp_pat
     assert not list((tmp_path / "s").rglob("rollout.json"))
 
 
+@pytest.mark.long
 def test_a_tree_that_cannot_be_submitted_is_reported(proven: Proven, tmp_path: Path) -> None:
     core = bash("head -c 17000000 /dev/zero > core")
     steps = [
