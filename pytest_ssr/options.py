@@ -13,8 +13,6 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pytest_ssr.errors import SettingsError
-
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
 _KEY = "option"
 
@@ -26,11 +24,10 @@ class Bound(NamedTuple):
     """The condition in a message: `must be at least 1`."""
     holds: Callable[[Any], bool]
 
-    def require(self, flag: str, value: float, *, prefix: str = "--") -> None:
-        """Raise SettingsError, naming the option, for a value that does not meet the condition."""
-        if not self.holds(value):
-            shown = f"{value:g}" if isinstance(value, float) else str(value)
-            raise SettingsError(f"{prefix}{flag} {self.text}, not {shown}", option=flag)
+    def problem(self, value: float) -> str:
+        """Return the end of a message about a value that does not meet the condition, empty if it does."""
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        return "" if self.holds(value) else f"{self.text}, not {shown}"
 
 
 AT_LEAST_1 = Bound("must be at least 1", lambda value: value >= 1)

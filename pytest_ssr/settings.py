@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import PluginSettings
 
 _BUDGET = re.compile(r"(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -27,17 +28,17 @@ def budget_seconds(text: str, *, option: str) -> float:
 class RuleSettings:
     """The conditions an artifact must meet, and the time limit of a run."""
 
-    min_passing_tests: int = 1
+    min_passing_tests: int = PluginSettings.min_passing_tests
     """Oracle tests that must pass on the original."""
-    min_changed_files: int = 1
+    min_changed_files: int = PluginSettings.min_changed_files
     """Files the bug must change."""
-    min_failing_tests: int = 1
+    min_failing_tests: int = PluginSettings.min_failing_tests
     """Tests that must go from pass to fail."""
     max_broken_fraction: float = 0.5
     """Largest share of the passing oracle tests that may break."""
     per_hunk: bool = False
     """Inverse mutation reverts one hunk at a time instead of one file."""
-    time_limit_s: float = 1800.0
+    time_limit_s: float = PluginSettings.time_limit
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
     def __post_init__(self) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, UnusedCliTokensError
 
 from harness.cli.parameters import Leaf, build, leaves_of, signature_of
 from harness.cli.sources import Sources
@@ -92,7 +92,10 @@ def parse(argv: Sequence[str]) -> Parsed | None:
         function, bound, _ = app.parse_args(argv, print_error=False, exit_on_error=False, verbose=False)
     except CycloptsError as error:
         command = f"ssr {argv[0]}" if len(names) == 1 else "ssr"
-        raise SettingsError(f"{' '.join(str(error).split()).rstrip('.')}; see {command} --help") from None
+        message = " ".join(str(error).split()).rstrip(".")
+        if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+            message = f"{error.unused_tokens[0]!r} is one argument too many"
+        raise SettingsError(f"{message}; see {command} --help") from None
     result = function(*bound.args, **bound.kwargs)
     return result if isinstance(result, Parsed) else None
 
@@ -109,8 +112,9 @@ def _add(app: App, name: str) -> list[Leaf]:
         named = {leaves[int(index.removeprefix("_"))].flag: value for index, value in options.items()}
         values = {**dict(zip(positional, arguments, strict=False)), **named}
         for leaf in leaves:
-            if leaf.option.bound is not None and leaf.flag in values:
-                leaf.option.bound.require(leaf.flag, values[leaf.flag])
+            bound = leaf.option.bound
+            if bound is not None and leaf.flag in values and (problem := bound.problem(values[leaf.flag])):
+                raise SettingsError(f"--{leaf.flag} {problem}{sources.origins[leaf.flag].suffix}")
         return Parsed(command.load_run(), build(settings, values, sources.origins))
 
     collect.__signature__ = signature_of(leaves)  # type: ignore[attr-defined]

@@ -72,8 +72,8 @@ def _report_error(error: SsrError, origins: Mapping[str, Origin], *, as_json: bo
     """Print the error, with the variable or the file that has set the option at fault."""
     message = str(error)
     origin = origins.get(error.option) if isinstance(error, SettingsError) else None
-    if origin is not None and origin.name:
-        message = f"{message} (from {origin.name})"
+    if origin is not None:
+        message += origin.suffix
     if as_json:
         print(json.dumps({"error": message, "kind": type(error).__name__}))
     print(f"ssr: {escaped(message)}", file=sys.stderr)

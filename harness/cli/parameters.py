@@ -119,6 +119,8 @@ def _parameter(leaf: Leaf, group: Group | None) -> Parameter:
     elif option.is_interpreter:
         more["converter"] = _interpreter
     names = [option.short, f"--{leaf.flag}", f"--{leaf.dotted}" if leaf.dotted else ""]
+    if leaf.dotted.startswith(f"{leaf.flag}."):
+        names.reverse()  # cyclopts takes the first name that a flag begins with
     if option.is_argument:
         names = [option.metavar]
     return Parameter(

@@ -43,6 +43,11 @@ class Origin(NamedTuple):
     name: str
     """The variable, or the path of the file; empty for a flag."""
 
+    @property
+    def suffix(self) -> str:
+        """The end of a message about the value: where it comes from, if that is not a flag."""
+        return f" (from {self.name})" if self.name else ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings:

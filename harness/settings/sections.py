@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from harness.agents.limits import RolloutLimits
+from harness.models.timeouts import READY_S, TIMEOUT_S
+from harness.records.messages import Sampling
 from pytest_ssr.options import (
     AT_LEAST_1,
     FINITE,
@@ -23,6 +26,9 @@ from pytest_ssr.options import (
 )
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
+
+_LIMITS = RolloutLimits()
+_SAMPLING = Sampling()
 
 
 def section(kind: type[Any], *, is_named: bool = True) -> Any:
@@ -98,27 +104,30 @@ class LimitSettings:
     seconds: float | None = option(
         None,
         "N",
-        "seconds for one rollout (default 1800; 120 for `search`)",
+        f"seconds for one rollout (default {_LIMITS.wall_s:g}; 120 for `search`)",
         flag="rollout-limit",
         bound=MORE_THAN_0,
     )
     tokens: int = shared("rollout_tokens", help="tokens in one rollout")
     usd: float = shared("rollout_usd", help="cost of one rollout in USD, if prices are known")
-    command: float = option(180.0, "N", "seconds for one command", flag="command-limit", bound=MORE_THAN_0)
-    format_errors: int = option(4, "N", "replies in a row without a valid call", bound=MORE_THAN_0)
+    command: float = option(_LIMITS.command_s, "N", "seconds for one command", flag="command-limit", bound=MORE_THAN_0)
+    format_errors: int = option(_LIMITS.format_errors, "N", "replies in a row without a valid call", bound=MORE_THAN_0)
     repeats: int = option(
-        6, "N", "repetitions of the same call with the same result, or of a cycle of a few", bound=MORE_THAN_0
+        _LIMITS.repeats,
+        "N",
+        "repetitions of the same call with the same result, or of a cycle of a few",
+        bound=MORE_THAN_0,
     )
-    output_chars: int = option(10_000, "N", "characters in one observation", bound=MORE_THAN_0)
+    output_chars: int = option(_LIMITS.output_chars, "N", "characters in one observation", bound=MORE_THAN_0)
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingSettings:
     """How replies are sampled."""
 
-    temperature: float = option(1.0, "N", "sampling temperature", bound=NOT_NEGATIVE)
-    top_p: float = option(0.95, "N", "sampling top-p", bound=FRACTION)
-    max_tokens: int = option(4096, "N", "tokens in one reply", bound=MORE_THAN_0)
+    temperature: float = option(_SAMPLING.temperature, "N", "sampling temperature", bound=NOT_NEGATIVE)
+    top_p: float = option(_SAMPLING.top_p, "N", "sampling top-p", bound=FRACTION)
+    max_tokens: int = option(_SAMPLING.max_tokens, "N", "tokens in one reply", bound=MORE_THAN_0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +141,10 @@ class ModelSettings:
         is_personal=True,
     )
     context: int = option(0, "N", "tokens of a prompt and its reply; 0 for the server's limit", bound=NOT_NEGATIVE)
-    timeout: float = option(600.0, "N", "seconds until a reply is complete", flag="model-timeout", bound=MORE_THAN_0)
-    vllm_ready: float = option(900.0, "N", "seconds until a server started for vllm:PATH is ready", bound=MORE_THAN_0)
+    timeout: float = option(
+        TIMEOUT_S, "N", "seconds until a reply is complete", flag="model-timeout", bound=MORE_THAN_0
+    )
+    vllm_ready: float = option(READY_S, "N", "seconds until a server started for vllm:PATH is ready", bound=MORE_THAN_0)
     vllm_args: str = option(
         "",
         "WORDS",
