@@ -30,6 +30,7 @@ class Bound(NamedTuple):
         return "" if self.holds(value) else f"{self.text}, not {shown}"
 
 
+AT_LEAST_0 = Bound("must be at least 0", lambda value: value >= 0)
 AT_LEAST_1 = Bound("must be at least 1", lambda value: value >= 1)
 MORE_THAN_0 = Bound("must be more than 0", lambda value: value > 0)
 NOT_NEGATIVE = Bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)

@@ -20,7 +20,9 @@ def budget_seconds(text: str, *, option: str) -> float:
     parts = match.groupdict(default="0") if match is not None else {"h": "0", "m": "0", "s": "0"}
     seconds = 3600 * int(parts["h"]) + 60 * int(parts["m"]) + float(parts["s"])
     if not seconds > 0:
-        raise SettingsError(f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}")
+        raise SettingsError(
+            f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}", option="time"
+        )
     return seconds
 
 

@@ -21,7 +21,7 @@ from harness.settings.sections import (
     rule_option,
     section,
 )
-from pytest_ssr.options import AT_LEAST_1, SANDBOX_NAMES, option, required, shared, switch
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, SANDBOX_NAMES, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
@@ -181,14 +181,16 @@ class PlaySettings(CommandSettings):
         help="comma-separated: mutation, removal, combination, history, mutmut; or a model, replay:PATH, or "
         "artifacts:PATH",
     )
-    rounds: int = option(1, "N", "rounds of self-play")
+    rounds: int = option(1, "N", "rounds of self-play", bound=AT_LEAST_1)
     count: int = shared("count", default=4, help="bugs per project and round")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
     fixed_mixture: bool = switch("sample operators in balance, regardless of the results of earlier rounds")
-    higher_order: int = option(1, "N", "failed repairs of each bug that are tried as new bugs; 0: none")
+    higher_order: int = option(
+        1, "N", "failed repairs of each bug that are tried as new bugs; 0: none", bound=AT_LEAST_0
+    )
     strategy: str = option("removal+history", "NAME", "strategy of a model that injects", choices=lambda: _strategies())
-    rejections: int = option(2, "N", "how often a model may revise a rejected bug")
+    rejections: int = option(2, "N", "how often a model may revise a rejected bug", bound=AT_LEAST_0)
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
     rule: Rule = rule_option()

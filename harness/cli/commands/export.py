@@ -138,7 +138,9 @@ def export(settings: ExportSettings) -> int:
     filters, choices = _filters(settings.filters, form), _choices(settings, form)
     destination = Destination.parse(settings.out, settings.container, tar=not form.columns)
     if destination.is_file and len(splits.names) > 1:
-        raise SettingsError(f"--splits writes several files, but --out {settings.out} is one file; name a folder")
+        raise SettingsError(
+            f"--splits writes several files, but --out {settings.out} is one file; name a folder", option="splits"
+        )
     given_licences = _licences(settings.licence)
     sources = find_sources(settings.source)
     destination.require_apart(s.path for s in sources)
@@ -207,7 +209,7 @@ def _choices(settings: ExportSettings, form: Format) -> Choices:
         if given[name] != getattr(default, name) and form.name not in forms:
             raise SettingsError(f"--{name.replace('_', '-')} has no effect on {form.name}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", given["owner"]) or "__" in given["owner"]:
-        raise SettingsError(f"--owner {given['owner']!r} is not a valid repository owner")
+        raise SettingsError(f"--owner {given['owner']!r} is not a valid repository owner", option="owner")
     return Choices(**given)
 
 
@@ -216,7 +218,7 @@ def _licences(items: Sequence[str]) -> dict[str, str]:
     for item in items:
         name, _, licence = item.rpartition("=")
         if not name or not licence:
-            raise SettingsError(f"--licence {item!r} is not PROJECT=LICENCE; use PROJECT=MIT")
+            raise SettingsError(f"--licence {item!r} is not PROJECT=LICENCE; use PROJECT=MIT", option="licence")
         licences[name] = licence
     return licences
 

@@ -130,7 +130,7 @@ def _save_pool(path: Path, board: Board) -> Path:
     pool: dict[str, Any] = {r["solver"]: r["ability"]["value"] for r in board.solvers if r.get("ability")}
     named = {name: pool[name] for name in board.about["reference_pool"] if name in pool}
     if not named:
-        raise SettingsError("--save-pool needs a store of ssr play in which solvers attempted bugs")
+        raise SettingsError("--save-pool needs a store of ssr play in which solvers attempted bugs", option="save-pool")
     write_text(path, json.dumps({"schema_version": 1, "pool": named}, indent=1) + "\n")
     return path
 
@@ -145,7 +145,9 @@ def _submissions(settings: LeaderboardSettings) -> list[Path]:
     submission = Submission(chosen.date or f"{datetime.now(UTC):%Y%m%d}", chosen.split, chosen.dataset, chosen.task)
     runs = results_of(settings.runs)
     if not runs:
-        raise SettingsError("--submission needs a folder of ssr run or ssr eval; the given runs include none")
+        raise SettingsError(
+            "--submission needs a folder of ssr run or ssr eval; the given runs include none", option="submission"
+        )
     return write_submissions(chosen.submission, runs, submission)
 
 
