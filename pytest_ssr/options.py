@@ -11,31 +11,30 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
 _KEY = "option"
 
 
-class Bound(NamedTuple):
-    """A condition on the values of an option."""
+Bound: TypeAlias = Callable[[float], str]
+"""Returns the end of a message about a value that does not meet a condition, and an empty string if it does."""
 
-    text: str
-    """The condition in a message: `must be at least 1`."""
-    holds: Callable[[Any], bool]
 
-    def problem(self, value: float) -> str:
-        """Return the end of a message about a value that does not meet the condition, empty if it does."""
+def _bound(text: str, holds: Callable[[float], bool]) -> Bound:
+    def problem(value: float) -> str:
         shown = f"{value:g}" if isinstance(value, float) else str(value)
-        return "" if self.holds(value) else f"{self.text}, not {shown}"
+        return "" if holds(value) else f"{text}, not {shown}"
+
+    return problem
 
 
-AT_LEAST_0 = Bound("must be at least 0", lambda value: value >= 0)
-AT_LEAST_1 = Bound("must be at least 1", lambda value: value >= 1)
-MORE_THAN_0 = Bound("must be more than 0", lambda value: value > 0)
-NOT_NEGATIVE = Bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)
-FINITE = Bound("must be finite", math.isfinite)
-FRACTION = Bound("must be in (0, 1]", lambda value: 0 < value <= 1)
+AT_LEAST_0 = _bound("must be at least 0", lambda value: value >= 0)
+AT_LEAST_1 = _bound("must be at least 1", lambda value: value >= 1)
+MORE_THAN_0 = _bound("must be more than 0", lambda value: value > 0)
+NOT_NEGATIVE = _bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)
+FINITE = _bound("must be finite", math.isfinite)
+FRACTION = _bound("must be in (0, 1]", lambda value: 0 < value <= 1)
 
 
 class Option(NamedTuple):

@@ -113,7 +113,7 @@ def _add(app: App, name: str) -> list[Leaf]:
         values = {**dict(zip(positional, arguments, strict=False)), **named}
         for leaf in leaves:
             bound = leaf.option.bound
-            if bound is not None and leaf.flag in values and (problem := bound.problem(values[leaf.flag])):
+            if bound is not None and leaf.flag in values and (problem := bound(values[leaf.flag])):
                 raise SettingsError(f"--{leaf.flag} {problem}{sources.origins[leaf.flag].suffix}")
         return Parsed(command.load_run(), build(settings, values, sources.origins))
 

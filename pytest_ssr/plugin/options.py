@@ -54,7 +54,7 @@ def number(config: pytest.Config, name: str) -> Any:
         value = kind(text)
     except ValueError:
         raise SettingsError(f"--ssr-{declaration.flag} takes {article}, not {text!r}") from None
-    if declaration.bound is not None and (problem := declaration.bound.problem(value)):
+    if declaration.bound is not None and (problem := declaration.bound(value)):
         raise SettingsError(f"--ssr-{declaration.flag} {problem}")
     return value
 
