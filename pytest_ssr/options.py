@@ -150,9 +150,7 @@ class PluginSettings:
     )
     diff: str | None = option(None, "REV", "inject only into functions that have changed since this git revision")
     time: str | None = option(
-        None,
-        "BUDGET",
-        "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)",
+        None, "BUDGET", "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)"
     )
     time_limit: float = option(1800.0, "SECONDS", "limit for one run of the whole suite", bound=MORE_THAN_0)
     min_passing_tests: int = option(1, "N", "oracle tests that must pass on the original", bound=AT_LEAST_1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from cyclopts import Group, Parameter, Token
 
@@ -81,7 +81,7 @@ def leaves_of(settings: type[Any], section: str = "", title: str = "") -> Iterat
 
 
 def _without_none(hint: Any) -> Any:
-    if isinstance(hint, UnionType):
+    if get_origin(hint) in (Union, UnionType):
         return next(kind for kind in get_args(hint) if kind is not type(None))
     return hint
 

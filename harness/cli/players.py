@@ -100,11 +100,7 @@ def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: 
             "is for a model whose server is started here: vllm:PATH",
         ),
         (("context",), bool(names), "is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE"),
-        (
-            ("fixed-mixture",),
-            not (injector and writes_code(injector)),
-            f"is for operators, not for {injector}",
-        ),
+        (("fixed-mixture",), not (injector and writes_code(injector)), f"is for operators, not for {injector}"),
         (INJECTOR_OPTIONS, is_model(injector), f"is for a model that injects, not for {injector}"),
         (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
         (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),

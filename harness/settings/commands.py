@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.sections import (
@@ -124,11 +124,8 @@ class GradeSettings(CommandSettings):
     artifact: str = required("ARTIFACT", _ARTIFACT, is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
     patch: Path = required("FILE", "a git diff; - for standard input", takes_stdin=True)
-    test_changes: str = option(
-        "drop",
-        "WAY",
-        "drop a patch's changes to tests, or refuse the patch",
-        choices=lambda: ("drop", "refuse"),
+    test_changes: Literal["drop", "refuse"] = option(
+        "drop", "WAY", "drop a patch's changes to tests, or refuse the patch"
     )
     full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
     rule: Rule = rule_option()
@@ -142,10 +139,7 @@ class DoctorSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr doctor --sandbox bubblewrap"
     sandbox: str | None = option(
-        None,
-        "NAME",
-        f"test this sandbox against every clause of the contract: {', '.join(SANDBOX_NAMES)}",
-        is_own=True,
+        None, "NAME", f"test this sandbox against every clause of the contract: {', '.join(SANDBOX_NAMES)}", is_own=True
     )
     python: Path | None = option(None, "PATH", "check this interpreter as well", is_interpreter=True, is_own=True)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.commands import CommandSettings
@@ -48,19 +48,14 @@ class LeaderboardSettings(CommandSettings):
         "SOLVER",
         "solver of the pool that measures injectors; can be repeated (default: all that attempted every injector)",
     )
-    by: str = option(
-        "auto",
-        "WAY",
-        "how injectors are named; auto: by the model, else by the strategy",
-        choices=lambda: ("auto", "strategy", "operator", "run"),
+    by: Literal["auto", "strategy", "operator", "run"] = option(
+        "auto", "WAY", "how injectors are named; auto: by the model, else by the strategy"
     )
     rule: Rule = rule_option()
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
     released: tuple[str, ...] = option(
-        (),
-        "SOLVER=DAY",
-        "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated",
+        (), "SOLVER=DAY", "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated"
     )
     instances: str = option("", "DATASET", "dataset with the creation dates of tasks", is_own=True)
     submission: SubmissionSettings = section(SubmissionSettings)
@@ -121,17 +116,13 @@ class ExportSettings(CommandSettings):
     seed: int = option(0, "N", "seed of the splits", is_own=True)
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
-    samples: str = option(
-        "step",
-        "UNIT",
-        "samples of slime: one per reply, or per token sequence",
-        choices=lambda: ("step", "segment"),
+    samples: Literal["step", "segment"] = option(
+        "step", "UNIT", "samples of slime: one per reply, or per token sequence"
     )
-    segment_reward: str = option(
+    segment_reward: Literal["full", "split", "last"] = option(
         "full",
         "WAY",
         "slime, if a rollout has several samples: each gets the full reward, a share, or only the last gets it",
-        choices=lambda: ("full", "split", "last"),
     )
     image: str = option("", "NAME", "container image with the project of a task")
     workdir: str = option("/testbed", "PATH", "path of the project in the image")

@@ -8,22 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from harness.agents.limits import RolloutLimits
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
-from pytest_ssr.options import (
-    AT_LEAST_1,
-    FINITE,
-    FRACTION,
-    MORE_THAN_0,
-    NOT_NEGATIVE,
-    option,
-    required,
-    shared,
-    switch,
-)
+from pytest_ssr.options import AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
 
@@ -135,10 +125,7 @@ class ModelSettings:
     """Models in any role. API keys are no settings: they stay in the environment."""
 
     url: str = option(
-        "",
-        "URL",
-        "address of the server of a model PROVIDER/MODEL (default: its provider's)",
-        is_personal=True,
+        "", "URL", "address of the server of a model PROVIDER/MODEL (default: its provider's)", is_personal=True
     )
     context: int = option(0, "N", "tokens of a prompt and its reply; 0 for the server's limit", bound=NOT_NEGATIVE)
     timeout: float = option(
@@ -220,11 +207,8 @@ class InstanceSettings:
     """Where instances have their repositories and environments."""
 
     repos: Path | None = option(None, "DIR", "folder of local clones, named owner__name (default: clone and cache)")
-    images: str = option(
-        "",
-        "KIND",
-        "run each instance in its own image: the row's, else the one named by its family's convention",
-        choices=lambda: ("docker", "apptainer"),
+    images: Literal["docker", "apptainer"] | None = option(
+        None, "KIND", "run each instance in its own image: the row's, else the one named by its family's convention"
     )
 
 
@@ -237,7 +221,7 @@ class EvaluationSettings:
     instances: InstanceSettings = section(InstanceSettings)
     out: Path = required("DIR", "folder for the files of the run")
     jobs: int = jobs_option("parallel workers")
-    dist: str = option("load", "NAME", "how xdist distributes the work", choices=lambda: ("load", "worksteal"))
+    dist: Literal["load", "worksteal"] = option("load", "NAME", "how xdist distributes the work")
     no_logs: bool = switch("do not run the tests once more for a log in SWE-bench's format")
     full: bool = switch("run all tests, even after a recorded one has failed (always on without --no-logs)")
     rule: Rule = rule_option()

@@ -96,7 +96,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         Environments(store, run.execution.python),
         run.execution.rules(),
         run.execution.sandbox,
-        images=run.instances.images,
+        images=run.instances.images or "",
         logs=not run.no_logs,
         full=run.full,
         rule=run.rule,
