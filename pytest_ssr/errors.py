@@ -93,6 +93,11 @@ class StoreWriteError(StoreError):
 class SettingsError(SsrError):
     """An option has an unknown or invalid value."""
 
+    def __init__(self, message: str = "", *, option: str = "") -> None:
+        """Create the error. option: the flag of the option at fault without dashes; empty if it is not one option."""
+        super().__init__(message)
+        self.option = option
+
 
 class NothingToDoError(SsrError):
     """The options leave nothing to do, such as a diff without code; commands report it and exit with status 0."""

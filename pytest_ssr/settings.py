@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass, fields
 
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import PluginSettings
 
 _BUDGET = re.compile(r"(?:(?P<h>\d+)h)?(?:(?P<m>\d+)m(?:in)?)?(?:(?P<s>\d+(?:\.\d+)?)s?)?")
 
@@ -19,7 +20,9 @@ def budget_seconds(text: str, *, option: str) -> float:
     parts = match.groupdict(default="0") if match is not None else {"h": "0", "m": "0", "s": "0"}
     seconds = 3600 * int(parts["h"]) + 60 * int(parts["m"]) + float(parts["s"])
     if not seconds > 0:
-        raise SettingsError(f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}")
+        raise SettingsError(
+            f"{option} takes a time such as 90, 90s, 10m or 1h30m, more than 0, not {text!r}", option="time"
+        )
     return seconds
 
 
@@ -27,17 +30,17 @@ def budget_seconds(text: str, *, option: str) -> float:
 class RuleSettings:
     """The conditions an artifact must meet, and the time limit of a run."""
 
-    min_passing_tests: int = 1
+    min_passing_tests: int = PluginSettings.min_passing_tests
     """Oracle tests that must pass on the original."""
-    min_changed_files: int = 1
+    min_changed_files: int = PluginSettings.min_changed_files
     """Files the bug must change."""
-    min_failing_tests: int = 1
+    min_failing_tests: int = PluginSettings.min_failing_tests
     """Tests that must go from pass to fail."""
     max_broken_fraction: float = 0.5
     """Largest share of the passing oracle tests that may break."""
     per_hunk: bool = False
     """Inverse mutation reverts one hunk at a time instead of one file."""
-    time_limit_s: float = 1800.0
+    time_limit_s: float = PluginSettings.time_limit
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
     def __post_init__(self) -> None:

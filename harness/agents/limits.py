@@ -5,21 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import PluginSettings
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutLimits:
     """A rollout that passes one of these limits ends, and its exit reason names the limit."""
 
-    steps: int = 100
+    steps: int = PluginSettings.steps
     """Number of model replies."""
     wall_s: float = 1800.0
     """Seconds for the whole rollout."""
     command_s: float = 180.0
     """Seconds for one command."""
-    tokens: int = 2_000_000
+    tokens: int = PluginSettings.rollout_tokens
     """Tokens of all prompts and replies together."""
-    usd: float = 5.0
+    usd: float = PluginSettings.rollout_usd
     """Cost in USD of the calls whose price is known."""
     format_errors: int = 4
     """Consecutive replies that call no tool."""

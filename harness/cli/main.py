@@ -1,24 +1,20 @@
-"""Provide the entry point of the command line `ssr`.
-
-Exit codes: 0 success, 1 a negative result, 2 a usage error, 3 a failure.
-"""
+"""Provide the entry point of the command line `ssr`; what it exits with is an ExitCode."""
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from harness.cli.arguments import parser, with_source
+from harness.cli.exit_code import ExitCode
+from pytest_ssr import __version__
 from pytest_ssr.errors import (
     ArtifactError,
     MissingExtraError,
     ProjectError,
-    SandboxError,
-    SandboxUnavailableError,
     SettingsError,
     SsrError,
     StoreError,
@@ -28,7 +24,10 @@ from pytest_ssr.errors import (
 from pytest_ssr.escaping import escaped
 from pytest_ssr.interrupts import install_signal_handlers
 
-DONE, NO, USAGE, BROKEN = 0, 1, 2, 3
+if TYPE_CHECKING:
+    from harness.settings.commands import Origin
+
+_USAGE_ERRORS = (ArtifactError, MissingExtraError, ProjectError, SettingsError, StoreError)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,26 +38,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 - the parent process closed it
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115 - same reason
     argv = sys.argv[1:] if argv is None else argv
-    arguments = parser(argv).parse_args(argv)
-    run: Callable[[argparse.Namespace], int] = arguments.run
-    install_signal_handlers()
+    if list(argv) == ["--version"]:
+        print(f"ssr {__version__}")
+        return ExitCode.DONE
+    origins: Mapping[str, Origin] = {}
     try:
-        return run(arguments)
+        from harness.cli.app import parse  # cyclopts, which `ssr --version` does not need
+
+        parsed = parse(argv)
+        if parsed is None:
+            return ExitCode.DONE
+        origins = parsed.settings.origins
+        install_signal_handlers()
+        return parsed.run(parsed.settings)
     except SsrError as error:
-        _report_error(arguments, error, argv)
-        usage_errors = (
-            ArtifactError,
-            MissingExtraError,
-            ProjectError,
-            SandboxUnavailableError,
-            SettingsError,
-            StoreError,
-        )
-        is_failure = isinstance(error, SandboxError | StoreWriteError)
-        return USAGE if isinstance(error, usage_errors) and not is_failure else BROKEN
+        _report_error(error, origins, as_json="--json" in argv)
+        is_usage = isinstance(error, _USAGE_ERRORS) and not isinstance(error, StoreWriteError)
+        return ExitCode.USAGE if is_usage else ExitCode.BROKEN
     except KeyboardInterrupt:
         print("ssr: interrupted; what is finished is kept, run the same command to go on", file=sys.stderr)
-        return BROKEN
+        return ExitCode.BROKEN
     except OSError as error:
         # Standard output is closed or full: its reader has ended, or its disk has no space.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -66,12 +65,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(
                 f"ssr: {escaped(str(error.filename or 'standard output'))}: {os_error_advice(error)}", file=sys.stderr
             )
-        return BROKEN
+        return ExitCode.BROKEN
 
 
-def _report_error(arguments: argparse.Namespace, error: SsrError, argv: Sequence[str]) -> None:
-    message = with_source(str(error), argv)
-    if getattr(arguments, "json", False):
+def _report_error(error: SsrError, origins: Mapping[str, Origin], *, as_json: bool) -> None:
+    """Print the error, with the variable or the file that has set the option at fault."""
+    message = str(error)
+    origin = origins.get(error.option) if isinstance(error, SettingsError) else None
+    if origin is not None:
+        message += origin.suffix
+    if as_json:
         print(json.dumps({"error": message, "kind": type(error).__name__}))
     print(f"ssr: {escaped(message)}", file=sys.stderr)
 

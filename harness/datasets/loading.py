@@ -33,13 +33,13 @@ class Selection:
         try:
             pattern = re.compile(self.only)
         except re.error as error:
-            raise SettingsError(f"--only {self.only!r} is not a regular expression: {error}") from None
+            raise SettingsError(f"--only {self.only!r} is not a regular expression: {error}", option="only") from None
         selected = [i for i in instances if pattern.search(i.id)]
         if self.shuffle is not None:
             random.Random(self.shuffle).shuffle(selected)
         selected = selected[self._slice()]
         if not selected:
-            raise SettingsError(f"--only and --slice select none of the {len(instances)} instances")
+            raise SettingsError(f"--only and --slice select none of the {len(instances)} instances", option="only")
         return selected
 
     def _slice(self) -> slice:
@@ -47,7 +47,7 @@ class Selection:
             return slice(None)
         parts = self.part.split(":")
         if not re.fullmatch(r"(-?\d*:){1,2}-?\d*", self.part) or parts[2:] == ["0"]:
-            raise SettingsError(f"--slice {self.part!r} is not a slice; use 10:20, :5 or ::3")
+            raise SettingsError(f"--slice {self.part!r} is not a slice; use 10:20, :5 or ::3", option="slice")
         return slice(*(int(p) if p else None for p in parts))
 
 

@@ -35,7 +35,7 @@ class Repositories:
     def __post_init__(self) -> None:
         """Raise SettingsError if `repos` is not a folder."""
         if self.repos is not None and not self.repos.is_dir():
-            raise SettingsError(f"--repos {self.repos} is not a folder")
+            raise SettingsError(f"--repos {self.repos} is not a folder", option="repos")
 
     def repository(self, repo: str) -> Path:
         """Return the git directory of a repository, cloned if needed; raises InstanceError if that fails."""

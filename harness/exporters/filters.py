@@ -35,19 +35,19 @@ class Filters:
     def __post_init__(self) -> None:
         """Raise SettingsError, naming the option, for bounds that exclude everything."""
         if self.role not in ("", *ROLES):
-            raise SettingsError(f"--role must be {' or '.join(ROLES)}, not {self.role!r}")
+            raise SettingsError(f"--role must be {' or '.join(ROLES)}, not {self.role!r}", option="role")
         for name in ("min_reward", "max_reward", "min_solve_rate", "max_solve_rate"):
             value = getattr(self, name)
             if value is not None and math.isnan(value):
-                raise SettingsError(f"{_option(name)} must be a number")
+                raise SettingsError(f"{_option(name)} must be a number", option=name.replace("_", "-"))
         for name in ("min_solve_rate", "max_solve_rate"):
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
-                raise SettingsError(f"{_option(name)} must lie in [0, 1], not {value:g}")
+                raise SettingsError(f"{_option(name)} must lie in [0, 1], not {value:g}", option=name.replace("_", "-"))
         for name in ("min_calls", "max_calls", "max_tokens"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise SettingsError(f"{_option(name)} must be at least 0, not {value}")
+                raise SettingsError(f"{_option(name)} must be at least 0, not {value}", option=name.replace("_", "-"))
         for low, high in (
             ("min_reward", "max_reward"),
             ("min_solve_rate", "max_solve_rate"),
@@ -55,7 +55,9 @@ class Filters:
         ):
             least, most = getattr(self, low), getattr(self, high)
             if least is not None and most is not None and least > most:
-                raise SettingsError(f"{_option(low)} {least:g} is more than {_option(high)} {most:g}")
+                raise SettingsError(
+                    f"{_option(low)} {least:g} is more than {_option(high)} {most:g}", option=low.replace("_", "-")
+                )
 
     def of_rollouts(self) -> list[str]:
         """Return the given options that apply to rollouts only, not to artifacts."""

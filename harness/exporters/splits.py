@@ -39,10 +39,10 @@ class Splits:
             except ValueError:
                 value = math.nan
             if not re.fullmatch(r"\w+", name) or not 0 < value <= 1 or name in shares:
-                raise SettingsError(f"--splits {text!r} is not a split; write train=0.9,test=0.1")
+                raise SettingsError(f"--splits {text!r} is not a split; write train=0.9,test=0.1", option="splits")
             shares[name] = value
         if abs(sum(shares.values()) - 1) > 1e-6:
-            raise SettingsError(f"--splits {text!r} adds up to {sum(shares.values()):g}, not to 1")
+            raise SettingsError(f"--splits {text!r} adds up to {sum(shares.values()):g}, not to 1", option="splits")
         return cls(shares, seed)
 
     @property

@@ -35,12 +35,14 @@ class RankSettings:
         """Raise SettingsError, naming the option, for invalid values."""
         injector_reward(False, alpha=self.alpha, kind=self.reward)
         if any(k < 1 for k in self.ks):
-            raise SettingsError(f"--k {min(self.ks)} must be at least 1")
+            raise SettingsError(f"--k {min(self.ks)} must be at least 1", option="k")
         if self.seed < 0:
-            raise SettingsError(f"--seed must be at least 0, not {self.seed}")
+            raise SettingsError(f"--seed must be at least 0, not {self.seed}", option="seed")
         for solver, day in self.released.items():
             if day_of(day) != day:
-                raise SettingsError(f"--released {solver}={day} is not a day; write it as 2026-01-31")
+                raise SettingsError(
+                    f"--released {solver}={day} is not a day; write it as 2026-01-31", option="released"
+                )
 
     def require_known(self, solvers: Sequence[str]) -> None:
         """Raise SettingsError if an option names a solver without results. solvers: all solvers with results."""

@@ -44,13 +44,15 @@ class Submission:
     def __post_init__(self) -> None:
         """Raise SettingsError, naming the option, for invalid values."""
         if not re.fullmatch(r"\d{8}", self.day):
-            raise SettingsError(f"--date {self.day} is not a date; write it as 20260131")
+            raise SettingsError(f"--date {self.day} is not a date; write it as 20260131", option="date")
         if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", self.split):
-            raise SettingsError(f"--split {self.split!r} cannot be a folder name")
+            raise SettingsError(f"--split {self.split!r} cannot be a folder name", option="split")
         if self.dataset and not re.fullmatch(r"[\w.-]+/[\w.-]+", self.dataset):
-            raise SettingsError(f"--dataset {self.dataset} is not an owner/name on the hub")
+            raise SettingsError(f"--dataset {self.dataset} is not an owner/name on the hub", option="dataset")
         if self.dataset and not self.task:
-            raise SettingsError(f"--dataset {self.dataset} needs --task: the task id in its eval.yaml")
+            raise SettingsError(
+                f"--dataset {self.dataset} needs --task: the task id in its eval.yaml", option="dataset"
+            )
 
 
 def write_submissions(folder: Path, runs: Sequence[tuple[str, Path]], submission: Submission) -> list[Path]:

@@ -92,7 +92,7 @@ class PlayerFactory:
             default = SearchSolver()
             return SearchSolver(tries or default.tries, default.wall_s if wall_s is None else wall_s)
         if tries:
-            raise SettingsError(f"--tries is for the solver search, not for {name}")
+            raise SettingsError(f"--tries is for the solver search, not for {name}", option="tries")
         if name.startswith("replay:"):
             return ReplaySolver.named(name)
         if is_mini(name):

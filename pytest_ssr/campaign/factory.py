@@ -14,6 +14,7 @@ from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.options import PluginSettings
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import find_in_image, find_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
@@ -29,8 +30,6 @@ INJECTORS = {
     "combination": "pytest_ssr.injectors.combination:CombinationInjector",
     "mutmut": "pytest_ssr.injectors.mutmut_table:MutmutInjector",
 }
-DEFAULT_INJECTORS = "mutation,removal,combination"
-DEFAULT_COUNT = 10
 
 
 def load_injectors(names: str, extra: Mapping[str, Injector] | None = None) -> list[Injector]:
@@ -82,7 +81,7 @@ def open_campaign(
     store: Store,
     *,
     settings: RuleSettings,
-    injectors: str = DEFAULT_INJECTORS,
+    injectors: str = PluginSettings.injector,
     seed: int = 0,
     sandbox: str = "auto",
     python: Path | None = None,

@@ -11,48 +11,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pytest_ssr.options import PluginSettings, options_of
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from pytest_ssr.records.artifact import BugArtifact
     from pytest_ssr.sandbox.protocol import Sandbox
-
-_OPTIONS = (
-    ("count", int, "number of valid artifacts to make (default 10)"),
-    (
-        "injector",
-        str,
-        "comma-separated: mutation, removal, combination, history, mutmut, or one that a plugin adds",
-    ),
-    ("seed", int, "random seed: the same tree and seed give the same artifacts (default 0)"),
-    ("source", str, "inject only below these files or folders, comma-separated, relative to the project"),
-    ("solver", str, "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH (default search)"),
-    ("attempts", int, "attempts at each artifact (default 8)"),
-    ("budget-usd", float, "cost limit of the whole run of a model, shared by the xdist workers (default: no limit)"),
-    ("budget-tokens", int, "token limit of the whole run, shared by the xdist workers (default: no limit)"),
-    ("budget-calls", int, "request limit of the whole run, shared by the xdist workers (default: no limit)"),
-    ("rollout-usd", float, "cost limit of one attempt of a model, if its prices are known (default 5)"),
-    ("rollout-tokens", int, "token limit of one attempt of a model (default 2000000)"),
-    ("steps", int, "limit of replies in one attempt of a model (default 100)"),
-    ("sandbox", str, "auto, bubblewrap, process, or one that a plugin adds (default auto)"),
-    ("store", str, "directory for results (default .ssr in the project)"),
-    (
-        "python",
-        str,
-        "the interpreter whose environment runs the tests (default: .venv, else the current one)",
-    ),
-    ("diff", str, "inject only into functions that have changed since this git revision"),
-    (
-        "time",
-        str,
-        "time budget, after which the run stops with its results so far: 90, 90s, 10m, 1h30m (default: no limit)",
-    ),
-    ("time-limit", float, "seconds for one run of the whole suite (default 1800)"),
-    ("min-passing-tests", int, "oracle tests that must pass on the original (default 1)"),
-    ("min-changed-files", int, "files that the bug must change (default 1)"),
-    ("min-failing-tests", int, "tests that must go from pass to fail (default 1)"),
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -74,9 +40,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run a solver on artifacts: one item for each attempt",
     )
     group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
-    for name, kind, text in _OPTIONS:
-        group.addoption(f"--ssr-{name}", default=None, metavar=kind.__name__.upper(), help=text)
-        parser.addini(f"ssr_{name.replace('-', '_')}", text, default=None)
+    for item, option in options_of(PluginSettings):
+        text = option.help if item.default in (None, ()) else f"{option.help} (default {item.default})"
+        group.addoption(f"--ssr-{option.flag}", default=None, metavar=option.metavar, help=text)
+        parser.addini(f"ssr_{item.name}", text, default=None)
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:

@@ -44,7 +44,7 @@ class InjectPlugin:
 
     def __init__(self, config: pytest.Config) -> None:
         with options.user_errors():
-            self.count = options.wanted_count(config)
+            self.count: int = options.number(config, "count")
             self.budget_s = options.budget(config)
             options.rule_settings(config)
         self.config = config

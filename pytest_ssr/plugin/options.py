@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.campaign.factory import DEFAULT_COUNT, DEFAULT_INJECTORS, open_runner
+from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
+from pytest_ssr.options import PluginSettings, declared
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.sandbox.protocol import Sandbox
@@ -25,7 +26,11 @@ _MARKS = (
     *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
     *("pyproject.toml", "tox.ini", "setup.cfg", "setup.py"),
 )
-_MONEY, _COUNTS = ("budget_usd", "rollout_usd"), ("budget_tokens", "budget_calls", "rollout_tokens", "steps")
+_MODEL_LIMITS = ("budget_usd", "rollout_usd", "budget_tokens", "budget_calls", "rollout_tokens", "steps")
+_KINDS: Mapping[str, tuple[type[int] | type[float], str]] = {
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+}
 
 
 def option(config: pytest.Config, name: str) -> str | None:
@@ -36,38 +41,32 @@ def option(config: pytest.Config, name: str) -> str | None:
     return str(given) if given not in (None, "", []) else None
 
 
-def number(config: pytest.Config, name: str, default: int) -> int:
-    """Return an option as an integer; raises SettingsError naming the option."""
+def number(config: pytest.Config, name: str) -> Any:
+    """Return an option as the number that its declaration states; raises SettingsError naming the option."""
+    item = PluginSettings.__dataclass_fields__[name]
+    declaration = declared(item)
+    assert declaration is not None
     text = option(config, name)
+    if text is None:
+        return item.default
+    kind, article = _KINDS[str(item.type).partition(" ")[0]]
     try:
-        return default if text is None else int(text)
+        value = kind(text)
     except ValueError:
-        raise SettingsError(f"--ssr-{name.replace('_', '-')} takes a whole number, not {text!r}") from None
+        raise SettingsError(f"--ssr-{declaration.flag} takes {article}, not {text!r}") from None
+    if declaration.bound is not None and (problem := declaration.bound(value)):
+        raise SettingsError(f"--ssr-{declaration.flag} {problem}")
+    return value
+
+
+def text_or_default(config: pytest.Config, name: str) -> str:
+    """Return an option's string, or its declared default."""
+    return option(config, name) or str(getattr(PluginSettings, name))
 
 
 def model_limits(config: pytest.Config) -> dict[str, float]:
     """Return the model limits that were given; raises SettingsError naming the option."""
-    limits: dict[str, float] = {}
-    for name in (*_MONEY, *_COUNTS):
-        text, shown = option(config, name), f"--ssr-{name.replace('_', '-')}"
-        if text is None:
-            continue
-        try:
-            value = float(text) if name in _MONEY else int(text)
-        except ValueError:
-            raise SettingsError(f"{shown} takes a {'' if name in _MONEY else 'whole '}number, not {text!r}") from None
-        if not value > 0:
-            raise SettingsError(f"{shown} must be more than 0, not {text}")
-        limits[name] = value
-    return limits
-
-
-def wanted_count(config: pytest.Config) -> int:
-    """Return the number of valid artifacts to make; raises SettingsError if it is below 1."""
-    count = number(config, "count", DEFAULT_COUNT)
-    if count < 1:
-        raise SettingsError(f"--ssr-count must be at least 1, not {count}")
-    return count
+    return {name: number(config, name) for name in _MODEL_LIMITS if option(config, name) is not None}
 
 
 def budget(config: pytest.Config) -> float | None:
@@ -78,17 +77,11 @@ def budget(config: pytest.Config) -> float | None:
 
 def rule_settings(config: pytest.Config) -> RuleSettings:
     """Return the thresholds and limits; raises SettingsError naming the option."""
-    text = option(config, "time_limit")
-    default = RuleSettings()
-    try:
-        time_limit = default.time_limit_s if text is None else float(text)
-    except ValueError:
-        raise SettingsError(f"--ssr-time-limit takes a number of seconds, not {text!r}") from None
     return RuleSettings(
-        min_passing_tests=number(config, "min_passing_tests", default.min_passing_tests),
-        min_changed_files=number(config, "min_changed_files", default.min_changed_files),
-        min_failing_tests=number(config, "min_failing_tests", default.min_failing_tests),
-        time_limit_s=time_limit,
+        min_passing_tests=number(config, "min_passing_tests"),
+        min_changed_files=number(config, "min_changed_files"),
+        min_failing_tests=number(config, "min_failing_tests"),
+        time_limit_s=number(config, "time_limit"),
     )
 
 
@@ -168,7 +161,7 @@ def runner_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return the keyword arguments that `open_runner` and `open_campaign` share."""
     return {
         "settings": rule_settings(config),
-        "sandbox": option(config, "sandbox") or "auto",
+        "sandbox": text_or_default(config, "sandbox"),
         "python": python_path(config),
         "extra_sandboxes": offered(config, "sandboxes"),
     }
@@ -195,8 +188,8 @@ def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     sources = option(config, "source")
     return {
         **runner_arguments(config),
-        "injectors": option(config, "injector") or DEFAULT_INJECTORS,
-        "seed": number(config, "seed", 0),
+        "injectors": text_or_default(config, "injector"),
+        "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": [s.strip() for s in sources.split(",")] if sources else [],
         "extra_injectors": offered(config, "injectors"),

@@ -22,7 +22,6 @@ from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import find_artifacts
 
 GROUP = "pytest_ssr.attempts"
-_ATTEMPTS = 8
 
 
 class AttemptResult(NamedTuple):
@@ -97,9 +96,7 @@ class SolvePlugin:
         self.config = config
         self._grades: list[bool | None] = []
         with options.user_errors():
-            self.count = options.number(config, "attempts", _ATTEMPTS)
-            if self.count < 1:
-                raise SettingsError(f"--ssr-attempts must be at least 1, not {self.count}")
+            self.count: int = options.number(config, "attempts")
             store = options.store_path(config)
             self.directories: list[Path] = []
             for name in config.option.ssr_solve:
@@ -119,8 +116,8 @@ class SolvePlugin:
                 options.project_path(self.config),
                 options.open_store(self.config),
                 self.directories,
-                solver=options.option(self.config, "solver") or "search",
-                seed=options.number(self.config, "seed", 0),
+                solver=options.text_or_default(self.config, "solver"),
+                seed=options.number(self.config, "seed"),
                 runner_arguments=options.runner_arguments(self.config),
                 limits=options.model_limits(self.config),
                 workers=_workers(self.config),

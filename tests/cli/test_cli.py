@@ -224,21 +224,6 @@ def test_a_usage_error_is_one_line_and_exit_2(tmp_path: Path, arguments: list[st
     assert len(done.stderr.strip().splitlines()) == 1
 
 
-def test_an_unparsable_environment_variable_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, argv, message in (
-        ("SSR_ATTEMPTS", ["solve", "x"], "argument --attempts: invalid int value: 'abc' (from SSR_ATTEMPTS)"),
-        ("SSR_TIME_LIMIT", ["solve", "x"], "argument --time-limit: invalid float value: 'abc' (from SSR_TIME_LIMIT)"),
-        ("SSR_SEED", ["solve", "x", "--attempts", "abc"], "argument --attempts: invalid int value: 'abc'\n"),
-    ):
-        monkeypatch.setenv(name, "abc")
-        with pytest.raises(SystemExit, match="2"):
-            main(argv)
-        monkeypatch.delenv(name)
-        assert message in capsys.readouterr().err
-
-
 def test_an_invalid_environment_variable_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

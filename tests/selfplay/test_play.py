@@ -20,11 +20,12 @@ from plain import plain_python
 from processes import command_lines
 from proven import Proven
 
-from harness.cli.arguments import parser
+from harness.cli.app import parse
 from harness.cli.main import main
-from harness.cli.options import chosen_judge, open_players
+from harness.cli.players import chosen_judge, open_players
 from harness.models.scripted import ScriptedModel
 from harness.records.trajectory import read_trajectory
+from harness.settings.commands import SolveSettings
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.solver_checkout import Leak
 from pytest_ssr.records.artifact import read_artifact, write_artifact
@@ -391,8 +392,11 @@ def test_options_for_the_judge(tmp_path: Path) -> None:
     (tmp_path / "judge.json").write_text("[]")
     argv = ["solve", "x", "--judge", f"scripted:{tmp_path}/judge.json", "--judge-temperature", "0.2"]
     for further, most in (([], 1024), (["--judge-max-tokens", "9000"], 9000)):
-        arguments = parser().parse_args([*argv, *further])
-        judge = chosen_judge(arguments, open_players(arguments, tmp_path))
+        parsed = parse([*argv, *further])
+        assert parsed is not None
+        settings = parsed.settings
+        assert isinstance(settings, SolveSettings)
+        judge = chosen_judge(settings.players.judge, open_players(settings.players, settings.typed, tmp_path))
         assert judge is not None
         assert (judge.sampling.temperature, judge.sampling.max_tokens) == (0.2, most)
         assert judge.votes == 3

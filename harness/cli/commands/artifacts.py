@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import functools
 import json
@@ -12,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.cli.contract_check import check_contract
-from harness.cli.options import chosen_rule, run_options
+from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.settings.commands import DoctorSettings, GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
@@ -30,16 +30,15 @@ from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
 from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
-DONE, NO, BROKEN = 0, 1, 3
 _LINE_KINDS = {"+": "added", "-": "removed"}
 
 
-def validate(arguments: argparse.Namespace) -> int:
+def validate(settings: ValidateSettings) -> int:
     """Validate artifacts; return 0 if all are valid, else 1."""
-    directories = find_artifacts(arguments.path)
-    terminal = Terminal(quiet=arguments.json)
+    directories = find_artifacts(settings.path)
+    terminal = Terminal(quiet=settings.json)
     results: list[dict[str, Any]] = []
-    with _open_runner(arguments, trusted=_trusted(arguments.store or arguments.repo / ".ssr", directories)) as runner:
+    with _open_runner(settings, trusted=_trusted(settings.store or settings.repo / ".ssr", directories)) as runner:
         for number, directory in enumerate(directories, 1):
             terminal.status(f"{number} of {len(directories)}: {directory}")
             verdict = _verdict(directory, runner)
@@ -48,9 +47,9 @@ def validate(arguments: argparse.Namespace) -> int:
                 terminal.echo(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
             else:
                 terminal.echo(f"invalid   {directory}  {verdict.explanation}", "bad")
-    if arguments.json:
+    if settings.json:
         print(json.dumps({"artifacts": results}, indent=1))
-    return DONE if all(r["valid"] for r in results) else NO
+    return ExitCode.DONE if all(r["valid"] for r in results) else ExitCode.NO
 
 
 def _verdict(directory: Path, runner: Runner) -> Verdict:
@@ -72,18 +71,18 @@ def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def list_store(arguments: argparse.Namespace) -> int:
+def list_store(settings: ListSettings) -> int:
     """List a store's artifacts; return 1 if some are damaged, else 0."""
-    store = _open_existing_store(arguments.store)
+    store = _open_existing_store(settings.store)
     rows, damaged = [], []
     for artifact_id in store.artifact_ids():
         try:
             rows.append({"id": artifact_id, **_facts(store.artifact(artifact_id))})
         except ArtifactError as error:
             damaged.append({"id": artifact_id, "error": str(error)})
-    if arguments.json:
+    if settings.json:
         print(json.dumps({"artifacts": rows, "damaged": damaged}, indent=1))
-        return NO if damaged else DONE
+        return ExitCode.NO if damaged else ExitCode.DONE
     terminal = Terminal()
     for entry in damaged:
         terminal.echo(f"{entry['id']}  damaged: {entry['error']}", "bad")
@@ -93,7 +92,7 @@ def list_store(arguments: argparse.Namespace) -> int:
             f"+{row['lines_added']} -{row['lines_removed']}  F2P {row['fail_to_pass']}  {row['place']}"
         )
     terminal.echo(f"{len(rows)} artifacts")
-    return NO if damaged else DONE
+    return ExitCode.NO if damaged else ExitCode.DONE
 
 
 def _facts(artifact: BugArtifact) -> dict[str, Any]:
@@ -116,15 +115,15 @@ def _claim(info: Mapping[str, Any], key: str, kind: type[Any]) -> Any:
     return value if isinstance(value, kind) else kind()
 
 
-def show(arguments: argparse.Namespace) -> int:
+def show(settings: ShowSettings) -> int:
     """Show one artifact."""
-    store = _open_existing_store(arguments.store) if arguments.store or Path(".ssr").is_dir() else None
-    directory = resolve_artifact(arguments.artifact, store)
+    store = _open_existing_store(settings.store) if settings.store or Path(".ssr").is_dir() else None
+    directory = resolve_artifact(settings.artifact, store)
     artifact = read_artifact(directory)
     contents = {n: d.decode("utf-8", "replace") for n, d in artifact.contents().items()}
-    if arguments.json:
+    if settings.json:
         print(json.dumps({"path": str(directory), **_facts(artifact), "info": artifact.info, "files": contents}))
-        return DONE
+        return ExitCode.DONE
     terminal = Terminal()
     terminal.echo(str(directory), "heading")
     for key, value in _facts(artifact).items():
@@ -140,18 +139,17 @@ def show(arguments: argparse.Namespace) -> int:
         terminal.echo("")
         for line in contents[name].splitlines():
             terminal.echo(line, _LINE_KINDS.get(line[:1], ""))
-    return DONE
+    return ExitCode.DONE
 
 
-def grade(arguments: argparse.Namespace) -> int:
+def grade(settings: GradeSettings) -> int:
     """Grade a patch; return 0 if the rule resolves it, 1 if not, 3 without a grade."""
-    rule = chosen_rule(arguments)
-    store_path = arguments.store or arguments.repo / ".ssr"
+    store_path = settings.store or settings.repo / ".ssr"
     store = Store(store_path) if store_path.is_dir() else None
-    artifact = read_artifact(resolve_artifact(arguments.artifact, store))
-    patch = _patch(arguments.patch)
+    artifact = read_artifact(resolve_artifact(settings.artifact, store))
+    patch = _patch(settings.patch)
     # The author of the patch is unknown.
-    with _open_runner(arguments, trusted=False) as runner:
+    with _open_runner(settings, trusted=False) as runner:
         verdict = _stored_verdict(artifact, store, runner)
         if verdict is None:
             verdict = Validation(artifact, runner).verdict()
@@ -164,12 +162,12 @@ def grade(arguments: argparse.Namespace) -> int:
             fail_to_pass=verdict.fail_to_pass,
             pass_to_pass=verdict.pass_to_pass,
             like_s=verdict.original_s or None,
-            refuse_tests=arguments.test_changes == "refuse",
-            full=arguments.full,
+            refuse_tests=settings.test_changes == "refuse",
+            full=settings.full,
             baseline=functools.partial(project_baseline, runner, store) if store is not None else None,
         )
-    decisive = result.verdict(rule)
-    if arguments.json:
+    decisive = result.verdict(settings.rule)
+    if settings.json:
         print(json.dumps(result.to_json(), indent=1))
     else:
         terminal = Terminal()
@@ -177,7 +175,7 @@ def grade(arguments: argparse.Namespace) -> int:
         terminal.echo(f"{word}: {result.reason.text}", "valid" if decisive else "bad")
         for flag in result.flags:
             terminal.echo(f"flag: {flag.text}", "missed")
-    return {True: DONE, False: NO, None: BROKEN}[decisive]
+    return {True: ExitCode.DONE, False: ExitCode.NO, None: ExitCode.BROKEN}[decisive]
 
 
 def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) -> Verdict | None:
@@ -194,24 +192,24 @@ def _patch(path: Path) -> Patch:
     return Patch.parse(data)
 
 
-def doctor(arguments: argparse.Namespace) -> int:
+def doctor(settings: DoctorSettings) -> int:
     """Report the working sandboxes; return 0 if one isolates, else 1. With a name: 0 if the whole contract holds."""
-    if arguments.sandbox is not None:
-        return _check_sandbox(arguments.sandbox, as_json=arguments.json)
+    if settings.sandbox is not None:
+        return _check_sandbox(settings.sandbox, as_json=settings.json)
     probes = probe_all()
     interpreter: Interpreter | None = None
     try:
-        interpreter = find_interpreter(Path.cwd(), arguments.python)
+        interpreter = find_interpreter(Path.cwd(), settings.python)
         python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
     except ProjectError as error:
         python = str(error)
     reaped = reap()
     isolates = any(a.works for name, a in probes.items() if name != "process")
-    if arguments.json:
+    if settings.json:
         rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
         path = str(interpreter.executable) if interpreter else None
         print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped}, indent=1))
-        return DONE if isolates else NO
+        return ExitCode.DONE if isolates else ExitCode.NO
     terminal = Terminal()
     for name, probe in probes.items():
         terminal.echo(
@@ -225,7 +223,7 @@ def doctor(arguments: argparse.Namespace) -> int:
         terminal.echo(f"{'':11} {interpreter.note}")
     if reaped:
         terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")
-    return DONE if isolates else NO
+    return ExitCode.DONE if isolates else ExitCode.NO
 
 
 def _check_sandbox(name: str, *, as_json: bool) -> int:
@@ -243,20 +241,23 @@ def _check_sandbox(name: str, *, as_json: bool) -> int:
             terminal.echo(f"  {'yes' if clause.holds else 'NO ':3}  {clause.text}", "valid" if clause.holds else "bad")
             if clause.reason:
                 terminal.echo(f"       {clause.reason}")
-    return DONE if all(p.holds for p in clauses) else NO
+    return ExitCode.DONE if all(p.holds for p in clauses) else ExitCode.NO
 
 
 @contextlib.contextmanager
-def _open_runner(arguments: argparse.Namespace, *, trusted: bool) -> Iterator[Runner]:
+def _open_runner(settings: ValidateSettings | GradeSettings, *, trusted: bool) -> Iterator[Runner]:
     """Open a runner whose copy of the project is in the store, or in a temporary folder without one."""
     with contextlib.ExitStack() as stack:
-        if arguments.store is None:
+        if settings.store is None:
             scratch = new_folder()
             stack.callback(discard, scratch)
             folder = scratch / "store"
         else:
-            folder = arguments.store
-        yield open_runner(arguments.repo, Store(folder), **run_options(arguments), model_written=not trusted)
+            folder = settings.store
+        per_hunk = isinstance(settings, ValidateSettings) and settings.per_hunk
+        yield open_runner(
+            settings.repo, Store(folder), **settings.execution.run_options(per_hunk=per_hunk), model_written=not trusted
+        )
 
 
 def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:

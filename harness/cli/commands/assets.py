@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -10,12 +9,13 @@ from collections.abc import Sequence
 from concurrent.futures import as_completed
 from pathlib import Path
 
-from harness.cli.commands.artifacts import BROKEN, DONE
-from harness.cli.options import chosen_instances, require_counts
+from harness.cli.exit_code import ExitCode
+from harness.cli.instances import chosen_instances
 from harness.cli.terminal import Terminal
 from harness.datasets.families import row_of
 from harness.evaluation.reports import store_write_errors, write_lines
 from harness.exporters.store_rows import is_store
+from harness.settings.commands import AssetsSettings
 from harness.storage.atomic_write import write_text
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SandboxError, SettingsError
@@ -25,28 +25,27 @@ from pytest_ssr.sandbox.docker.provider import DockerProvider
 ROWS, IDS, IMAGES = "evaluation.jsonl", "instance_ids.txt", "docker_images.txt"
 
 
-def assets(arguments: argparse.Namespace) -> int:
+def assets(settings: AssetsSettings) -> int:
     """Write the lists and pull the images; return 0 if all are available, 3 if some cannot be pulled."""
-    require_counts(arguments, "jobs")
-    if arguments.mirror:
-        os.environ["SSR_IMAGE_PREFIX"] = arguments.mirror
-    if is_store(Path(arguments.dataset)):
+    if settings.mirror:
+        os.environ["SSR_IMAGE_PREFIX"] = settings.mirror
+    if is_store(Path(settings.dataset)):
         raise SettingsError(
-            f"{arguments.dataset} is a store: it contains everything that a run over it needs, and has no images"
+            f"{settings.dataset} is a store: it contains everything that a run over it needs, and has no images"
         )
-    terminal = Terminal(quiet=arguments.json)
-    instances = chosen_instances(arguments, arguments.dataset)
+    terminal = Terminal(quiet=settings.json)
+    instances = chosen_instances(settings.dataset, settings.selection)
     images = list(dict.fromkeys(i.image for i in instances))
-    with store_write_errors(arguments.out):
-        write_text(arguments.out / IDS, "".join(f"{i.id}\n" for i in instances))
-        write_text(arguments.out / IMAGES, "".join(f"{name}\n" for name in images))
-    write_lines(arguments.out / ROWS, [row_of(i) for i in instances])
-    terminal.echo(f"{len(instances)} instances, {len(images)} images: {display_path(arguments.out)}", "heading")
-    failed = {} if arguments.no_pull else _pull_all(images, arguments.jobs, terminal)
-    if arguments.json:
-        report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not arguments.no_pull}
+    with store_write_errors(settings.out):
+        write_text(settings.out / IDS, "".join(f"{i.id}\n" for i in instances))
+        write_text(settings.out / IMAGES, "".join(f"{name}\n" for name in images))
+    write_lines(settings.out / ROWS, [row_of(i) for i in instances])
+    terminal.echo(f"{len(instances)} instances, {len(images)} images: {display_path(settings.out)}", "heading")
+    failed = {} if settings.no_pull else _pull_all(images, settings.jobs, terminal)
+    if settings.json:
+        report = {"instances": len(instances), "images": images, "failed": failed, "pulled": not settings.no_pull}
         print(json.dumps(report, indent=1))
-    return BROKEN if failed else DONE
+    return ExitCode.BROKEN if failed else ExitCode.DONE
 
 
 def _pull_all(images: Sequence[str], jobs: int, terminal: Terminal) -> dict[str, str]:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from harness.cli.commands.artifacts import BROKEN, DONE, NO
-from harness.cli.options import (
-    chosen_instances,
-    chosen_rule,
-    chosen_solver,
-    open_players,
-    require_counts,
-    require_own_images,
-    rule_settings,
-)
+from harness.cli.exit_code import ExitCode
+from harness.cli.instances import chosen_instances, require_own_images
+from harness.cli.players import chosen_solver, open_players
 from harness.cli.terminal import Terminal
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import REPOSITORIES, Repositories
@@ -32,6 +25,8 @@ from harness.executors.pytest_executor import require_xdist, run_units
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
+from harness.settings.commands import EvalSettings, RunSettings
+from harness.settings.sections import BudgetSettings, EvaluationSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
@@ -39,34 +34,34 @@ from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store, key_of
 
 _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
-_BUDGETS = ("budget_usd", "budget_tokens", "budget_calls")
 
 
-def evaluate(arguments: argparse.Namespace) -> int:
+def evaluate(settings: RunSettings | EvalSettings) -> int:
     """Run all units; return 0 if all instances are resolved, 1 if not, 3 if some have no grade."""
-    require_counts(arguments, "jobs", *(["attempts"] if hasattr(arguments, "solver") else []))
-    if not re.fullmatch(r"[\w.-]+", arguments.run_id) or arguments.run_id.startswith("."):
-        raise SettingsError(f"--run-id {arguments.run_id!r} cannot name a folder")
-    if arguments.jobs > 1:
+    run = settings.evaluation
+    if not re.fullmatch(r"[\w.-]+", run.run_id) or run.run_id.startswith("."):
+        raise SettingsError(f"--run-id {run.run_id!r} cannot name a folder", option="run-id")
+    if run.jobs > 1:
         require_xdist()
-    terminal = Terminal(quiet=arguments.json)
-    if is_store(Path(arguments.dataset)):
-        arguments = _with_store_rows(arguments, terminal)
-    work = open_work(arguments, lambda line: terminal.echo(line, "missed"))
+    terminal = Terminal(quiet=settings.json)
+    given = run.dataset
+    if is_store(Path(run.dataset)):
+        settings = replace(settings, evaluation=_with_store_rows(run, terminal))
+    work = open_work(settings, lambda line: terminal.echo(line, "missed"))
     try:
-        progress = _Progress(work.units, terminal, arguments.out / RESULTS)
+        progress = _Progress(work.units, terminal, run.out / RESULTS)
         with contextlib.ExitStack() as stack:
             # Write the results so far, however the run ends.
-            stack.callback(lambda: _write(arguments, work, progress, terminal))
-            _run_units(arguments, work, progress)
+            stack.callback(lambda: _write(settings, given, work, progress, terminal))
+            _run_units(settings, work, progress)
     finally:
         work.close()
-    return _report(arguments, work, progress, terminal)
+    return _report(settings, work, progress, terminal)
 
 
-def _with_store_rows(arguments: argparse.Namespace, terminal: Terminal) -> argparse.Namespace:
-    """Return the arguments with a store's artifacts as a dataset file; raises SettingsError if there are none."""
-    given, store = Path(arguments.dataset), Store(arguments.store or arguments.out / ".ssr")
+def _with_store_rows(run: EvaluationSettings, terminal: Terminal) -> EvaluationSettings:
+    """Return the settings with a store's artifacts as a dataset file; raises SettingsError if there are none."""
+    given, store = Path(run.dataset), Store(run.store or run.out / ".ssr")
     terminal.status(f"{given}: writing the repositories of its artifacts")
 
     skipped: list[str] = []
@@ -83,61 +78,60 @@ def _with_store_rows(arguments: argparse.Namespace, terminal: Terminal) -> argpa
         )
     path = store.root / "datasets" / f"{key_of(rows)}.jsonl"
     write_lines(path, rows)
-    return argparse.Namespace(**{**vars(arguments), "dataset": str(path), "given": str(given)})
+    return replace(run, dataset=str(path))
 
 
-def open_work(arguments: argparse.Namespace, report: Callable[[str], None] = lambda _: None) -> Work:
-    """Read the dataset, and open the grader and the solver; raises an SsrError for invalid arguments or data.
+def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None] = lambda _: None) -> Work:
+    """Read the dataset, and open the grader and the solver; raises an SsrError for invalid settings or data.
 
     report: called with each mismatch that is not an error.
     """
-    instances = chosen_instances(arguments, arguments.dataset)
-    store = Store(arguments.store or arguments.out / ".ssr")
-    require_own_images(arguments)
-    repositories = Repositories(store, arguments.repos)
+    run = settings.evaluation
+    instances = chosen_instances(run.dataset, run.selection)
+    store = Store(run.store or run.out / ".ssr")
+    require_own_images(run.instances, run.execution)
     grader = Grader(
         store,
-        repositories,
-        Environments(store, arguments.python),
-        rule_settings(arguments),
-        arguments.sandbox,
-        images=arguments.images or "",
-        logs=not arguments.no_logs,
-        full=arguments.full,
-        rule=chosen_rule(arguments),
+        Repositories(store, run.instances.repos),
+        Environments(store, run.execution.python),
+        run.execution.rules(),
+        run.execution.sandbox,
+        images=run.instances.images or "",
+        logs=not run.no_logs,
+        full=run.full,
+        rule=run.rule,
     )
-    if not hasattr(arguments, "solver"):
-        return PredictionWork.of(grader, read_predictions(arguments.predictions, instances, report), instances)
-    if arguments.judge:
-        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins")
-    players = open_players(_worker_arguments(arguments), arguments.out)
-    solver = chosen_solver(arguments, players)
-    name = require_name(arguments.name or solver.name, "--name")
-    units = [Unit(i, name, attempt) for i in instances for attempt in range(arguments.attempts)]
-    by_statement = is_model(arguments.solver) and not arguments.show_tests
+    if isinstance(settings, EvalSettings):
+        return PredictionWork.of(grader, read_predictions(settings.predictions, instances, report), instances)
+    if settings.players.judge.model and "judge" in settings.typed:
+        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
+    chosen = replace(settings.players, budget=_worker_budget(settings.players.budget, run.jobs))
+    players = open_players(chosen, settings.typed, store.root)
+    solver = chosen_solver(chosen, players)
+    name = require_name(settings.name or solver.name, "--name")
+    units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
+    by_statement = is_model(chosen.solver.name) and not settings.show_tests
     return RolloutWork(
         grader,
         units,
         solver,
-        seed=arguments.seed,
-        grade_unsubmitted=arguments.grade_unsubmitted,
+        seed=settings.seed,
+        grade_unsubmitted=chosen.model.grade_unsubmitted,
         by_statement=by_statement,
         on_close=players.close,
     )
 
 
-def _worker_arguments(arguments: argparse.Namespace) -> argparse.Namespace:
-    """Return the arguments with one worker's share of the budgets; raises SettingsError for a share of zero."""
-    part = argparse.Namespace(**vars(arguments))
-    for name in _BUDGETS:
-        value = getattr(arguments, name)
-        if value is None or arguments.jobs == 1:
-            continue
-        if name != "budget_usd" and value < arguments.jobs:
-            option = f"--{name.replace('_', '-')} {value}"
-            raise SettingsError(f"{option} is less than one for each of {arguments.jobs} workers")
-        setattr(part, name, value / arguments.jobs if name == "budget_usd" else value // arguments.jobs)
-    return part
+def _worker_budget(budget: BudgetSettings, jobs: int) -> BudgetSettings:
+    """Return one worker's share of the budget; raises SettingsError for a share of zero."""
+    for name, value in (("budget-tokens", budget.tokens), ("budget-calls", budget.calls)):
+        if value is not None and value < jobs:
+            raise SettingsError(f"--{name} {value} is less than one for each of {jobs} workers", option=name)
+    return BudgetSettings(
+        usd=None if budget.usd is None else budget.usd / jobs,
+        tokens=None if budget.tokens is None else budget.tokens // jobs,
+        calls=None if budget.calls is None else budget.calls // jobs,
+    )
 
 
 class _Progress:
@@ -194,38 +188,42 @@ class _Progress:
         self._terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
 
 
-def _run_units(arguments: argparse.Namespace, work: Work, progress: _Progress) -> None:
+def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Progress) -> None:
     """Run the units without a stored result, the longest first."""
     stored = {u.name: r for u in work.units if (r := work.stored_result(u)) is not None}
     progress.begin(stored)
     missing = [u for u in work.units if u.name not in stored]
     if missing:
         names = [u.name for u in sorted(missing, key=lambda u: -work.expected_s(u))]
-        picklable = argparse.Namespace(**{k: v for k, v in vars(arguments).items() if k != "run"})
         run_units(
-            (partial(open_work, picklable), names),
+            (partial(open_work, settings), names),
             progress.take,
             progress.lose,
-            jobs=arguments.jobs,
-            dist=arguments.dist,
+            jobs=settings.evaluation.jobs,
+            dist=settings.evaluation.dist,
         )
 
 
-def _write(arguments: argparse.Namespace, work: Work, progress: _Progress, terminal: Terminal) -> None:
+def _write(
+    settings: RunSettings | EvalSettings, dataset: str, work: Work, progress: _Progress, terminal: Terminal
+) -> None:
+    run = settings.evaluation
     results = [progress.results[u.name] for u in work.units if u.name in progress.results]
     about: dict[str, Any] = {
-        "dataset": getattr(arguments, "given", arguments.dataset),
-        "split": arguments.split or "test",
-        "run_id": arguments.run_id,
-        "rule": arguments.rule,
+        "dataset": dataset,
+        "split": run.selection.split or "test",
+        "run_id": run.run_id,
+        "rule": run.rule,
         "seconds": round(terminal.elapsed_s, 1),
     }
-    for name in ("predictions", "solver", "attempts", "seed"):
-        if hasattr(arguments, name):
-            about[name] = getattr(arguments, name)
+    if isinstance(settings, EvalSettings):
+        about["predictions"] = settings.predictions
+    else:
+        solver = settings.players.solver
+        about |= {"solver": solver.name, "attempts": solver.attempts, "seed": settings.seed}
     write_run(
-        arguments.out,
-        arguments.run_id,
+        run.out,
+        run.run_id,
         work,
         results,
         wanted=len(work.units),
@@ -234,21 +232,21 @@ def _write(arguments: argparse.Namespace, work: Work, progress: _Progress, termi
     )
 
 
-def _report(arguments: argparse.Namespace, work: Work, progress: _Progress, terminal: Terminal) -> int:
+def _report(settings: RunSettings | EvalSettings, work: Work, progress: _Progress, terminal: Terminal) -> int:
     results = [progress.results[u.name] for u in work.units if u.name in progress.results]
-    if arguments.json:
-        print((arguments.out / "summary.json").read_text(encoding="utf-8"), end="")
+    if settings.json:
+        print((settings.evaluation.out / "summary.json").read_text(encoding="utf-8"), end="")
     else:
         without_result = len(work.chosen) - len({r.instance_id for r in results})
         terminal.echo(_totals(results, len(work.units)), "heading")
         if without_result:
             terminal.echo(f"{without_result} of {len(work.chosen)} instances have no result", "missed")
-        terminal.echo(f"results: {display_path(arguments.out)}")
+        terminal.echo(f"results: {display_path(settings.evaluation.out)}")
     if any(r.verdict is None for r in results) or len(results) < len(work.units):
-        return BROKEN
+        return ExitCode.BROKEN
     # An instance without a prediction counts as not resolved.
     complete = len({r.instance_id for r in results}) == len(work.chosen)
-    return DONE if complete and all(r.verdict for r in results) else NO
+    return ExitCode.DONE if complete and all(r.verdict for r in results) else ExitCode.NO
 
 
 def _line(result: EvaluationResult) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import hashlib
 import json
@@ -13,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.exporters.card import card
 from harness.exporters.dataset_writer import Destination, Sink
@@ -26,11 +26,11 @@ from harness.exporters.report import Report
 from harness.exporters.skipped import SkipCode, SkippedError
 from harness.exporters.sources import find_sources, index_sources
 from harness.exporters.splits import Splits
+from harness.settings.results import ExportSettings, FilterSettings
 from harness.storage.code_version import code_hash
 from pytest_ssr import __version__
 from pytest_ssr.errors import SettingsError, StoreWriteError
 
-DONE, NO = 0, 1
 _STATUS_INTERVAL_ROWS = 500
 _UNSET = (None, "", (), False)
 _TREE = re.compile(r"[0-9a-f]{1,64}")
@@ -131,17 +131,20 @@ def _repository(row: Row) -> str:
     return ""
 
 
-def export(arguments: argparse.Namespace) -> int:
+def export(settings: ExportSettings) -> int:
     """Export rows; return 0 if there are any, else 1 without writing files."""
-    form = FORMATS[arguments.format]
-    filters, splits, choices = _filters(arguments, form), _splits(arguments), _choices(arguments, form)
-    destination = Destination.parse(arguments.out, arguments.container, tar=not form.columns)
+    form = FORMATS[settings.format]
+    splits = Splits.parse(settings.splits, settings.seed)
+    filters, choices = _filters(settings.filters, form), _choices(settings, form)
+    destination = Destination.parse(settings.out, settings.container, tar=not form.columns)
     if destination.is_file and len(splits.names) > 1:
-        raise SettingsError(f"--splits writes several files, but --out {arguments.out} is one file; name a folder")
-    given_licences = _licences(arguments.licence)
-    sources = find_sources(arguments.source)
+        raise SettingsError(
+            f"--splits writes several files, but --out {settings.out} is one file; name a folder", option="splits"
+        )
+    given_licences = _licences(settings.licence)
+    sources = find_sources(settings.source)
     destination.require_apart(s.path for s in sources)
-    terminal, report = Terminal(quiet=arguments.json), Report()
+    terminal, report = Terminal(quiet=settings.json), Report()
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.status("reading the stores")
         index_sources(index, sources, report.leave)
@@ -151,12 +154,12 @@ def export(arguments: argparse.Namespace) -> int:
             run.write(folder)
             if report.total:
                 licences = run.licences(given_licences)
-                made = {**_provenance(arguments, filters), "splits by project": _shares(splits)}
+                made = {**_provenance(settings, filters), "splits by project": _shares(splits)}
                 text = card(form, report, destination, licences=licences, made=made)
                 (folder / destination.card).write_text(text, encoding="utf-8")
                 destination.publish(folder)
-    _print_summary(arguments, terminal, form, report, destination)
-    return DONE if report.total else NO
+    _print_summary(settings, terminal, form, report, destination)
+    return ExitCode.DONE if report.total else ExitCode.NO
 
 
 @contextlib.contextmanager
@@ -169,32 +172,28 @@ def _index_errors() -> Iterator[None]:
         raise StoreWriteError(f"cannot write the index of the export in {folder}: {error}") from None
 
 
-def _filters(arguments: argparse.Namespace, form: Format) -> Filters:
+def _filters(settings: FilterSettings, form: Format) -> Filters:
     filters = Filters(
-        role=arguments.role,
-        model=arguments.model,
-        strategies=tuple(s for s in arguments.strategy.split(",") if s),
-        min_reward=arguments.min_reward,
-        max_reward=arguments.max_reward,
-        positive=form.imitates and arguments.min_reward is None,
-        min_solve_rate=arguments.min_solve_rate,
-        max_solve_rate=arguments.max_solve_rate,
-        min_calls=arguments.min_calls,
-        max_calls=arguments.max_calls,
-        max_tokens=arguments.max_tokens,
-        on_policy=arguments.on_policy,
-        no_flags=arguments.no_flags,
+        role=settings.role,
+        model=settings.model,
+        strategies=tuple(s for s in settings.strategy.split(",") if s),
+        min_reward=settings.min_reward,
+        max_reward=settings.max_reward,
+        positive=form.imitates and settings.min_reward is None,
+        min_solve_rate=settings.min_solve_rate,
+        max_solve_rate=settings.max_solve_rate,
+        min_calls=settings.min_calls,
+        max_calls=settings.max_calls,
+        max_tokens=settings.max_tokens,
+        on_policy=settings.on_policy,
+        no_flags=settings.no_flags,
     )
     if form.of_tasks and (given := filters.of_rollouts()):
         raise SettingsError(f"{given[0]} is for rollouts; {form.name} is made of artifacts")
     return filters
 
 
-def _splits(arguments: argparse.Namespace) -> Splits:
-    return Splits.parse(arguments.splits, arguments.seed)
-
-
-def _choices(arguments: argparse.Namespace, form: Format) -> Choices:
+def _choices(settings: ExportSettings, form: Format) -> Choices:
     """Return the choices about rows; raises SettingsError for one that this format does not use."""
     default = Choices()
     uses = {
@@ -205,12 +204,12 @@ def _choices(arguments: argparse.Namespace, form: Format) -> Choices:
         "owner": ("slime-prompts", "swe-rl", "swe-bench", "swe-smith"),
         "repos": ("swe-rl", "swe-bench"),
     }
-    given = {name: getattr(arguments, name) for name in uses}
+    given = {name: getattr(settings, name) for name in uses}
     for name, forms in uses.items():
         if given[name] != getattr(default, name) and form.name not in forms:
             raise SettingsError(f"--{name.replace('_', '-')} has no effect on {form.name}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]*", given["owner"]) or "__" in given["owner"]:
-        raise SettingsError(f"--owner {given['owner']!r} is not a valid repository owner")
+        raise SettingsError(f"--owner {given['owner']!r} is not a valid repository owner", option="owner")
     return Choices(**given)
 
 
@@ -219,16 +218,16 @@ def _licences(items: Sequence[str]) -> dict[str, str]:
     for item in items:
         name, _, licence = item.rpartition("=")
         if not name or not licence:
-            raise SettingsError(f"--licence {item!r} is not PROJECT=LICENCE; use PROJECT=MIT")
+            raise SettingsError(f"--licence {item!r} is not PROJECT=LICENCE; use PROJECT=MIT", option="licence")
         licences[name] = licence
     return licences
 
 
-def _provenance(arguments: argparse.Namespace, filters: Filters) -> dict[str, str]:
+def _provenance(settings: ExportSettings, filters: Filters) -> dict[str, str]:
     active = [f"{f.name} {getattr(filters, f.name)}" for f in fields(filters) if getattr(filters, f.name) not in _UNSET]
     return {
         "pytest-ssr": f"{__version__}, code {code_hash()}",
-        "format": arguments.format,
+        "format": settings.format,
         "filters": ", ".join(active) or "none",
     }
 
@@ -238,9 +237,9 @@ def _shares(splits: Splits) -> str:
 
 
 def _print_summary(
-    arguments: argparse.Namespace, terminal: Terminal, form: Format, report: Report, destination: Destination
+    settings: ExportSettings, terminal: Terminal, form: Format, report: Report, destination: Destination
 ) -> None:
-    if arguments.json:
+    if settings.json:
         summary = {"format": form.name, "out": destination.out if report.total else None, **report.to_json()}
         print(json.dumps(summary, indent=1))
         return

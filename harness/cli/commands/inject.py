@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
-from harness.cli.commands.artifacts import DONE, NO
-from harness.cli.options import open_store, require_counts, run_options
+from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
@@ -33,77 +32,77 @@ from pytest_ssr.progress import ProgressLines
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.settings import budget_seconds
+from pytest_ssr.storage.store import Store
 
 
-def inject(arguments: argparse.Namespace) -> int:
+def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
-    require_counts(arguments, "count", "jobs")
-    require_directory(arguments.repo)
-    budget_s = budget_seconds(arguments.time, option="--time") if arguments.time else None
+    require_directory(settings.repo)
+    budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
-    terminal = Terminal(quiet=arguments.json)
+    terminal = Terminal(quiet=settings.json)
     with until(deadline):
         try:
-            campaign = _open_campaign(arguments, terminal)
+            campaign = _open_campaign(settings, terminal)
         except TimeBudgetError:
             assert budget_s is not None
-            if arguments.json:
-                print(json.dumps({"wanted": arguments.count, "valid": [], "time_is_up": True}, indent=1))
+            if settings.json:
+                print(json.dumps({"wanted": settings.count, "valid": [], "time_is_up": True}, indent=1))
             terminal.echo(ended_while_measuring(budget_s), "bad")
-            return NO
+            return ExitCode.NO
         except NothingToDoError as error:
-            if arguments.json:
-                print(json.dumps({"wanted": arguments.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
+            if settings.json:
+                print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
             terminal.echo(f"ssr: {error}")
-            return DONE
-        attempts = _run_candidates(arguments, campaign, terminal)
+            return ExitCode.DONE
+        attempts = _run_candidates(settings, campaign, terminal)
     valid = sum(a.status is CandidateStatus.VALID for a in attempts)
-    reached = valid >= arguments.count
+    reached = valid >= settings.count
     out_of_time = not reached and time.monotonic() >= deadline
-    if arguments.json:
-        print(json.dumps({**_inject_json(campaign, attempts, arguments.count), "time_is_up": out_of_time}, indent=1))
-        return DONE if reached else NO
-    for kind, line in summary_lines(attempts, diffs=arguments.diffs, set_aside=campaign.set_aside_since()):
+    if settings.json:
+        print(json.dumps({**_inject_json(campaign, attempts, settings.count), "time_is_up": out_of_time}, indent=1))
+        return ExitCode.DONE if reached else ExitCode.NO
+    for kind, line in summary_lines(attempts, diffs=settings.diffs, set_aside=campaign.set_aside_since()):
         terminal.echo(line, kind)
     if out_of_time and budget_s is not None:
-        terminal.echo(time_is_up(budget_s, valid, arguments.count), "bad")
+        terminal.echo(time_is_up(budget_s, valid, settings.count), "bad")
     elif not reached:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
     terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
-    return DONE if reached else NO
+    return ExitCode.DONE if reached else ExitCode.NO
 
 
-def _open_campaign(arguments: argparse.Namespace, terminal: Terminal) -> Campaign:
+def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
     terminal.status("copying the project and measuring its tests")
     campaign = open_campaign(
-        arguments.repo,
-        open_store(arguments, arguments.repo),
-        **run_options(arguments),
-        injectors=arguments.injector,
-        seed=arguments.seed,
-        sources=arguments.source,
-        tests=arguments.tests,
-        jobs=arguments.jobs,
-        revision=arguments.diff,
+        settings.repo,
+        Store(settings.store or settings.repo / ".ssr"),
+        **settings.execution.run_options(per_hunk=settings.per_hunk),
+        injectors=settings.injector,
+        seed=settings.seed,
+        sources=settings.source,
+        tests=settings.tests,
+        jobs=settings.jobs,
+        revision=settings.diff,
         progress=ProgressLines(live=terminal.status if terminal.is_live else None, plain=terminal.note),
     )
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
-    estimate = estimate_line(campaign, arguments.count, arguments.jobs)
+    estimate = estimate_line(campaign, settings.count, settings.jobs)
     if estimate is not None:
         terminal.echo(estimate)
     return campaign
 
 
-def _run_candidates(arguments: argparse.Namespace, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
+def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
     try:
         return run_candidates(
             campaign,
-            arguments.count,
-            jobs=arguments.jobs,
-            most=GIVE_UP_AFTER * arguments.count,
+            settings.count,
+            jobs=settings.jobs,
+            most=GIVE_UP_AFTER * settings.count,
             tell=lambda a: terminal.echo(result_line(a), a.status.value),
-            progress=lambda done: terminal.status(progress_line(done, arguments.count, terminal.elapsed_s)),
+            progress=lambda done: terminal.status(progress_line(done, settings.count, terminal.elapsed_s)),
         )
     finally:
         campaign.close()

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import importlib.util
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from harness.cli.commands.artifacts import DONE
-from harness.cli.options import chosen_rule
+from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.datasets.loading import read_instances
+from harness.settings.results import LeaderboardSettings
 from harness.storage.atomic_write import write_bytes, write_text
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
@@ -26,36 +25,36 @@ if TYPE_CHECKING:
 _EXTRA = ("pandas", "scipy", "matplotlib")
 
 
-def leaderboard(arguments: argparse.Namespace) -> int:
+def leaderboard(settings: LeaderboardSettings) -> int:
     """Compute a leaderboard of runs and write the requested files."""
     _require_extra()
     from harness.leaderboard.board import make_board
     from harness.leaderboard.loading import read_runs
 
-    settings = _settings(arguments)
+    ranking = _rank_settings(settings)
     results = read_runs(
-        arguments.run_folder,
-        by=arguments.by,
-        alpha=settings.alpha,
-        kind=settings.reward,
-        rule=settings.rule,
+        settings.runs,
+        by=settings.by,
+        alpha=ranking.alpha,
+        kind=ranking.reward,
+        rule=ranking.rule,
     )
-    board = make_board(results, settings)
-    terminal = Terminal(quiet=arguments.json)
+    board = make_board(results, ranking)
+    terminal = Terminal(quiet=settings.json)
     with _store_write_errors():
-        data = board.to_json() if arguments.json or arguments.csv else {}
-        written = list(_files(arguments, board, data))
-        written += _submissions(arguments)
-    if arguments.json:
+        data = board.to_json() if settings.json or settings.csv else {}
+        written = list(_files(settings, board, data))
+        written += _submissions(settings)
+    if settings.json:
         print(json.dumps(data))
-        return DONE
+        return ExitCode.DONE
     from harness.leaderboard.text_render import lines
 
     for kind, line in lines(board):
         terminal.echo(line, kind)
     for path in written:
         terminal.echo(f"written: {display_path(path)}")
-    return DONE
+    return ExitCode.DONE
 
 
 def _require_extra() -> None:
@@ -64,27 +63,27 @@ def _require_extra() -> None:
             raise MissingExtraError(package, "leaderboard")
 
 
-def _settings(arguments: argparse.Namespace) -> RankSettings:
+def _rank_settings(settings: LeaderboardSettings) -> RankSettings:
     from harness.leaderboard.settings import RankSettings
     from harness.leaderboard.submissions import read_pool
 
     created = {}
-    if arguments.instances:
-        created = {i.id: i.created_at for i in read_instances(arguments.instances) if i.created_at}
+    if settings.instances:
+        created = {i.id: i.created_at for i in read_instances(settings.instances) if i.created_at}
     return RankSettings(
-        seed=arguments.seed,
-        ks=tuple(arguments.k),
-        reference=tuple(arguments.reference),
-        frozen=read_pool(arguments.pool) if arguments.pool else {},
-        released=dict(_pairs("--released", arguments.released)),
+        seed=settings.seed,
+        ks=settings.k,
+        reference=settings.reference,
+        frozen=read_pool(settings.pool) if settings.pool else {},
+        released=dict(_pairs("--released", settings.released)),
         created=created,
-        alpha=arguments.alpha,
-        reward=arguments.reward,
-        rule=chosen_rule(arguments),
+        alpha=settings.alpha,
+        reward=settings.reward,
+        rule=settings.rule,
     )
 
 
-def _pairs(option: str, items: list[str]) -> Iterator[tuple[str, str]]:
+def _pairs(option: str, items: Sequence[str]) -> Iterator[tuple[str, str]]:
     for item in items:
         name, mark, value = item.rpartition("=")
         if not mark or not name or not value:
@@ -92,63 +91,64 @@ def _pairs(option: str, items: list[str]) -> Iterator[tuple[str, str]]:
         yield name, value
 
 
-def _files(arguments: argparse.Namespace, board: Board, data: Mapping[str, Any]) -> Iterator[Path]:
+def _files(settings: LeaderboardSettings, board: Board, data: Mapping[str, Any]) -> Iterator[Path]:
     """Write the requested files, and yield their paths."""
     from harness.leaderboard.text_render import csv_tables, is_table, markdown
 
-    if arguments.csv:
+    if settings.csv:
         tables = csv_tables(data)
-        stem = arguments.csv.name.removesuffix(".csv")
+        stem = settings.csv.name.removesuffix(".csv")
         for name, text in tables.items():
-            path = arguments.csv if name == "solvers" else arguments.csv.with_name(f"{stem}.{name}.csv")
+            path = settings.csv if name == "solvers" else settings.csv.with_name(f"{stem}.{name}.csv")
             if text:
                 write_text(path, text)
                 yield path
             elif is_table(name, path):
                 # It belongs to an earlier board.
                 path.unlink()
-    if arguments.markdown:
-        write_text(arguments.markdown, markdown(board))
-        yield arguments.markdown
-    if arguments.html:
+    if settings.markdown:
+        write_text(settings.markdown, markdown(board))
+        yield settings.markdown
+    if settings.html:
         from harness.leaderboard.page import page
 
-        write_text(arguments.html, page(board, title=arguments.title))
-        yield arguments.html
-    if arguments.plots:
+        write_text(settings.html, page(board, title=settings.title))
+        yield settings.html
+    if settings.plots:
         from harness.leaderboard.plots import plots, render
 
         for plot in plots(board):
             for kind in ("pdf", "svg"):
-                path = arguments.plots / f"{plot.name}.{kind}"
+                path = settings.plots / f"{plot.name}.{kind}"
                 write_bytes(path, render(plot, kind=kind).data)
                 yield path
-    if arguments.save_pool:
-        yield _save_pool(arguments.save_pool, board)
+    if settings.save_pool:
+        yield _save_pool(settings.save_pool, board)
 
 
 def _save_pool(path: Path, board: Board) -> Path:
     pool: dict[str, Any] = {r["solver"]: r["ability"]["value"] for r in board.solvers if r.get("ability")}
     named = {name: pool[name] for name in board.about["reference_pool"] if name in pool}
     if not named:
-        raise SettingsError("--save-pool needs a store of ssr play in which solvers attempted bugs")
+        raise SettingsError("--save-pool needs a store of ssr play in which solvers attempted bugs", option="save-pool")
     write_text(path, json.dumps({"schema_version": 1, "pool": named}, indent=1) + "\n")
     return path
 
 
-def _submissions(arguments: argparse.Namespace) -> list[Path]:
-    if not arguments.submission:
+def _submissions(settings: LeaderboardSettings) -> list[Path]:
+    chosen = settings.submission
+    if not chosen.submission:
         return []
     from harness.leaderboard.loading import results_of
     from harness.leaderboard.submissions import Submission, write_submissions
 
-    submission = Submission(
-        arguments.date or f"{datetime.now(UTC):%Y%m%d}", arguments.split, arguments.dataset, arguments.task
-    )
-    runs = results_of(arguments.run_folder)
+    submission = Submission(chosen.date or f"{datetime.now(UTC):%Y%m%d}", chosen.split, chosen.dataset, chosen.task)
+    runs = results_of(settings.runs)
     if not runs:
-        raise SettingsError("--submission needs a folder of ssr run or ssr eval; the given runs include none")
-    return write_submissions(arguments.submission, runs, submission)
+        raise SettingsError(
+            "--submission needs a folder of ssr run or ssr eval; the given runs include none", option="submission"
+        )
+    return write_submissions(chosen.submission, runs, submission)
 
 
 @contextlib.contextmanager

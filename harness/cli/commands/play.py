@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.cli.commands.artifacts import BROKEN, DONE, NO
-from harness.cli.options import (
-    INJECTOR_OPTIONS,
-    chosen_instances,
-    chosen_judge,
-    chosen_rule,
-    chosen_solver,
-    open_players,
-    open_store,
-    require_counts,
-    require_own_images,
-    rule_settings,
-    run_options,
-    statement_of,
-)
+from harness.cli.exit_code import ExitCode
+from harness.cli.instances import chosen_instances, require_own_images
+from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
 from harness.cli.terminal import Terminal
 from harness.datasets.environments import Environments
 from harness.datasets.instance_task import tree_of
@@ -35,7 +22,9 @@ from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
-from harness.selfplay.rounds import EPISODES, PlaySettings, Project, SelfPlay, Watch
+from harness.selfplay.rounds import EPISODES, Project, SelfPlay, Watch
+from harness.selfplay.rounds import PlaySettings as RoundSettings
+from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
@@ -56,38 +45,40 @@ def is_dataset(source: Path) -> bool:
     return source.is_file() or is_saved(source) or (not source.exists() and bool(_HUB_NAME.fullmatch(str(source))))
 
 
-def require_sources(arguments: argparse.Namespace) -> None:
+def require_sources(settings: PlaySettings) -> None:
     """Raise SettingsError for options about instances without a dataset, and for a source that does not exist."""
-    datasets = [s for s in arguments.source if is_dataset(s)]
-    given = [n for n in ("split", "only", "shuffle", "slice", "images") if getattr(arguments, n) not in ("", None)]
-    if given and not datasets:
-        raise SettingsError(f"--{given[0]} is for instances of a dataset; {arguments.source[0]} is not a dataset")
-    require_own_images(arguments)
-    for source in arguments.source:
+    datasets = [s for s in settings.source if is_dataset(s)]
+    given = next((n for n in ("split", "only", "shuffle", "slice", "images") if n in settings.typed), None)
+    if given is not None and not datasets:
+        raise SettingsError(
+            f"--{given} is for instances of a dataset; {settings.source[0]} is not a dataset", option=given
+        )
+    require_own_images(settings.instances, settings.execution)
+    for source in settings.source:
         if source not in datasets:
             require_directory(source)
 
 
-def projects_of(arguments: argparse.Namespace, store: Store, report: Callable[[str], None]) -> list[Project]:
+def projects_of(settings: PlaySettings, store: Store, report: Callable[[str], None]) -> list[Project]:
     """Return the projects of all sources; those of instances are written, each with its environment.
 
     report: called before a slow step, with a line that describes it. Raises InstanceError.
     """
-    return [project for source in arguments.source for project in _projects_of_source(source, arguments, store, report)]
+    return [project for source in settings.source for project in _projects_of_source(source, settings, store, report)]
 
 
 def _projects_of_source(
-    source: Path, arguments: argparse.Namespace, store: Store, report: Callable[[str], None]
+    source: Path, settings: PlaySettings, store: Store, report: Callable[[str], None]
 ) -> Iterator[Project]:
     if not is_dataset(source):
         yield Project(source)
         return
-    repositories = Repositories(store, arguments.repos, report=report)
-    environments = Environments(store, arguments.python, report)
-    for instance in chosen_instances(arguments, str(source)):
+    repositories = Repositories(store, settings.instances.repos, report=report)
+    environments = Environments(store, settings.execution.python, report)
+    for instance in chosen_instances(source, settings.selection):
         folder = tree_of(instance, repositories, store)
-        if arguments.images:
-            yield Project(folder, sandbox=instance.sandbox(arguments.images))
+        if settings.instances.images:
+            yield Project(folder, sandbox=instance.sandbox(settings.instances.images))
         else:
             yield Project(folder, environments.python_of(instance, folder))
 
@@ -96,23 +87,24 @@ _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
 
 
-def solve(arguments: argparse.Namespace) -> int:
+def solve(settings: SolveSettings) -> int:
     """Run rollouts on one artifact; return 0 if one resolves it, 1 if none does, 3 if none has a grade."""
-    require_counts(arguments, "attempts", "jobs")
-    require_directory(arguments.repo)
-    statement = statement_of(arguments)
-    with open_players(arguments, arguments.repo) as players:
-        solver, judge = chosen_solver(arguments, players), chosen_judge(arguments, players)
-        store = open_store(arguments, arguments.repo)
-        directory = resolve_artifact(arguments.artifact, store)
+    require_directory(settings.repo)
+    solver_name, store_path = settings.players.solver.name, settings.store or settings.repo / ".ssr"
+    statement = read_statement(settings.statement, solver_name)
+    with open_players(settings.players, settings.typed, store_path) as players:
+        solver = chosen_solver(settings.players, players)
+        judge = chosen_judge(settings.players.judge, players)
+        store = Store(store_path)
+        directory = resolve_artifact(settings.artifact, store)
         artifact = read_artifact(directory)
-        terminal = Terminal(quiet=arguments.json)
+        terminal = Terminal(quiet=settings.json)
         terminal.status("copying the project")
         runner = open_runner(
-            arguments.repo,
+            settings.repo,
             store,
-            **run_options(arguments),
-            model_written=writes_code(arguments.solver) or not is_trusted(store, directory),
+            **settings.execution.run_options(),
+            model_written=writes_code(solver_name) or not is_trusted(store, directory),
         )
         verdict = validated_verdict(
             artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
@@ -124,14 +116,16 @@ def solve(arguments: argparse.Namespace) -> int:
             verdict,
             solver,
             store,
-            seed=arguments.seed,
-            grade_unsubmitted=arguments.grade_unsubmitted,
-            rule=chosen_rule(arguments),
+            seed=settings.seed,
+            grade_unsubmitted=settings.players.model.grade_unsubmitted,
+            rule=settings.rule,
             statement=statement,
             judge=judge,
             baseline=lambda: project_baseline(runner, store),
-        ).attempts(arguments.attempts, jobs=arguments.jobs, progress=lambda r: terminal.echo(*_attempt_line(r)))
-    return _report_solved(arguments, terminal, solver, store, verdict, rollouts)
+        ).attempts(
+            settings.players.solver.attempts, jobs=settings.jobs, progress=lambda r: terminal.echo(*_attempt_line(r))
+        )
+    return _report_solved(settings, terminal, solver, store, verdict, rollouts)
 
 
 def _attempt_line(rollout: Rollout) -> tuple[str, str]:
@@ -142,7 +136,7 @@ def _attempt_line(rollout: Rollout) -> tuple[str, str]:
 
 
 def _report_solved(
-    arguments: argparse.Namespace,
+    settings: SolveSettings,
     terminal: Terminal,
     solver: Solver,
     store: Store,
@@ -151,11 +145,11 @@ def _report_solved(
 ) -> int:
     solved, graded = count_resolved(rollouts)
     low, high = interval(solved, graded)
-    if arguments.json:
+    if settings.json:
         data = {
             "id": verdict.artifact_id,
             "solver": solver.name,
-            "rule": arguments.rule,
+            "rule": settings.rule,
             "attempts": [r.to_json() for r in rollouts],
             "solved": solved,
             "graded": graded,
@@ -174,68 +168,72 @@ def _report_solved(
         terminal.echo(f"trajectories and patches: {display_path(store.root / ROLLOUTS)}")
     else:
         terminal.echo(f"no attempt has a grade: {rollouts[0].reason}", "bad")
-    return BROKEN if not graded else DONE if solved else NO
+    return ExitCode.BROKEN if not graded else ExitCode.DONE if solved else ExitCode.NO
 
 
-def play(arguments: argparse.Namespace) -> int:
+def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
-    require_sources(arguments)
-    settings = _play_settings(arguments)
-    source = arguments.source[0] if len(arguments.source) == 1 and arguments.source[0].is_dir() else Path()
+    require_sources(settings)
+    rounds = _round_settings(settings)
+    source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
-    with open_players(arguments, directory) as players:
-        by_model = writes_code(arguments.injector)
-        injectors = [] if by_model else load_injectors(arguments.injector)
-        given = {name: getattr(arguments, name) for name in INJECTOR_OPTIONS if getattr(arguments, name) is not None}
-        model = players.injector(arguments.injector, **given) if by_model else None
-        solver, judge = chosen_solver(arguments, players), chosen_judge(arguments, players)
-        store = open_store(arguments, directory)
-        terminal = Terminal(quiet=arguments.json)
+    store_path = settings.store or directory / ".ssr"
+    with open_players(settings.players, settings.typed, store_path, injector=settings.injector) as players:
+        by_model = writes_code(settings.injector)
+        injectors = [] if by_model else load_injectors(settings.injector)
+        model = None
+        if by_model:
+            model = players.injector(settings.injector, strategy=settings.strategy, rejections=settings.rejections)
+        solver = chosen_solver(settings.players, players)
+        judge = chosen_judge(settings.players.judge, players)
+        store = Store(store_path)
+        terminal = Terminal(quiet=settings.json)
         terminal.status("copying the projects and measuring their tests")
         run = SelfPlay(
-            projects_of(arguments, store, terminal.status),
+            projects_of(settings, store, terminal.status),
             store,
             solver,
-            settings,
+            rounds,
             injectors=injectors,
             model=model,
             judge=judge,
-            watch=_watch(terminal, settings, by_model=by_model),
+            watch=_watch(terminal, rounds, by_model=by_model),
         )
         episodes = run.play()
-    _report_played(arguments, terminal, settings, run, episodes)
+    _report_played(settings, terminal, rounds, run, episodes)
     if count_ungraded(episodes):
-        return BROKEN
+        return ExitCode.BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
-    return DONE if len(reached) == settings.rounds else NO
+    return ExitCode.DONE if len(reached) == rounds.rounds else ExitCode.NO
 
 
-def _play_settings(arguments: argparse.Namespace) -> PlaySettings:
-    return PlaySettings(
-        rounds=arguments.rounds,
-        count=arguments.count,
-        attempts=arguments.attempts,
-        seed=arguments.seed,
-        jobs=arguments.jobs,
-        alpha=arguments.alpha,
-        reward=arguments.reward,
-        adaptive=not arguments.fixed_mixture,
-        higher_order=arguments.higher_order,
-        grade_unsubmitted=arguments.grade_unsubmitted,
-        grade_by=chosen_rule(arguments),
-        model_written=writes_code(arguments.solver) or writes_code(arguments.injector),
-        sandbox=arguments.sandbox,
-        python=arguments.python,
-        rule=rule_settings(arguments),
+def _round_settings(settings: PlaySettings) -> RoundSettings:
+    players = settings.players
+    return RoundSettings(
+        rounds=settings.rounds,
+        count=settings.count,
+        attempts=players.solver.attempts,
+        seed=settings.seed,
+        jobs=settings.jobs,
+        alpha=settings.alpha,
+        reward=settings.reward,
+        adaptive=not settings.fixed_mixture,
+        higher_order=settings.higher_order,
+        grade_unsubmitted=players.model.grade_unsubmitted,
+        grade_by=settings.rule,
+        model_written=writes_code(players.solver.name) or writes_code(settings.injector),
+        sandbox=settings.execution.sandbox,
+        python=settings.execution.python,
+        rule=settings.execution.rules(),
     )
 
 
 def _report_played(
-    arguments: argparse.Namespace, terminal: Terminal, settings: PlaySettings, run: SelfPlay, episodes: list[Episode]
+    settings: PlaySettings, terminal: Terminal, rounds: RoundSettings, run: SelfPlay, episodes: list[Episode]
 ) -> None:
-    summary = tables(episodes, alpha=settings.alpha, kind=settings.reward)
-    if arguments.json:
-        episode_records = [e.to_json(alpha=settings.alpha, kind=settings.reward) for e in episodes]
+    summary = tables(episodes, alpha=rounds.alpha, kind=rounds.reward)
+    if settings.json:
+        episode_records = [e.to_json(alpha=rounds.alpha, kind=rounds.reward) for e in episodes]
         refused = [{"id": e.artifact_id, "project": e.project, "reason": e.refused} for e in episodes if e.refused]
         data = {
             "run": run.key,
@@ -246,13 +244,13 @@ def _report_played(
         }
         print(json.dumps(data, indent=1))
         return
-    shape: dict[str, Any] = {"attempts": settings.attempts, "alpha": settings.alpha, "kind": settings.reward}
+    shape: dict[str, Any] = {"attempts": rounds.attempts, "alpha": rounds.alpha, "kind": rounds.reward}
     for kind, line in lines(summary, episodes, **shape):
         terminal.echo(line, kind)
     terminal.echo(f"episodes: {display_path(run.store.root / EPISODES / run.key)}")
 
 
-def _watch(terminal: Terminal, settings: PlaySettings, *, by_model: bool) -> Watch:
+def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Watch:
     def attempt(number: int, project: str, result: CandidateResult) -> None:
         prefix = f"round {number + 1}  {project}"
         if result.status is CandidateStatus.VALID:

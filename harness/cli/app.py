@@ -1,0 +1,144 @@
+"""Define the commands of `ssr`, and parse a command line into the settings of one of them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from cyclopts import App, CycloptsError, UnusedCliTokensError
+
+from harness.cli.parameters import Leaf, build, leaves_of, signature_of
+from harness.cli.sources import Sources
+from harness.settings.commands import CommandSettings
+from pytest_ssr import __version__
+from pytest_ssr.errors import SettingsError
+
+_EPILOGUE = """\
+Each option is also a variable (SSR_TRIES for --tries) and a key in the YAML file of --config and in [tool.ssr] of \
+pyproject.toml. Flags come first, then variables, the YAML file, [tool.ssr].
+
+example: {}"""
+_DOTTED = re.compile(r"([a-z_-]+\.[a-z_-]+)=.*", re.DOTALL)
+
+
+class Command(NamedTuple):
+    """Where a command is defined; both modules are imported only if the command is used."""
+
+    settings: str
+    run: str
+
+    def load_settings(self) -> type[CommandSettings]:
+        """Return the class of its settings."""
+        loaded: type[CommandSettings] = _load(f"harness.settings.{self.settings}")
+        return loaded
+
+    def load_run(self) -> Callable[[CommandSettings], int]:
+        """Return its function, which returns the exit code."""
+        loaded: Callable[[CommandSettings], int] = _load(f"harness.cli.commands.{self.run}")
+        return loaded
+
+
+COMMANDS = {
+    "inject": Command("commands:InjectSettings", "inject:inject"),
+    "validate": Command("commands:ValidateSettings", "artifacts:validate"),
+    "list": Command("commands:ListSettings", "artifacts:list_store"),
+    "show": Command("commands:ShowSettings", "artifacts:show"),
+    "grade": Command("commands:GradeSettings", "artifacts:grade"),
+    "solve": Command("commands:SolveSettings", "play:solve"),
+    "play": Command("commands:PlaySettings", "play:play"),
+    "run": Command("commands:RunSettings", "evaluate:evaluate"),
+    "eval": Command("commands:EvalSettings", "evaluate:evaluate"),
+    "assets": Command("commands:AssetsSettings", "assets:assets"),
+    "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
+    "export": Command("results:ExportSettings", "export:export"),
+    "doctor": Command("commands:DoctorSettings", "artifacts:doctor"),
+}
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+class Parsed(NamedTuple):
+    """A parsed command line."""
+
+    run: Callable[[CommandSettings], int]
+    settings: CommandSettings
+
+
+def parse(argv: Sequence[str]) -> Parsed | None:
+    """Return the command of a command line with its settings, or None if the help was printed.
+
+    Raises SettingsError for wrong usage.
+    """
+    app = App(
+        name="ssr",
+        help="Proven bugs from any pytest project, and what its tests miss.",
+        version=__version__,
+        help_format="plaintext",
+        help_formatter="default",
+        result_action="return_value",
+    )
+    names = [argv[0]] if argv and argv[0] in COMMANDS else list(COMMANDS)
+    leaves = {name: _add(app, name) for name in names}
+    if not argv:
+        raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
+    if len(names) == 1:
+        argv = list(_with_dashes(argv, leaves[names[0]]))
+    try:
+        function, bound, _ = app.parse_args(argv, print_error=False, exit_on_error=False, verbose=False)
+    except CycloptsError as error:
+        command = f"ssr {argv[0]}" if len(names) == 1 else "ssr"
+        message = " ".join(str(error).split()).rstrip(".")
+        if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+            message = f"{error.unused_tokens[0]!r} is one argument too many"
+        raise SettingsError(f"{message}; see {command} --help") from None
+    result = function(*bound.args, **bound.kwargs)
+    return result if isinstance(result, Parsed) else None
+
+
+def _add(app: App, name: str) -> list[Leaf]:
+    """Add a command, and return its options."""
+    command = COMMANDS[name]
+    settings = command.load_settings()
+    leaves = list(leaves_of(settings))
+    sources = Sources(leaves, _all_keys)
+
+    def collect(*arguments: Any, **options: Any) -> Parsed:
+        positional = (leaf.flag for leaf in leaves if leaf.option.is_argument)
+        named = {leaves[int(index.removeprefix("_"))].flag: value for index, value in options.items()}
+        values = {**dict(zip(positional, arguments, strict=False)), **named}
+        for leaf in leaves:
+            bound = leaf.option.bound
+            if bound is not None and leaf.flag in values and (problem := bound(values[leaf.flag])):
+                raise SettingsError(f"--{leaf.flag} {problem}{sources.origins[leaf.flag].suffix}")
+        return Parsed(command.load_run(), build(settings, values, sources.origins))
+
+    collect.__signature__ = signature_of(leaves)  # type: ignore[attr-defined]
+    collect.__doc__ = settings.__doc__
+    app.command(
+        collect,
+        name=name,
+        help_epilogue=_EPILOGUE.format(settings.example),
+        config=[sources],
+        sort_key=list(COMMANDS).index(name),
+    )
+    return leaves
+
+
+def _all_keys() -> frozenset[str]:
+    """Return the keys in files that any command has."""
+    return frozenset(
+        key for command in COMMANDS.values() for leaf in leaves_of(command.load_settings()) for key in leaf.keys
+    )
+
+
+def _with_dashes(argv: Sequence[str], leaves: Sequence[Leaf]) -> Iterator[str]:
+    """Yield the arguments; `solver.tries=200` gets its dashes if it is a dotted option of the command."""
+    dotted = {leaf.dotted for leaf in leaves if leaf.dotted}
+    for argument in argv:
+        match = _DOTTED.fullmatch(argument)
+        yield f"--{argument}" if match and match[1].replace("_", "-") in dotted else argument

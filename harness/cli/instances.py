@@ -1,0 +1,22 @@
+"""Select the instances that a command works on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.datasets import Instance
+from harness.datasets.loading import Selection, read_instances
+from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
+from pytest_ssr.errors import SettingsError
+
+
+def chosen_instances(dataset: str | Path, selection: SelectionSettings) -> list[Instance]:
+    """Return the selected instances of a dataset; raises InstanceError or SettingsError."""
+    instances = read_instances(str(dataset), split=selection.split)
+    return Selection(selection.only, selection.shuffle, selection.slice).select(instances)
+
+
+def require_own_images(instances: InstanceSettings, execution: ExecutionSettings) -> None:
+    """Raise SettingsError if --images is combined with --sandbox or --python."""
+    if instances.images and (execution.python is not None or execution.sandbox != "auto"):
+        raise SettingsError("--images has its own sandboxes and interpreters; omit --sandbox and --python")

@@ -1,0 +1,150 @@
+"""Read settings from environment variables, a YAML file and the project's pyproject.toml, for cyclopts.
+
+Each source fills what the sources before it have left: flags, variables, `--config FILE`, `[tool.ssr]`.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cyclopts import Argument, ArgumentCollection, Token
+
+from harness.cli.parameters import Leaf
+from harness.settings.commands import Origin, OriginKind
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.project.interpreter import named_interpreter
+
+TABLE = "[tool.ssr]"
+
+
+class Sources:
+    """The sources of a command's values besides its flags. cyclopts calls it with the parsed flags."""
+
+    def __init__(self, leaves: Sequence[Leaf], known_keys: Callable[[], Collection[str]]) -> None:
+        """Prepare the sources. known_keys: returns the keys of all commands, which share files."""
+        self.origins: dict[str, Origin] = {}
+        """The source of each value, by the option's flag; filled by the call."""
+        self._leaves = leaves
+        self._known_keys = known_keys
+
+    def __call__(self, app: object, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+        """Add the values that are not given by flags; raises SettingsError for an unknown key or an unreadable file."""
+        by_flag = {self._leaves[int(a.field_info.name.removeprefix("_"))].flag: a for a in arguments}
+        self.origins.update({flag: Origin(OriginKind.FLAG, "") for flag, a in by_flag.items() if a.tokens})
+        self._add(by_flag, _variables(self._leaves))
+        if by_flag["config"].tokens:
+            path = Path(by_flag["config"].tokens[-1].value)
+            self._add(by_flag, self._values(_read_yaml(path), path))
+        project = project_file(Path.cwd())
+        if project is not None:
+            self._add(by_flag, self._values(_table(project), project, is_project=True))
+
+    def _add(self, arguments: Mapping[str, Argument], values: Iterable[tuple[Leaf, Any, Origin]]) -> None:
+        for leaf, value, origin in values:
+            argument = arguments[leaf.flag]
+            if argument.tokens:
+                continue
+            is_variable = origin.kind is OriginKind.VARIABLE
+            # cyclopts names the keyword in its errors, so the keyword names the source.
+            keyword = origin.name if is_variable else f"{leaf.dotted or leaf.flag} in {origin.name}"
+            for index, single in enumerate(value if isinstance(value, list) else [value]):
+                argument.append(Token(keyword=keyword, value=str(single), source="cli", index=index))
+            self.origins[leaf.flag] = origin
+
+    def _values(
+        self, table: Mapping[str, Any], path: Path, *, is_project: bool = False
+    ) -> Iterator[tuple[Leaf, Any, Origin]]:
+        """Yield the values of a file for this command; raises SettingsError for an unknown key."""
+        shown = str(path)
+        leaves = {key: leaf for leaf in self._leaves for key in leaf.keys}
+        known = self._known_keys() if table else ()
+        for key, value in _flat(table):
+            if key not in known:
+                raise SettingsError(f"{shown}: {key} is not a setting of ssr{_suggestion(key, known)}")
+            leaf = leaves.get(key)
+            if leaf is None or value is None:
+                continue
+            if isinstance(value, list) and not leaf.is_list:
+                raise SettingsError(f"{shown}: {key} takes one value, not a list")
+            if is_project:
+                _require_harmless(leaf, value, key, shown)
+            yield leaf, _resolved(leaf, value, path.parent), Origin(OriginKind.FILE, shown)
+
+
+def _variables(leaves: Iterable[Leaf]) -> Iterator[tuple[Leaf, Any, Origin]]:
+    """Yield the values of environment variables; an empty one is not set, and a list is separated by commas."""
+    for leaf in leaves:
+        text = os.environ.get(leaf.variable) if leaf.variable else None
+        if text:
+            value = [part.strip() for part in text.split(",")] if leaf.is_list else text
+            yield leaf, value, Origin(OriginKind.VARIABLE, leaf.variable)
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of nested tables by their dotted keys."""
+    for name, value in table.items():
+        key = f"{prefix}{str(name).replace('_', '-')}"
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{key}.")
+        else:
+            yield key, value
+
+
+def _suggestion(key: str, known: Iterable[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(key, sorted(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _require_harmless(leaf: Leaf, value: Any, key: str, shown: str) -> None:
+    """Raise SettingsError for what a project must not choose: it may have been written by someone else."""
+    if leaf.option.is_personal or (leaf.flag == "sandbox" and str(value) == "process"):
+        raise SettingsError(
+            f"{shown}: a project cannot set {key} = {value!r}, which its user has to trust; use --{leaf.flag}, "
+            f"{leaf.variable or 'a variable'} or --config FILE"
+        )
+
+
+def _resolved(leaf: Leaf, value: Any, folder: Path) -> Any:
+    """Return a value of a file in which a relative path starts at the file's folder."""
+    if isinstance(value, list):
+        return [_resolved(leaf, single, folder) for single in value]
+    if leaf.option.is_interpreter:
+        return named_interpreter(str(value), folder)
+    return folder.absolute() / str(value) if leaf.is_path else value
+
+
+def project_file(folder: Path) -> Path | None:
+    """Return the nearest pyproject.toml in a folder or above it, or None."""
+    found = (parent / "pyproject.toml" for parent in (folder, *folder.parents))
+    return next((path for path in found if path.is_file()), None)
+
+
+def _table(path: Path) -> Mapping[str, Any]:
+    try:
+        with path.open("rb") as file:
+            table = tomllib.load(file).get("tool", {}).get("ssr", {})
+    except (OSError, ValueError) as error:
+        raise SettingsError(f"{path} cannot be read: {error}") from None
+    return _require_table(table, f"{path}: {TABLE}")
+
+
+def _read_yaml(path: Path) -> Mapping[str, Any]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise SettingsError(f"--config {path} cannot be read: {' '.join(str(error).split())}") from None
+    return _require_table({} if content is None else content, str(path))
+
+
+def _require_table(content: Any, shown: str) -> Mapping[str, Any]:
+    if not isinstance(content, Mapping):
+        raise SettingsError(f"{shown} must be a table of settings, not {type(content).__name__}")
+    return content

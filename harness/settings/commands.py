@@ -1,0 +1,251 @@
+"""Declare the settings of each command of `ssr`; a class's docstring is the command's description."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import ClassVar, Literal, NamedTuple
+
+from harness.records.rewards import ALPHA, KINDS
+from harness.settings.sections import (
+    EvaluationSettings,
+    ExecutionSettings,
+    InstanceSettings,
+    PlayerSettings,
+    SelectionSettings,
+    SolverSettings,
+    dataset_argument,
+    jobs_option,
+    rule_option,
+    section,
+)
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, SANDBOX_NAMES, option, required, shared, switch
+from pytest_ssr.records.reasons import Rule
+
+_ARTIFACT = "a directory, or an id (or its beginning) in the store"
+_PER_HUNK = "inverse mutation reverts hunks, not files"
+
+
+class OriginKind(StrEnum):
+    """The kinds of sources of a value."""
+
+    FLAG = "flag"
+    VARIABLE = "variable"
+    FILE = "file"
+
+
+class Origin(NamedTuple):
+    """The source of a value."""
+
+    kind: OriginKind
+    name: str
+    """The variable, or the path of the file; empty for a flag."""
+
+    @property
+    def suffix(self) -> str:
+        """The end of a message about the value: where it comes from, if that is not a flag."""
+        return f" (from {self.name})" if self.name else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandSettings:
+    """What every command has."""
+
+    example: ClassVar[str]
+    """A command line, shown in the help."""
+    json: bool = switch("print one JSON object instead of text", is_own=True)
+    config: Path | None = option(None, "FILE", "read settings from this YAML file")
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    """The source of every value that is not a default, by the option's flag."""
+
+    @property
+    def typed(self) -> frozenset[str]:
+        """The options that a flag or a variable has set. Files set options for many commands, so that one of them may
+        have no effect on this command."""
+        return frozenset(name for name, origin in self.origins.items() if origin.kind is not OriginKind.FILE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InjectSettings(CommandSettings):
+    """Inject bugs into a project and store those that pass validation."""
+
+    example: ClassVar[str] = "ssr inject . --count 5 --jobs 2"
+    repo: Path = required("REPO", "the project's top directory", is_argument=True)
+    count: int = shared("count")
+    injector: str = shared("injector", help="comma-separated: mutation, removal, combination, history, mutmut")
+    seed: int = shared("seed")
+    source: tuple[str, ...] = shared("source", help="inject only below this file or folder; can be repeated")
+    tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
+    diff: str | None = shared("diff")
+    jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
+    time: str | None = shared("time")
+    per_hunk: bool = switch(_PER_HUNK)
+    diffs: bool = switch("show the diff of each change that no test detected")
+    store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidateSettings(CommandSettings):
+    """Validate artifacts again, from their five files."""
+
+    example: ClassVar[str] = "ssr validate .ssr/artifacts --repo ."
+    path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
+    repo: Path = option(Path(), "REPO", "the project's top directory")
+    per_hunk: bool = switch(_PER_HUNK)
+    store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListSettings(CommandSettings):
+    """List the artifacts of a store."""
+
+    example: ClassVar[str] = "ssr list .ssr"
+    store: Path = required("STORE", "a store", is_argument=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShowSettings(CommandSettings):
+    """Show one artifact: its bug, its tests, its verdict."""
+
+    example: ClassVar[str] = "ssr show 3f2a --store .ssr"
+    artifact: str = required("ARTIFACT", _ARTIFACT, is_argument=True)
+    store: Path | None = shared("store", help="store of the artifact (default: .ssr)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradeSettings(CommandSettings):
+    """Grade a patch on an artifact's buggy code."""
+
+    example: ClassVar[str] = "ssr grade 3f2a --repo . --patch fix.diff"
+    artifact: str = required("ARTIFACT", _ARTIFACT, is_argument=True)
+    repo: Path = option(Path(), "REPO", "the project's top directory")
+    patch: Path = required("FILE", "a git diff; - for standard input", takes_stdin=True)
+    test_changes: Literal["drop", "refuse"] = option(
+        "drop", "WAY", "drop a patch's changes to tests, or refuse the patch"
+    )
+    full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
+    rule: Rule = rule_option()
+    store: Path | None = shared("store", help="store of the artifact (default: REPO/.ssr)")
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSettings(CommandSettings):
+    """Report which sandboxes work here, and what to install; or test one against the whole contract."""
+
+    example: ClassVar[str] = "ssr doctor --sandbox bubblewrap"
+    sandbox: str | None = option(
+        None, "NAME", f"test this sandbox against every clause of the contract: {', '.join(SANDBOX_NAMES)}", is_own=True
+    )
+    python: Path | None = option(None, "PATH", "check this interpreter as well", is_interpreter=True, is_own=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SolveSettings(CommandSettings):
+    """Run a solver on an artifact several times and grade its patches."""
+
+    example: ClassVar[str] = "ssr solve 3f2a --repo . --solver search --attempts 8"
+    artifact: str = required("ARTIFACT", _ARTIFACT, is_argument=True)
+    repo: Path = option(Path(), "REPO", "the project's top directory")
+    statement: Path | None = option(
+        None, "FILE", "describe the task to a model by this file (default: by the weakened tests)"
+    )
+    seed: int = shared("seed", help="random seed")
+    jobs: int = jobs_option("parallel attempts")
+    rule: Rule = rule_option()
+    store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
+    players: PlayerSettings = section(PlayerSettings, is_named=False)
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaySettings(CommandSettings):
+    """Self-play: inject, validate, solve and reward, in rounds; run again to continue."""
+
+    example: ClassVar[str] = "ssr play . --injector mutation --solver search --rounds 3"
+    source: tuple[Path, ...] = required(
+        "SOURCE", "projects' top directories, or datasets of instances", is_argument=True
+    )
+    injector: str = shared(
+        "injector",
+        help="comma-separated: mutation, removal, combination, history, mutmut; or a model, replay:PATH, or "
+        "artifacts:PATH",
+    )
+    rounds: int = option(1, "N", "rounds of self-play", bound=AT_LEAST_1)
+    count: int = shared("count", default=4, help="bugs per project and round")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
+    fixed_mixture: bool = switch("sample operators in balance, regardless of the results of earlier rounds")
+    higher_order: int = option(
+        1, "N", "failed repairs of each bug that are tried as new bugs; 0: none", bound=AT_LEAST_0
+    )
+    strategy: str = option("removal+history", "NAME", "strategy of a model that injects", choices=lambda: _strategies())
+    rejections: int = option(2, "N", "how often a model may revise a rejected bug", bound=AT_LEAST_0)
+    seed: int = shared("seed", help="random seed")
+    jobs: int = jobs_option("parallel attempts")
+    rule: Rule = rule_option()
+    store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
+    selection: SelectionSettings = section(SelectionSettings)
+    instances: InstanceSettings = section(InstanceSettings)
+    players: PlayerSettings = section(PlayerSettings, is_named=False)
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+def _strategies() -> tuple[str, ...]:
+    from harness.injectors.model import STRATEGIES
+
+    return STRATEGIES
+
+
+@dataclass(frozen=True, slots=True)
+class OneAttemptSettings(SolverSettings):
+    """The solver, with one attempt."""
+
+    attempts: int = shared("attempts", default=1, help="attempts per instance")
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlayerSettings(PlayerSettings):
+    """The solver, with one attempt, and models."""
+
+    solver: SolverSettings = section(OneAttemptSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings(CommandSettings):
+    """Run a solver on the instances of a dataset and grade its patches; run again to continue."""
+
+    example: ClassVar[str] = "ssr run rows.jsonl --solver search --repos clones --out runs/search -n 2"
+    evaluation: EvaluationSettings = section(EvaluationSettings, is_named=False)
+    name: str = option("", "NAME", "name of the solver in predictions and leaderboards (default: its own)", is_own=True)
+    seed: int = shared("seed", help="random seed")
+    show_tests: bool = switch("describe the task to a model by the tests, not by the statement")
+    players: PlayerSettings = section(RunPlayerSettings, is_named=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalSettings(CommandSettings):
+    """Grade predictions for the instances of a dataset; run again to continue."""
+
+    example: ClassVar[str] = "ssr eval rows.jsonl --predictions preds.jsonl --repos clones --out runs/mine"
+    evaluation: EvaluationSettings = section(EvaluationSettings, is_named=False)
+    predictions: str = required(
+        "FILE", "a JSONL or JSON file of predictions, a folder of mini-swe-agent, gold or empty"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssetsSettings(CommandSettings):
+    """List what a run over a dataset needs, and pull its images."""
+
+    example: ClassVar[str] = "ssr assets rows.jsonl --out assets --jobs 4 --mirror mirror.local/"
+    dataset: str = dataset_argument()
+    selection: SelectionSettings = section(SelectionSettings)
+    out: Path = required("DIR", "folder for the lists")
+    jobs: int = jobs_option("parallel pulls", 4)
+    no_pull: bool = switch("only write the lists")
+    mirror: str = option("", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX")

@@ -1,0 +1,132 @@
+"""Declare the settings of the commands on the results of runs: leaderboard and export."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from harness.records.rewards import ALPHA, KINDS
+from harness.settings.commands import CommandSettings
+from harness.settings.sections import rule_option, section
+from pytest_ssr.options import option, required, shared, switch
+from pytest_ssr.records.reasons import Rule
+
+
+@dataclass(frozen=True, slots=True)
+class SubmissionSettings:
+    """Submissions to other leaderboards."""
+
+    submission: Path | None = option(None, "DIR", "folder for submissions to other leaderboards")
+    date: str = option("", "YYYYMMDD", "date of the submission (default: today)", is_own=True)
+    split: str = option("verified", "NAME", "split of the submission", is_own=True)
+    dataset: str = option("", "OWNER/NAME", "dataset of the submission on Hugging Face", is_own=True)
+    task: str = option("", "ID", "id of the metric in that dataset", is_own=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderboardSettings(CommandSettings):
+    """Compare solvers and injectors over any number of runs."""
+
+    example: ClassVar[str] = "ssr leaderboard runs/search best=runs/other .ssr --html board.html"
+    runs: tuple[str, ...] = required(
+        "RUN",
+        "a folder of ssr run or ssr eval, a report of SWE-bench, or a store of ssr play; NAME=RUN sets its name",
+        is_argument=True,
+    )
+    html: Path | None = option(None, "FILE", "a single HTML page with everything")
+    csv: Path | None = option(None, "FILE", "the solvers; other tables are written beside it, as FILE.tasks.csv")
+    markdown: Path | None = option(None, "FILE", "all tables")
+    save_pool: Path | None = option(None, "FILE", "save the reference pool's abilities, for --pool")
+    pool: Path | None = option(None, "FILE", "use these saved abilities: a frozen reference pool")
+    plots: Path | None = option(None, "DIR", "folder for the plots for papers, as PDF and SVG")
+    title: str = option("Leaderboard", "TEXT", "title of the page")
+    k: tuple[int, ...] = option((), "K", "values of k for pass@k (default: powers of two)", takes_many=True)
+    seed: int = shared("seed", help="seed of the comparisons")
+    reference: tuple[str, ...] = option(
+        (),
+        "SOLVER",
+        "solver of the pool that measures injectors; can be repeated (default: all that attempted every injector)",
+    )
+    by: Literal["auto", "strategy", "operator", "run"] = option(
+        "auto", "WAY", "how injectors are named; auto: by the model, else by the strategy"
+    )
+    rule: Rule = rule_option()
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
+    released: tuple[str, ...] = option(
+        (), "SOLVER=DAY", "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated"
+    )
+    instances: str = option("", "DATASET", "dataset with the creation dates of tasks", is_own=True)
+    submission: SubmissionSettings = section(SubmissionSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class FilterSettings:
+    """Which rollouts and tasks are exported."""
+
+    role: str = option("", "NAME", "solver or injector (default: both)", is_own=True)
+    model: str = option("", "NAME", "only rollouts of this model", is_own=True)
+    strategy: str = option("", "NAMES", "strategies of the bug, comma-separated: mutation,removal", is_own=True)
+    min_reward: float | None = option(
+        None, "N", "least reward (default: above 0 for imitation (sft, sft-tokens, bc), else any)", is_own=True
+    )
+    max_reward: float | None = option(None, "N", "largest reward", is_own=True)
+    min_solve_rate: float | None = option(None, "N", "least solve rate of the same model on the same bug", is_own=True)
+    max_solve_rate: float | None = option(None, "N", "largest solve rate", is_own=True)
+    min_calls: int | None = option(None, "N", "fewest model calls in one rollout", is_own=True)
+    max_calls: int | None = option(None, "N", "most model calls in one rollout", is_own=True)
+    max_tokens: int | None = option(None, "N", "tokens of the longest call, prompt and reply", is_own=True)
+    on_policy: bool = switch("only rollouts with all their tokens", is_own=True)
+    no_flags: bool = switch("leave out rollouts whose grade has a flag", is_own=True)
+
+
+def _formats() -> tuple[str, ...]:
+    from harness.exporters.formats import FORMATS
+
+    return tuple(FORMATS)
+
+
+def _containers() -> tuple[str, ...]:
+    from harness.exporters.dataset_writer import CONTAINERS, TARS
+
+    return (*CONTAINERS, *TARS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportSettings(CommandSettings):
+    """Write training data from stored rollouts and artifacts, with a card that documents it."""
+
+    example: ClassVar[str] = "ssr export .ssr --format sft --out data/sft"
+    source: tuple[Path, ...] = required(
+        "SOURCE",
+        "stores (.ssr), projects or runs that contain one, or .jsonl files of `--format rollouts`",
+        is_argument=True,
+    )
+    format: str = required("NAME", "format of the rows", choices=_formats)
+    out: str = required("PATH", "a folder, a file (by its suffix), or a URL: s3://bucket/data")
+    container: str = option(
+        "",
+        "KIND",
+        "format of a folder's files; for artifacts one of the tars (default: the first)",
+        flag="as",
+        choices=_containers,
+    )
+    splits: str = option("", "SHARES", "split by project: train=0.9,test=0.1 (default: only train)")
+    seed: int = option(0, "N", "seed of the splits", is_own=True)
+    licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
+    filters: FilterSettings = section(FilterSettings)
+    samples: Literal["step", "segment"] = option(
+        "step", "UNIT", "samples of slime: one per reply, or per token sequence"
+    )
+    segment_reward: Literal["full", "split", "last"] = option(
+        "full",
+        "WAY",
+        "slime, if a rollout has several samples: each gets the full reward, a share, or only the last gets it",
+    )
+    image: str = option("", "NAME", "container image with the project of a task")
+    workdir: str = option("/testbed", "PATH", "path of the project in the image")
+    owner: str = option("ssr", "NAME", "owner of projects, in rows of the SWE-bench family")
+    repos: Path | None = option(
+        None, "DIR", "folder to write the repositories to that rows of swe-bench start from", is_own=True
+    )

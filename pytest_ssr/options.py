@@ -1,0 +1,158 @@
+"""Declare the options that the plugin and the command line share: names, types, defaults and help, once.
+
+A dataclass field made by `option` holds an option's default, and its metadata the rest. The plugin makes pytest options
+of the declarations; the command line makes flags, `SSR_*` variables and keys of files. pytest imports this module in
+every run, so it must be light: no class here is a dataclass with generated methods.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
+_KEY = "option"
+
+
+Bound: TypeAlias = Callable[[float], str]
+"""Returns the end of a message about a value that does not meet a condition, and an empty string if it does."""
+
+
+def _bound(text: str, holds: Callable[[float], bool]) -> Bound:
+    def problem(value: float) -> str:
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        return "" if holds(value) else f"{text}, not {shown}"
+
+    return problem
+
+
+AT_LEAST_0 = _bound("must be at least 0", lambda value: value >= 0)
+AT_LEAST_1 = _bound("must be at least 1", lambda value: value >= 1)
+MORE_THAN_0 = _bound("must be more than 0", lambda value: value > 0)
+NOT_NEGATIVE = _bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)
+FINITE = _bound("must be finite", math.isfinite)
+FRACTION = _bound("must be in (0, 1]", lambda value: 0 < value <= 1)
+
+
+class Option(NamedTuple):
+    """What an option is besides its name, its type and its default."""
+
+    metavar: str = ""
+    """The name of its value in help texts."""
+    help: str = ""
+    flag: str = ""
+    """Its name on the command line; empty for the field's name with dashes."""
+    bound: Bound | None = None
+    choices: Callable[[], tuple[str, ...]] | None = None
+    """Returns the values it accepts; called only if its command is used."""
+    short: str = ""
+    """A second, short flag."""
+    is_argument: bool = False
+    """Whether it is an argument of the command line, without a flag."""
+    is_interpreter: bool = False
+    """Whether it is a path to an interpreter, whose bare name is looked up on PATH."""
+    takes_many: bool = False
+    """Whether one flag takes several values."""
+    variable: str = ""
+    """Its environment variable; empty for SSR_ and the flag."""
+    takes_stdin: bool = False
+    """Whether its value may be `-`, for standard input."""
+    is_own: bool = False
+    """Whether it has no variable and no short key in files, because other commands use its name for something else."""
+    is_personal: bool = False
+    """Whether a project must not set it: it names a program to start, or a server that receives a key."""
+
+
+def option(default: Any, metavar: str = "", help: str = "", **more: Any) -> Any:
+    """Return a dataclass field that declares an option; more: fields of Option."""
+    return field(default=default, metadata={_KEY: Option(metavar, help, **more)})
+
+
+def switch(help: str, **more: Any) -> Any:
+    """Return a field that declares a flag without a value; more: fields of Option."""
+    return option(False, "", help, **more)
+
+
+def required(metavar: str, help: str, **more: Any) -> Any:
+    """Return a field that declares an option without a default; more: fields of Option."""
+    return field(metadata={_KEY: Option(metavar, help, **more)})
+
+
+def declared(item: Field[Any]) -> Option | None:
+    """Return what a field declares, with its flag; None if it is not an option."""
+    found: Option | None = item.metadata.get(_KEY)
+    return found and found._replace(flag=found.flag or item.name.replace("_", "-"))
+
+
+def shared(name: str, **changes: Any) -> Any:
+    """Return a field that declares the same option as the plugin's; changes: its default, and fields of Option."""
+    item = PluginSettings.__dataclass_fields__[name]
+    found = declared(item)
+    assert found is not None
+    default = changes.pop("default", item.default)
+    return field(default=default, metadata={_KEY: found._replace(**changes)})
+
+
+def options_of(settings: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
+    """Yield the fields of a dataclass that declare options."""
+    for item in fields(settings):
+        found = declared(item)
+        if found is not None:
+            yield item, found
+
+
+@dataclass(init=False, repr=False, eq=False)
+class PluginSettings:
+    """The options of the plugin: `--ssr-count`, `SSR_COUNT` and the ini option `ssr_count`.
+
+    The command line has them as `--count` and so on.
+    """
+
+    count: int = option(10, "N", "number of valid artifacts to make", bound=AT_LEAST_1)
+    injector: str = option(
+        "mutation,removal,combination",
+        "NAMES",
+        "comma-separated: mutation, removal, combination, history, mutmut, or one that a plugin adds",
+    )
+    seed: int = option(0, "N", "random seed: the same tree and seed give the same artifacts")
+    source: tuple[str, ...] = option(
+        (), "PATH", "inject only below these files or folders, comma-separated, relative to the project"
+    )
+    solver: str = option("search", "NAME", "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH")
+    attempts: int = option(8, "G", "attempts at each artifact", bound=AT_LEAST_1)
+    budget_usd: float | None = option(
+        None,
+        "USD",
+        "cost limit of the whole run of a model, shared by its workers (default: no limit)",
+        bound=MORE_THAN_0,
+    )
+    budget_tokens: int | None = option(
+        None, "N", "token limit of the whole run, shared by its workers (default: no limit)", bound=MORE_THAN_0
+    )
+    budget_calls: int | None = option(
+        None, "N", "request limit of the whole run, shared by its workers (default: no limit)", bound=MORE_THAN_0
+    )
+    rollout_usd: float = option(
+        5.0, "USD", "cost limit of one attempt of a model, if its prices are known", bound=MORE_THAN_0
+    )
+    rollout_tokens: int = option(2_000_000, "N", "token limit of one attempt of a model", bound=MORE_THAN_0)
+    steps: int = option(100, "N", "limit of replies in one attempt of a model", bound=MORE_THAN_0)
+    sandbox: str = option("auto", "NAME", f"auto, {', '.join(SANDBOX_NAMES)}; apptainer, docker and gvisor take :IMAGE")
+    store: Path | None = option(None, "DIR", "directory for results (default: .ssr in the project)")
+    python: Path | None = option(
+        None,
+        "PATH",
+        "the interpreter whose environment runs the tests (default: the project's .venv, else this one)",
+        is_interpreter=True,
+    )
+    diff: str | None = option(None, "REV", "inject only into functions that have changed since this git revision")
+    time: str | None = option(
+        None, "BUDGET", "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)"
+    )
+    time_limit: float = option(1800.0, "SECONDS", "limit for one run of the whole suite", bound=MORE_THAN_0)
+    min_passing_tests: int = option(1, "N", "oracle tests that must pass on the original", bound=AT_LEAST_1)
+    min_changed_files: int = option(1, "N", "files that the bug must change", bound=AT_LEAST_1)
+    min_failing_tests: int = option(1, "N", "tests that must go from pass to fail", bound=AT_LEAST_1)

@@ -1,0 +1,224 @@
+"""The settings of commands: their sources, precedence, names, and errors that name the source."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
+from harness.cli.app import COMMANDS, parse
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
+from harness.cli.parameters import leaves_of
+from harness.exporters.protocol import Choices
+from harness.injectors.model import STRATEGIES
+from harness.settings.commands import InjectSettings, OriginKind, PlaySettings, RunSettings, SolveSettings
+from harness.settings.results import ExportSettings
+from harness.settings.sections import JudgeSettings
+from pytest_ssr.campaign.factory import INJECTORS
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import SANDBOX_NAMES, PluginSettings, options_of
+from pytest_ssr.records.reasons import Rule
+from pytest_ssr.sandbox import SANDBOXES
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make an empty project without settings the current directory, and return it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("")
+    return tmp_path
+
+
+def settings(*argv: str) -> Any:
+    parsed = parse(argv)
+    assert parsed is not None
+    return parsed.settings
+
+
+def inject(*argv: str) -> InjectSettings:
+    return settings("inject", ".", *argv)
+
+
+def test_each_source_fills_what_the_ones_before_it_leave(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pyproject.toml").write_text(
+        "[tool.ssr]\ncount = 1\nseed = 1\njobs = 1\ndiff = 'one'\n[tool.ssr.execution]\nmin-failing-tests = 4\n"
+    )
+    (folder / "ssr.yaml").write_text("count: 2\nseed: 2\njobs: 2\nexecution:\n  time_limit: 2.5\n")
+    monkeypatch.setenv("SSR_COUNT", "3")
+    monkeypatch.setenv("SSR_SEED", "3")
+    monkeypatch.setenv("SSR_INJECTOR", "")
+    found = inject("--config", "ssr.yaml", "--count", "4")
+    assert (found.count, found.seed, found.jobs, found.diff) == (4, 3, 2, "one")
+    assert (found.execution.time_limit, found.execution.min_failing_tests) == (2.5, 4)
+    assert found.injector == PluginSettings.injector, "an empty variable is not set"
+    kinds = {name: found.origins[name].kind for name in ("count", "seed", "jobs", "diff")}
+    assert kinds == {
+        "count": OriginKind.FLAG,
+        "seed": OriginKind.VARIABLE,
+        "jobs": OriginKind.FILE,
+        "diff": OriginKind.FILE,
+    }
+    assert {"count", "seed"} <= found.typed
+    assert not {"jobs", "diff"} & found.typed
+
+
+def test_the_nearest_project_file_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pyproject.toml").write_text("[tool.ssr]\nstore = 'kept'\npython = 'env/bin/python'\n")
+    (folder / "below").mkdir()
+    monkeypatch.chdir(folder / "below")
+    found = inject()
+    assert found.store == folder / "kept", "a path starts at the file's folder"
+    assert found.execution.python == folder / "env/bin/python"
+    assert inject("--python", "env/bin/python").execution.python == folder / "below/env/bin/python"
+    assert inject("--python", "python3").execution.python == Path("python3"), "found on PATH"
+
+
+@pytest.mark.parametrize("argv", [["--tries", "7"], ["--solver.tries", "7"], ["--solver.tries=7"], ["solver.tries=7"]])
+def test_an_option_has_a_flat_and_a_dotted_name(argv: list[str]) -> None:
+    found = settings("solve", "x", "--solver.name", "replay:x", *argv)
+    assert isinstance(found, SolveSettings)
+    assert (found.players.solver.name, found.players.solver.tries) == ("replay:x", 7)
+
+
+def test_a_file_is_shared_by_commands(folder: Path) -> None:
+    (folder / "c.yaml").write_text("max_tokens: 9\nsolver: {name: x/y, attempts: 3}\nsource: [a, b]\nfull: true\n")
+    run = settings("run", "d", "--out", "o", "--config", "c.yaml")
+    assert isinstance(run, RunSettings)
+    assert (run.players.sampling.max_tokens, run.players.solver.attempts, run.evaluation.full) == (9, 3, True)
+    assert settings("run", "d", "--out", "o", "--config", "c.yaml", "--full=false").evaluation.full is False
+    assert inject("--config", "c.yaml").source == ("a", "b")
+    exported = settings("export", "s", "--format", "sft", "--out", "o", "--config", "c.yaml")
+    assert exported.filters.max_tokens is None, "the option of the same name of another command"
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("count: five", "count in c.yaml"),
+        ("count: 2.5", "count in c.yaml"),
+        ("count: [1, 2]", "c.yaml: count"),
+        ("count: 0", "(from c.yaml)"),
+        ("cuont: 5", "did you mean count?"),
+        ("inject: {count: 5}", "c.yaml: inject.count"),
+        ("execution: {sandbx: docker}", "did you mean execution.sandbox?"),
+        ("- 1", "c.yaml"),
+        ("a: b: c", "--config c.yaml"),
+    ],
+)
+def test_a_wrong_value_of_a_file_names_it(
+    folder: Path, text: str, code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "c.yaml").write_text(text)
+    assert main(["inject", ".", "--config", "c.yaml"]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert code in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("variables", "argv", "named"),
+    [
+        ({"SSR_ATTEMPTS": "abc"}, [], "SSR_ATTEMPTS"),
+        ({"SSR_ATTEMPTS": "0"}, [], "--attempts must be at least 1, not 0 (from SSR_ATTEMPTS)"),
+        ({"SSR_STEPS": "3"}, [], "(from SSR_STEPS)"),
+        ({"SSR_SEED": "abc"}, ["--seed", "1", "--attempts", "abc"], "--attempts"),
+        ({"SSR_TRIES": "-1"}, ["--tries", "-2"], "--tries must be at least 0, and finite, not -2\n"),
+        ({}, ["--tires", "1"], "Did you mean --tries?"),
+        ({}, ["--rule", "lax"], "--rule"),
+        ({}, ["more"], "'more'"),
+        ({}, ["--config", "nowhere"], "--config nowhere"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    variables: dict[str, str],
+    argv: list[str],
+    named: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert main(["solve", "x", *argv]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert named in error
+    assert error.count("\n") == 1
+
+
+def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "pyproject.toml").write_text("[tool.ssr]\ncount = 'x'\n")
+    assert main(["inject", "."]) == ExitCode.USAGE
+    assert f"count in {folder / 'pyproject.toml'}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line", ["sandbox = 'process'", "url = 'http://x'", "model.mini-python = 'x'", "vllm-args = 'x'", "bundles = ['x']"]
+)
+def test_a_project_does_not_weaken_isolation(folder: Path, line: str) -> None:
+    (folder / "pyproject.toml").write_text(f"[tool.ssr]\n{line}\n")
+    with pytest.raises(SettingsError):
+        settings("solve", "x")
+    (folder / "pyproject.toml").write_text("[tool.ssr]\nsandbox = 'docker'\n")
+    assert inject().execution.sandbox == "docker"
+
+
+def test_settings_of_a_worker_are_frozen_and_contain_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
+    monkeypatch.setenv("SSR_VLLM_KEY", "a-secret")
+    found = settings("run", "d", "--out", "o", "--solver", "openai/gpt-5")
+    data = pickle.dumps(found)
+    assert b"a-secret" not in data
+    assert pickle.loads(data) == found
+    with pytest.raises(FrozenInstanceError):
+        found.evaluation.jobs = 2
+
+
+def test_declared_names_and_defaults_are_those_of_the_classes_that_use_them() -> None:
+    assert tuple(SANDBOXES) == SANDBOX_NAMES
+    assert set(PluginSettings.injector.split(",")) < set(INJECTORS)
+    judge = JudgeSettings()
+    assert (judge.temperature, judge.max_tokens) == (JUDGE_SAMPLING.temperature, JUDGE_SAMPLING.max_tokens)
+    defaults = {name: ProcessReward.__dataclass_fields__[name].default for name in ("votes", "coefficient")}
+    assert {"votes": judge.votes, "coefficient": judge.coefficient} == defaults
+    play = settings("play", ".")
+    assert isinstance(play, PlaySettings)
+    assert play.strategy == STRATEGIES[-1]
+    export = settings("export", ".", "--format", "sft", "--out", "o")
+    assert isinstance(export, ExportSettings)
+    names = ("samples", "segment_reward", "image", "workdir", "owner", "repos")
+    assert Choices(**{name: getattr(export, name) for name in names}) == Choices()
+    assert settings("run", "d", "--out", "o").evaluation.rule is Rule.STRICT
+
+
+def test_the_plugin_and_the_command_line_declare_the_same() -> None:
+    declared: dict[str, set[tuple[object, object]]] = {}
+    for name in ("inject", "solve"):
+        for leaf in leaves_of(COMMANDS[name].load_settings()):
+            declared.setdefault(leaf.flag, set()).add((leaf.default, leaf.option.bound))
+    for item, option in options_of(PluginSettings):
+        assert declared[option.flag] == {(item.default, option.bound)}, option.flag
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_shows_the_example_and_every_option(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([name, "--help"]) == ExitCode.DONE
+    text = capsys.readouterr().out
+    command = COMMANDS[name].load_settings()
+    assert command.example.startswith(f"ssr {name} ")
+    assert f"example: ssr {name}" in " ".join(text.split())
+    for leaf in leaves_of(command):
+        assert leaf.option.metavar if leaf.option.is_argument else f"--{leaf.flag}" in text
+        assert leaf.option.help
+
+
+def test_usage_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == ExitCode.USAGE
+    assert main(["injct"]) == ExitCode.USAGE
+    assert main(["--help"]) == ExitCode.DONE
+    assert main(["--version"]) == ExitCode.DONE
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in COMMANDS)
