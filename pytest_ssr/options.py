@@ -83,30 +83,30 @@ def required(metavar: str, help: str, **more: Any) -> Any:
 
 def declared(item: Field[Any]) -> Option | None:
     """Return what a field declares, with its flag; None if it is not an option."""
-    found: Option | None = item.metadata.get(_KEY)
-    return found and found._replace(flag=found.flag or item.name.replace("_", "-"))
+    declaration: Option | None = item.metadata.get(_KEY)
+    return declaration and declaration._replace(flag=declaration.flag or item.name.replace("_", "-"))
 
 
 def shared(name: str, **changes: Any) -> Any:
     """Return a field that declares the same option as the plugin's; changes: its default, and fields of Option."""
     item = PluginSettings.__dataclass_fields__[name]
-    found = declared(item)
-    assert found is not None
+    declaration = declared(item)
+    assert declaration is not None
     default = changes.pop("default", item.default)
-    return field(default=default, metadata={_KEY: found._replace(**changes)})
+    return field(default=default, metadata={_KEY: declaration._replace(**changes)})
 
 
 def options_of(settings: type[Any]) -> Iterator[tuple[Field[Any], Option]]:
     """Yield the fields of a dataclass that declare options."""
     for item in fields(settings):
-        found = declared(item)
-        if found is not None:
-            yield item, found
+        declaration = declared(item)
+        if declaration is not None:
+            yield item, declaration
 
 
 @dataclass(init=False, repr=False, eq=False)
 class PluginSettings:
-    """The options of the plugin: `--ssr-count`, `SSR_COUNT` and the ini option `ssr_count`.
+    """The options of the plugin: `--ssr-count`, `SSR_COUNT`, the ini option `ssr_count`, and `count` in `[tool.ssr]`.
 
     The command line has them as `--count` and so on.
     """

@@ -121,8 +121,8 @@ def _resolved(leaf: Leaf, value: Any, folder: Path) -> Any:
 
 def project_file(folder: Path) -> Path | None:
     """Return the nearest pyproject.toml in a folder or above it, or None."""
-    found = (parent / "pyproject.toml" for parent in (folder, *folder.parents))
-    return next((path for path in found if path.is_file()), None)
+    paths = (parent / "pyproject.toml" for parent in (folder, *folder.parents))
+    return next((path for path in paths if path.is_file()), None)
 
 
 def _table(path: Path) -> Mapping[str, Any]:

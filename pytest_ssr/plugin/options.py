@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,12 +34,44 @@ _KINDS: Mapping[str, tuple[type[int] | type[float], str]] = {
 }
 
 
+_table_key = pytest.StashKey[Mapping[str, Any]]()
+
+
 def option(config: pytest.Config, name: str) -> str | None:
-    """Return an option's string from the command line, its `SSR_*` variable or the ini file, in this order."""
+    """Return an option's string: from the command line, its `SSR_*` variable, the ini file or `[tool.ssr]`.
+
+    The first of these that has the option counts. Raises SettingsError if pyproject.toml cannot be read.
+    """
     given = config.getoption(f"ssr_{name}")
     if given is None:
-        given = os.environ.get(f"SSR_{name.upper()}") or config.getini(f"ssr_{name}")
-    return str(given) if given not in (None, "", []) else None
+        given = os.environ.get(f"SSR_{name.upper()}") or config.getini(f"ssr_{name}") or _table(config).get(name)
+    if isinstance(given, list):
+        given = ",".join(map(str, given))
+    return str(given) if given not in (None, "") else None
+
+
+def _table(config: pytest.Config) -> Mapping[str, Any]:
+    """Return `[tool.ssr]` of the project's pyproject.toml; `ssr` reads the same table, and knows its other keys."""
+    if _table_key not in config.stash:
+        path = project_path(config) / "pyproject.toml"
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("ssr", {})
+            values = dict(_flat(table))
+        except FileNotFoundError:
+            values = {}
+        except (OSError, ValueError, AttributeError) as error:
+            raise SettingsError(f"[tool.ssr] in {path} cannot be read: {error}") from None
+        config.stash[_table_key] = values
+    return config.stash[_table_key]
+
+
+def _flat(table: Mapping[str, Any], section: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a table and its sections by their own names; `solver.name` is the option `solver`."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, key)
+        else:
+            yield (section if section and key == "name" else key).replace("-", "_"), value
 
 
 def number(config: pytest.Config, name: str) -> Any:
@@ -146,15 +179,20 @@ def offered(config: pytest.Config, kind: str) -> dict[str, Any]:
 def python_path(config: pytest.Config) -> Path | None:
     """Return the path of the interpreter that was given, or None.
 
-    A relative path on the command line or in the environment is relative to the current directory; one in the ini file
-    is relative to the file's directory.
+    A relative path on the command line or in the environment is relative to the current directory; one in a file is
+    relative to the file's directory.
     """
     text = option(config, "python")
     if text is None:
         return None
     is_typed = config.getoption("ssr_python") is not None or "SSR_PYTHON" in os.environ
-    ini_folder = config.inipath.parent if config.inipath is not None else config.rootpath
-    return named_interpreter(text, config.invocation_params.dir if is_typed else ini_folder)
+    if is_typed:
+        folder = config.invocation_params.dir
+    elif config.getini("ssr_python"):
+        folder = config.inipath.parent if config.inipath is not None else config.rootpath
+    else:
+        folder = project_path(config)
+    return named_interpreter(text, folder)
 
 
 def runner_arguments(config: pytest.Config) -> dict[str, Any]:
