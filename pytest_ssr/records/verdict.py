@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pytest_ssr.records.check_reasons import UNSTATED, CheckReason, explained, reason_from_json, reason_to_json
-from pytest_ssr.records.decoding import damaged, decode
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.records.test_run import SetAside
 
 SCHEMA_VERSION = 1
@@ -155,17 +155,23 @@ class Verdict:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdict:
         """Read plain data back; raises StoreError for another schema version or missing data."""
+        own: dict[str, Any] = {}
         try:
-            fault = {"reason": data["fault"], "code": data.get("fault_code"), "details": data.get("fault_details")}
-            own = {
-                "checks": [_with_reason(result) for result in data["checks"]],
-                "controls": [_with_reason(result) for result in data["controls"]],
-                "repeats": [_with_reason(result) for result in data["repeats"]],
-                "set_aside": {test: _set_aside(reason) for test, reason in data["set_aside"].items()},
-                "fault": reason_from_json(fault),
-            }
-        except (AttributeError, KeyError, TypeError) as error:
-            raise damaged(cls, f"it lacks {error}") from None
+            for name in data.keys() & {"checks", "controls", "repeats"}:
+                own[name] = [_with_reason(result) for result in data[name]]
+            if "set_aside" in data:
+                own["set_aside"] = {test: _set_aside(reason) for test, reason in data["set_aside"].items()}
+            if "fault" in data:
+                own["fault"] = reason_from_json(
+                    {
+                        "reason": data["fault"],
+                        "code": data.get("fault_code"),
+                        "details": data.get("fault_details"),
+                    }
+                )
+        except (AttributeError, KeyError, TypeError):
+            # The data is damaged; `decode` names the field.
+            own = {}
         return decode(cls, {"original_s": 0.0, **data, **own}, version=SCHEMA_VERSION, is_complete=True)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.grading import grade_patch, repaired_state
+from pytest_ssr.grading import grade_patch
+from pytest_ssr.grading.repaired_state import repaired_state
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import Reason, ReasonCode
