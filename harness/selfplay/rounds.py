@@ -1,8 +1,7 @@
 """Play rounds of self-play: inject and validate bugs, run several attempts at each, grade and reward them.
 
-A finished round is stored as a whole under a hash of everything it depends on, and later runs read it from there. A
-round with ungraded attempts is not finished, nor are the rounds after it, because grades decide what is drawn later.
-The finished attempts and grades of such a round are stored too: an interrupted run resumes with the same command.
+A finished round is stored under a hash of everything it depends on. A round with ungraded attempts is not finished, nor
+are the rounds after it: grades decide what is drawn later. Its attempts and grades are stored, so that a run resumes.
 """
 
 from __future__ import annotations
