@@ -93,8 +93,10 @@ class StoreWriteError(StoreError):
 class SettingsError(SsrError):
     """An option has an unknown or invalid value."""
 
+    option: str = ""
+    """The flag of the option at fault without dashes; empty if it is not one option."""
+
     def __init__(self, message: str = "", *, option: str = "") -> None:
-        """Create the error. option: the flag of the option at fault without dashes; empty if it is not one option."""
         super().__init__(message)
         self.option = option
 

@@ -17,6 +17,7 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks import SEVEN, Finding, ValidationContext
 from pytest_ssr.checks.validator import Validation
+from pytest_ssr.execution.run_cache import MemoryRecords
 from pytest_ssr.execution.script_template import default_parser, default_script
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import FileEntry, Patch, make_patch
@@ -119,6 +120,8 @@ class Arena:
                 file_bytes=16 * MIB,
                 disk_bytes=32 * MIB,
             ),
+            # Grades would add the references that they measure to the store.
+            reference_store=MemoryRecords(),
         )
         self.isolates = sandbox != "process"
         self.before = listing(folder)

@@ -17,6 +17,7 @@ import pytest
 from pytest_ssr.execution import runner
 from pytest_ssr.execution.script import ScriptOutput
 from pytest_ssr.grading import grade as grade_module
+from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.sandbox.docker.container import LABEL
 from pytest_ssr.sandbox.filesystem import workdirs
@@ -148,7 +149,8 @@ def test_a_run_with_one_kill_by_the_kernel_is_repeated(copied, texts, monkeypatc
         if killed:
             return run(sandbox, *args, **kwargs)
         killed.append(cgroup.classify_kill(by_limit=False))
-        return ScriptOutput(b"", None, 1.0, f"the {killed[0]} limit ended it after 1 s", killed[0])
+        fault = CheckReason.of(CheckCode.SCRIPT_LIMIT, limit=str(killed[0]), seconds=1)
+        return ScriptOutput(b"", None, 1.0, fault, killed[0])
 
     monkeypatch.setattr(cgroup, "usable", lambda: True)
     monkeypatch.setattr(runner, "run_script", once)

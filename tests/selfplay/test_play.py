@@ -359,7 +359,7 @@ def test_a_model_that_injects_nothing_is_reported_with_reason_and_usage(
         assert len(served.asked) == requests, "replies are cached"
         assert capsys.readouterr().out.splitlines()[0] == out.splitlines()[0]
     assert f"no bug by vllm:{served.url}: nothing was submitted: format 2 replies in a row" in out
-    assert "not valid by: nothing was submitted 1" in out
+    assert "not valid by: nothing-submitted 1" in out
     assert "tokens, 0.0000 USD, and 2 calls without a known price" in out
 
 
