@@ -56,7 +56,8 @@ class Naive:
     def __init__(self, campaign: Campaign, python: Path, folder: Path) -> None:
         self.campaign, self.python, self.tree = campaign, python, folder / "tree"
         shutil.copytree(campaign.snapshot.directory, self.tree, symlinks=True)
-        (folder / "ssr_reporter.py").write_bytes(guest_source("reporter"))
+        for name in ("system_calls", "channel", "reporter"):
+            (folder / f"ssr_{name}.py").write_bytes(guest_source(name))
         self.folder = folder
         self.written = int(time.time())
         self.passing = self.run(campaign.runner.original)

@@ -25,10 +25,10 @@ from pytest_ssr.execution.suite import (
     FOLDER,
     provide_guest,
     provide_interpreter,
-    pytest_arguments,
     read_channel,
     run_environment,
 )
+from pytest_ssr.execution.test_runners import pytest_arguments
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
@@ -41,7 +41,7 @@ _ROOM_SHARE = 4
 _GRACE_S = 15.0
 _MOST_STRETCH = 5.0
 _GUEST = (
-    *("system_calls", "reporter", "evidence", "selection"),
+    *("system_calls", "channel", "reporter", "evidence", "selection"),
     *("warm_filter", "warm_preload", "warm_view", "warm_swap", "warm_shared", "warm_server"),
 )
 _MOST_CULPRITS, _MOST_LOSSES = 16, 3
@@ -268,7 +268,7 @@ class ForkServer:
             provide_interpreter(sandbox, self._interpreter)
             env = run_environment(sandbox, self._interpreter, hash_seed=hash_seed)
             env["SSR_CHANNEL"] = "/dev/null"
-            argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(sandbox)]
+            argv = [str(self._interpreter.executable), "-c", _START, folder, *pytest_arguments(folder)]
             argv += self._options
             session = sandbox.converse(argv, limits=self._limits, env=env)
             ready, _ = session.answer(wall_s=self._start_s)

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
 from pytest_ssr.interrupts import background, pause
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
@@ -134,8 +135,9 @@ def run_suite(
     guests: Sequence[str] = (),
     progress: Progress | None = None,
     verbose: bool = False,
+    test_runner: TestRunner = PYTEST,
 ) -> SuiteRun:
-    """Run pytest on `targets` (files relative to the root; none: what the project's own configuration names).
+    """Run the tests in `targets` (files relative to the root; none: what the project's own configuration names).
 
     write_bytecode: leave compiled files in the sandbox's tree. probed: modules (relative paths) whose statements the
     probe records in the file `REACH` in `FOLDER` of the scratch directory. watched: changed modules; `exercised` of the
@@ -146,7 +148,7 @@ def run_suite(
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
-    provide_guest(sandbox, "system_calls", "reporter")
+    provide_guest(sandbox, "system_calls", "channel", test_runner.reporter)
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
     env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {}), "SSR_CHANNEL": channel}
@@ -154,7 +156,7 @@ def run_suite(
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:
         env["SSR_ORDER_SEED"] = str(order_seed)
-    plugins = ["ssr_reporter"]
+    plugins = [f"ssr_{test_runner.reporter}"]
     if probed is not None:
         provide_guest(sandbox, "reach_probe")
         sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
@@ -173,11 +175,21 @@ def run_suite(
         plugins.append("ssr_selection")
     provide_guest(sandbox, *guests)
     plugins[:0] = [f"ssr_{name}" for name in guests]
-    argv = [str(interpreter.executable), "-c", _START, folder, ",".join(plugins)]
-    argv += [*pytest_arguments(sandbox, verbose=verbose), *options]
-    argv += ["--collect-only"] if collect_only else []
+    if collect_only:
+        env["SSR_COLLECT_ONLY"] = "1"
+    argv = test_runner.argv(
+        Start(
+            str(interpreter.executable),
+            folder,
+            plugins,
+            targets=targets,
+            options=options,
+            collect_only=collect_only,
+            verbose=verbose,
+        )
+    )
     with report_progress(sandbox, channel, progress):
-        done = sandbox.exec([*argv, *targets], limits=limits, env=env)
+        done = sandbox.exec(argv, limits=limits, env=env)
     try:
         raw = sandbox.read(channel, max_bytes=_SUITE_MOST_BYTES)
     except FileNotFoundError:
@@ -187,27 +199,6 @@ def run_suite(
         return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
     run = read_channel(raw, done)
     return replace(run, output=done.stdout) if verbose else run
-
-
-def pytest_arguments(sandbox: Sandbox, *, verbose: bool = False) -> list[str]:
-    """Return the pytest options of every run; verbose: those that report each test and its failure."""
-    options = ["-rA", "-v"] if verbose else ["-q", "--tb=no"]
-    return [
-        *options,
-        "--continue-on-collection-errors",
-        "-o",
-        f"cache_dir={sandbox.scratch}/{FOLDER}/cache",
-        "-p",
-        "no:randomly",
-    ]
-
-
-# As in `python -m pytest`, the tree's root is first on the path; the plugins are passed as objects.
-_START = (
-    "import sys, os; d, p = sys.argv[1:3]; del sys.argv[1:3]; sys.path[0] = os.getcwd(); sys.path.insert(0, d); "
-    "p = [__import__(n) for n in p.split(',')]; sys.path.remove(d); "
-    "import pytest; sys.exit(pytest.main(sys.argv[1:], plugins=p))"
-)
 
 
 def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
@@ -314,9 +305,16 @@ def _fields_from(facts: Mapping[str, Any]) -> dict[str, Any]:
         "exercised": frozenset(end.get("exercised", ())),
         "doctests": frozenset(collected.get("doctests", ())),
         "before_selection": tuple(collected.get("before_selection", ())),
+        "names": _names_from(collected.get("names")),
         "addopts": tuple(facts.get("begin", {}).get("addopts", ())),
         "modules": tuple(collected.get("modules", ())),
     }
+
+
+def _names_from(value: object) -> dict[str, tuple[str, ...]]:
+    """Return the names that a reporter gives tests; pytest's gives none."""
+    names = value.items() if isinstance(value, dict) else ()
+    return {i: tuple(own) for i, own in names if _is_shaped(own, "strings")}
 
 
 def _status(

@@ -122,6 +122,8 @@ class SuiteRun:
     """The collected tests that are doctests."""
     parameters: Mapping[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
     """Node id to (argument name, index of its parameter set), for parametrized tests."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Node id to what the project's own test runner calls a test in its output; empty if pytest runs it."""
     addopts: tuple[str, ...] = ()
     """The project's own pytest options that are kept in runs."""
     modules: tuple[str, ...] = ()

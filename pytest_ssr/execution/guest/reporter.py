@@ -5,18 +5,14 @@ Output: one JSON object per line: begin, collected, collect-error, start, done, 
 """
 
 import gc
-import json
 import os
-import random
 import sys
 import time
 
 import pytest
-import ssr_system_calls
+import ssr_channel
 
-_FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
-_PID = os.getpid()
 _BRIEF = False
 _WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
 _DROPPED_WITH_VALUE = [
@@ -114,12 +110,6 @@ def kept_options(options):
     return result
 
 
-def _send(kind, **fields):
-    if os.getpid() == _PID:
-        fields["kind"] = kind
-        ssr_system_calls.write(_FD, (json.dumps(fields) + "\n").encode())
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     """Neutralise the project's own options before other plugins act on them."""
@@ -131,49 +121,27 @@ def pytest_load_initial_conftests(early_config, parser, args):
     if hasattr(namespace, "cov_source"):
         namespace.cov_source = None
         namespace.no_cov = True
-    _send("begin", addopts=options, pytest=pytest.__version__)
-
-
-def _shuffled(items, seed):
-    """Reorder files, and in each file its classes and functions; tests that share a fixture scope stay together.
-
-    Seed 1 reverses the order, so that of any two tests the other one comes first and no dependence is missed.
-    """
-    rng = random.Random(seed)
-    shuffle = list.reverse if seed == "1" else rng.shuffle
-    files = {}
-    for item in items:
-        parts = item.nodeid.split("::")
-        block = "::".join(parts[:2]) if len(parts) > 2 and "[" not in parts[1] else item.nodeid
-        files.setdefault(parts[0], {}).setdefault(block, []).append(item)
-    order = list(files)
-    shuffle(order)
-    result = []
-    for name in order:
-        blocks = list(files[name].values())
-        shuffle(blocks)
-        for block in blocks:
-            if seed == "1":
-                block.reverse()
-            result.extend(block)
-    return result
+    ssr_channel.send("begin", addopts=options, pytest=pytest.__version__)
 
 
 def begin_child(channel, order_seed):
     """In a fork of a warm process: report to another channel, without what the first process has reported."""
-    global _FD, _PID, _ORDER_SEED, _BRIEF
-    _FD, _PID, _BRIEF = channel, os.getpid(), True
+    global _ORDER_SEED, _BRIEF
+    ssr_channel.redirect(channel)
+    _BRIEF = True
     _ORDER_SEED = "" if order_seed is None else str(order_seed)
 
 
 def announce(items):
     """In a fork of a session that is collected: report the tests that will run."""
-    _send("collected", ids=[item.nodeid for item in items], parameters={}, modules=[], doctests=[], before_selection=[])
+    ssr_channel.send(
+        "collected", ids=[item.nodeid for item in items], parameters={}, modules=[], doctests=[], before_selection=[]
+    )
 
 
 def ordered(items):
     """Return the items in the requested order."""
-    return _shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
+    return ssr_channel.shuffled(items, _ORDER_SEED) if _ORDER_SEED else items
 
 
 class Reporter:
@@ -204,12 +172,12 @@ class Reporter:
             _, indices = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
             if indices:
                 parameters[item.nodeid] = indices
-        modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
+        modules = [] if _BRIEF else ssr_channel.outside_modules(str(session.config.invocation_params.dir))
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
         doctests = [] if _BRIEF else [i.nodeid for i in session.items if type(i).__name__ == "DoctestItem"]
         others = [] if _BRIEF or selection is None else selection.collected or []
-        _send(
+        ssr_channel.send(
             "collected",
             ids=ids,
             parameters=parameters,
@@ -223,12 +191,12 @@ class Reporter:
         if report.failed:
             lines = str(report.longrepr or "").strip().splitlines()
             errors = [x[1:].strip() for x in lines if x.startswith("E ")] or lines[-1:]
-            _send("collect-error", id=report.nodeid, reason=" ".join(errors)[:500])
+            ssr_channel.send("collect-error", id=report.nodeid, reason=" ".join(errors)[:500])
 
     def pytest_runtest_logstart(self, nodeid):
         """Send the id of the test that starts, so that a crash can be attributed."""
         self.phases[nodeid] = ["", 0.0, 0.0]
-        _send("start", id=nodeid)
+        ssr_channel.send("start", id=nodeid)
 
     def pytest_runtest_logreport(self, report):
         """Merge one phase into the test's outcome; the worst of all phases counts."""
@@ -251,15 +219,17 @@ class Reporter:
         """Send the test's outcome."""
         outcome, duration, setup = self.phases.pop(nodeid, ["", 0.0, 0.0])
         if outcome:
-            _send("done", id=nodeid, outcome=outcome, duration=round(duration, 6), setup=round(setup, 6))
+            ssr_channel.send("done", id=nodeid, outcome=outcome, duration=round(duration, 6), setup=round(setup, 6))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
-        sources, foreign = ([], []) if _BRIEF else _imported(str(session.config.invocation_params.dir))
+        sources, foreign = ([], []) if _BRIEF else ssr_channel.imported(str(session.config.invocation_params.dir))
         evidence = sys.modules.get("ssr_evidence")
         exercised = evidence.exercised() if evidence is not None else []
-        _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time())
+        ssr_channel.send(
+            "end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time()
+        )
         if "A" not in getattr(session.config.option, "reportchars", ""):
             _without_summary(session.config.hook.pytest_terminal_summary)
 
@@ -271,39 +241,6 @@ def _without_summary(hook):
             hook._remove_plugin(implementation.plugin)
     except (AttributeError, ValueError):
         pass
-
-
-def _imported(root):
-    """Return the imported files of the tree, and the modules that the tree has but that came from elsewhere."""
-    prefix = root.rstrip("/") + "/"
-    sources, foreign = set(), set()
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if not isinstance(path, str):
-            continue
-        path = os.path.abspath(path)
-        if path.startswith(prefix):
-            if "/site-packages/" not in path:
-                sources.add(path[len(prefix) :])
-        elif "." not in name:
-            for base in ("src/", ""):
-                for tail in ("/__init__.py", ".py"):
-                    if os.path.exists(prefix + base + name + tail):
-                        foreign.add(f"{name} ({path})")
-    return sorted(sources), sorted(foreign)
-
-
-def _modules(root):
-    """Return what is imported from outside of the tree and not by a hook of pytest, in the order of import."""
-    prefix = root.rstrip("/") + "/"
-    names = []
-    for name, module in list(sys.modules.items()):
-        facts = getattr(module, "__dict__", {})
-        path, loader = facts.get("__file__"), facts.get("__loader__")
-        inside = isinstance(path, str) and path.startswith(prefix) and "/site-packages/" not in path
-        if isinstance(name, str) and path and not inside and type(loader).__name__ != "AssertionRewritingHook":
-            names.append(name)
-    return [name for name in names if name != "__main__" and not name.startswith("ssr_")]
 
 
 def pytest_configure(config):

@@ -55,6 +55,14 @@ class Selection:
             self.session.shouldfail = f"{len(self.failed)} of the tests that count failed"
 
 
+def requested():
+    """Return the selection that the file `SSR_SELECTION` describes; None if there is none."""
+    if not _PATH:
+        return None
+    with open(_PATH, encoding="utf-8") as file:
+        return Selection(json.load(file))
+
+
 def selection(request):
     """Return the plugin for a request; pytest is imported here, because a fork server may start without it."""
     import pytest

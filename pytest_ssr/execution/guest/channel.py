@@ -1,0 +1,85 @@
+"""Write reports to the channel, and find what a process has imported; shared by the reporters of all test runners.
+
+Input: `SSR_CHANNEL` (a file to append to). Output: one JSON object per line.
+"""
+
+import json
+import os
+import random
+import sys
+
+import ssr_system_calls
+
+_FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+_PID = os.getpid()
+
+
+def send(kind, **fields):
+    """Write a record, unless this is a process that the tests have started."""
+    if os.getpid() == _PID:
+        fields["kind"] = kind
+        ssr_system_calls.write(_FD, (json.dumps(fields) + "\n").encode())
+
+
+def redirect(channel):
+    """In a fork of a warm process: report to another channel."""
+    global _FD, _PID
+    _FD, _PID = channel, os.getpid()
+
+
+def shuffled(items, seed):
+    """Reorder files, and in each file its classes and functions; tests that share a fixture scope stay together.
+
+    Seed 1 reverses the order, so that of any two tests the other one comes first and no dependence is missed.
+    """
+    rng = random.Random(seed)
+    shuffle = list.reverse if seed == "1" else rng.shuffle
+    files = {}
+    for item in items:
+        parts = item.nodeid.split("::")
+        block = "::".join(parts[:2]) if len(parts) > 2 and "[" not in parts[1] else item.nodeid
+        files.setdefault(parts[0], {}).setdefault(block, []).append(item)
+    order = list(files)
+    shuffle(order)
+    result = []
+    for name in order:
+        blocks = list(files[name].values())
+        shuffle(blocks)
+        for block in blocks:
+            if seed == "1":
+                block.reverse()
+            result.extend(block)
+    return result
+
+
+def imported(root):
+    """Return the imported files of the tree, and the modules that the tree has but that came from elsewhere."""
+    prefix = root.rstrip("/") + "/"
+    sources, foreign = set(), set()
+    for name, module in list(sys.modules.items()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str):
+            continue
+        path = os.path.abspath(path)
+        if path.startswith(prefix):
+            if "/site-packages/" not in path:
+                sources.add(path[len(prefix) :])
+        elif "." not in name:
+            for base in ("src/", ""):
+                for tail in ("/__init__.py", ".py"):
+                    if os.path.exists(prefix + base + name + tail):
+                        foreign.add(f"{name} ({path})")
+    return sorted(sources), sorted(foreign)
+
+
+def outside_modules(root):
+    """Return what is imported from outside of the tree and not by a hook of pytest, in the order of import."""
+    prefix = root.rstrip("/") + "/"
+    names = []
+    for name, module in list(sys.modules.items()):
+        facts = getattr(module, "__dict__", {})
+        path, loader = facts.get("__file__"), facts.get("__loader__")
+        inside = isinstance(path, str) and path.startswith(prefix) and "/site-packages/" not in path
+        if isinstance(name, str) and path and not inside and type(loader).__name__ != "AssertionRewritingHook":
+            names.append(name)
+    return [name for name in names if name != "__main__" and not name.startswith("ssr_")]
