@@ -6,21 +6,27 @@ solution, and the weakening is the reversed test patch. So solvers, grades and r
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.repositories import Repositories
+from harness.datasets.row_tests import RowTests, tests_of_row
+from harness.datasets.test_runners import choose_runner, files_of_tests
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.errors import StoreError
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.script_template import default_parser, default_script
+from pytest_ssr.execution.script_template import default_parser, script_of
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.project.pytest_config import root_options
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.records.decoding import decode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -32,40 +38,15 @@ class InstanceTask:
     instance: Instance
     runner: Runner
     artifact: BugArtifact
-    options: tuple[str, ...] = ()
-    """Options for pytest: its root, and those that the project's own configuration adds."""
+    tests: RowTests
+    """The tests that decide."""
     original_s: float = MIN_DURATION_S
-    """Seconds that the tests take with the reference solution, at least LEAST_S."""
+    """Seconds that the tests take with the reference solution, at least `MIN_DURATION_S`."""
 
     @property
     def id(self) -> str:
         """The artifact's content id."""
         return self.artifact.content_id(self.runner.snapshot.tree_hash)
-
-    def reference_fault(self) -> str:
-        """Return how the tests contradict the row on this machine, or an empty string.
-
-        Every grade depends on this: with the reference solution all tests pass, without it no FAIL_TO_PASS test does.
-        """
-        wanted = {*self.instance.fail_to_pass, *self.instance.pass_to_pass}
-        files = [p for p in self.artifact.test_files if p.endswith(".py")]
-        solved, _ = self.runner.suite(self.runner.original, files, fresh=True)
-        if failing := wanted - solved.passing:
-            failures = f"{abbreviate(failing)}{_because(solved.fault)}"
-            return f"{self._count(failing, wanted)} with the reference solution: {failures}"
-        buggy = self.runner.original.apply(self.artifact.bug)
-        unsolved, _ = self.runner.suite(buggy, files, like_s=self.original_s, fresh=True)
-        if passing := set(self.instance.fail_to_pass) & unsolved.passing:
-            return f"{len(passing)} FAIL_TO_PASS tests pass without the reference solution: {abbreviate(passing)}"
-        return ""
-
-    @staticmethod
-    def _count(missed: Collection[str], wanted: Collection[str]) -> str:
-        return f"{len(missed)} of {len(wanted)} tests do not pass here"
-
-
-def _because(fault: str) -> str:
-    return f" ({fault})" if fault else ""
 
 
 def tree_of(instance: Instance, repositories: Repositories, store: Store) -> Path:
@@ -89,48 +70,59 @@ def open_task(
     settings: RuleSettings,
     sandbox: str = "auto",
 ) -> InstanceTask:
-    """Write an instance's tree, open a runner on it in its environment, and create its artifact.
+    """Write an instance's tree, open a runner on it in its environment, and find its tests by its reference solution.
 
     environments: None if the sandbox's image has the environment.
 
-    Raises InstanceError for a row that cannot be used, and the errors of `open_runner`.
+    Raises InstanceError for a row that cannot be used or does not hold on this machine, and the errors of
+    `open_runner`.
     """
     if not instance.fail_to_pass:
         raise InstanceError(f"{instance.id} has no FAIL_TO_PASS test, so no grade is possible")
     folder = tree_of(instance, repositories, store)
+    test_runner = choose_runner(instance, folder)
+    files = files_of_tests(instance, test_runner, folder)
     with store.alone(f"instance-{instance.key}"):
         python = environments.python_of(instance, folder) if environments is not None else None
-        runner = open_runner(folder, store, settings=settings, sandbox=sandbox, python=python, model_written=True)
-    files = _test_files(instance, runner)
-    runner = replace(runner, pytest_options=root_options(runner.snapshot, files))
-    addopts, original_s = _reference_run(runner, files)
-    options = (*runner.pytest_options, *addopts)
+        runner = open_runner(
+            folder,
+            store,
+            settings=settings,
+            sandbox=sandbox,
+            python=python,
+            # Pytest collects the whole project for that.
+            compiled=test_runner is PYTEST,
+            model_written=True,
+        )
+    options = root_options(runner.snapshot, files) if test_runner is PYTEST else ()
+    runner = replace(runner, test_runner=test_runner, pytest_options=options)
+    bug = instance.patch.reverse()
+    addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(bug))
     artifact = BugArtifact(
-        script=default_script(files, options=options),
+        script=script_of(test_runner, files, options=(*options, *addopts)),
         test_files=tuple(sorted({*files, *instance.test_patch.paths} & runner.snapshot.files.keys())),
         parser=default_parser(),
-        bug=instance.patch.reverse(),
+        bug=bug,
         weaken=instance.test_patch.reverse(),
     )
-    return InstanceTask(instance, runner, artifact, options, max(MIN_DURATION_S, original_s))
+    return InstanceTask(instance, runner, artifact, tests, max(MIN_DURATION_S, original_s))
 
 
-def _reference_run(runner: Runner, files: Sequence[str]) -> tuple[Sequence[str], float]:
-    """Return the options that the project's configuration adds, and the seconds of its tests with the solution."""
-    key = ("reference run", *files)
+def _reference_runs(
+    instance: Instance, runner: Runner, files: Sequence[str], buggy: CodebaseState
+) -> tuple[Sequence[str], float, RowTests]:
+    """Run the tests with and without the reference solution.
+
+    Returns the options that the project's configuration adds, the seconds with the solution, and the tests that
+    decide. A row that does not hold is not stored but run again each time: the machine may be the cause.
+    """
+    key = ("row", instance.key, *files)
     stored = runner.reference_store.get(*key)
-    if stored is None:
-        run, _ = runner.suite(runner.original, files, fresh=True)
-        stored = {"addopts": run.addopts, "seconds": run.seconds}
-        if not run.fault:
-            runner.reference_store.put(stored, *key)
-    return stored["addopts"], float(stored["seconds"])
-
-
-def _test_files(instance: Instance, runner: Runner) -> list[str]:
-    """Return the files of the row's tests; raises InstanceError for one that the repository does not have."""
-    files = {name.split("::", 1)[0] for name in (*instance.fail_to_pass, *instance.pass_to_pass)}
-    unknown = sorted(f for f in files if f not in runner.snapshot.files)
-    if unknown:
-        raise InstanceError(f"{instance.id}: the repository has no such test files: {abbreviate(unknown)}")
-    return sorted(files)
+    if stored is not None:
+        with contextlib.suppress(KeyError, TypeError, ValueError, StoreError):
+            return tuple(stored["addopts"]), float(stored["seconds"]), decode(RowTests, stored["tests"])
+    solved, _ = runner.suite(runner.original, files, fresh=True)
+    unsolved, _ = runner.suite(buggy, files, like_s=max(MIN_DURATION_S, solved.seconds), fresh=True)
+    tests = tests_of_row(instance, solved, unsolved)
+    runner.reference_store.put({"addopts": solved.addopts, "seconds": solved.seconds, "tests": tests.to_json()}, *key)
+    return solved.addopts, solved.seconds, tests

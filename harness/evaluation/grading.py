@@ -14,6 +14,7 @@ from harness.datasets.diff_repair import as_git_diff
 from harness.datasets.environments import Environments
 from harness.datasets.instance_task import InstanceTask, open_task
 from harness.datasets.repositories import Repositories
+from harness.datasets.row_tests import statuses_by_row
 from harness.evaluation.logs import resolved_by, test_log
 from harness.records.evaluation_result import EvaluationResult, Status, status_of
 from harness.storage.code_version import code_hash
@@ -25,13 +26,14 @@ from pytest_ssr.errors import (
     SsrError,
     describe_unexpected,
 )
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
-OUTCOMES, REFERENCES, SECONDS = "outcomes", "references", "seconds"
+OUTCOMES, SECONDS = "outcomes", "seconds"
 
 
 @dataclass(slots=True)
@@ -131,8 +133,8 @@ class Grader:
                 task.runner.scoped(),
                 task.artifact,
                 patch,
-                fail_to_pass=instance.fail_to_pass,
-                pass_to_pass=instance.pass_to_pass,
+                fail_to_pass=task.tests.failing,
+                pass_to_pass=task.tests.passing,
                 like_s=task.original_s,
                 full=self.full,
                 verbose=self.logs,
@@ -143,15 +145,18 @@ class Grader:
             return replace(result, reason=fault_of(error, instance))
         except Exception as error:
             return replace(result, reason=fault_of(error, instance))
+        tests = task.tests
+        flags = (*grade.flags, Flag(FlagCode.TESTS_SET_ASIDE, tests.set_aside)) if tests.set_aside else grade.flags
+        statuses = {**grade.fail_to_pass, **grade.pass_to_pass}
         return replace(
             result,
             status=status_of(grade.verdict(self.rule), grade.reason.code),
             reason=grade.reason,
             resolved=grade.resolved,
             tests=grade.tests,
-            fail_to_pass=grade.fail_to_pass,
-            pass_to_pass=grade.pass_to_pass,
-            **{"flags": grade.flags, **self._logged(instance, text, grade)},
+            fail_to_pass=statuses_by_row(task.tests.fail_to_pass, statuses) if statuses else {},
+            pass_to_pass=statuses_by_row(task.tests.pass_to_pass, statuses) if statuses else {},
+            **{"flags": flags, **self._logged(task, text, replace(grade, flags=flags))},
         )
 
     def log(self, instance: Instance, patch: str) -> str:
@@ -162,13 +167,20 @@ class Grader:
         except OSError:
             return ""
 
-    def _logged(self, instance: Instance, text: str, grade: Grade) -> dict[str, Any]:
-        """Store the log of the tests, and return a flag if SWE-bench's rule disagrees with the grade."""
+    def _logged(self, task: InstanceTask, text: str, grade: Grade) -> dict[str, Any]:
+        """Store the log of the tests, and return a flag if SWE-bench's rule disagrees with the grade.
+
+        The rule is applied to logs of pytest only: other runners' logs are parsed by rules of their own.
+        """
+        instance = task.instance
         if grade.run is None or grade.resolved is None:
             return {}
         log = test_log(grade.run)
         self.store.put_file(OUTCOMES, f"{self.key(instance, text)}.txt", log.encode("utf-8", "surrogateescape"))
-        log_resolved = resolved_by(log, instance.fail_to_pass, instance.pass_to_pass)
+        if task.runner.test_runner is not PYTEST:
+            return {}
+        pass_to_pass = [i for i in instance.pass_to_pass if i not in task.tests.set_aside]
+        log_resolved = resolved_by(log, instance.fail_to_pass, pass_to_pass)
         word = "resolved" if log_resolved else "unresolved"
         flags = (Flag(FlagCode.LOG_DIFFERS, (word,)),) if log_resolved is not grade.resolved else ()
         return {"log_resolved": log_resolved, "flags": (*grade.flags, *flags)}
@@ -189,8 +201,6 @@ class Grader:
                 settings=self.settings,
                 sandbox=self._sandbox(instance),
             )
-        if fault := self._reference_fault(self._task):
-            raise InstanceError(f"{instance.id}: {fault}")
         return self._task
 
     def close(self) -> None:
@@ -202,17 +212,6 @@ class Grader:
 
     def _sandbox(self, instance: Instance) -> str:
         return instance.sandbox(self.images) if self.images else self.sandbox
-
-    def _reference_fault(self, task: InstanceTask) -> str:
-        runner = task.runner
-        key = key_of(code_hash(), task.instance.key, runner.interpreter.environment_hash, runner.provider.name)
-        record = self.store.record(REFERENCES, key)
-        if record is None or not isinstance(record.get("fault"), str):
-            record = {"fault": task.reference_fault()}
-            # A fault is not stored but checked again each time: the machine may be its cause.
-            if not record["fault"]:
-                self.store.put_record(REFERENCES, key, record)
-        return str(record["fault"])
 
 
 def fault_of(error: Exception, instance: Instance) -> Reason:

@@ -325,8 +325,8 @@ class RolloutWork:
             Verdict(
                 task.id,
                 task.runner.snapshot.tree_hash,
-                fail_to_pass=instance.fail_to_pass,
-                pass_to_pass=instance.pass_to_pass,
+                fail_to_pass=tuple(sorted(task.tests.failing)),
+                pass_to_pass=tuple(sorted(task.tests.passing)),
             ),
             self.solver,
             self.grader.store,

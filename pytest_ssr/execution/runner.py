@@ -23,6 +23,7 @@ from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache,
 from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
@@ -72,6 +73,8 @@ class Runner:
     limits: Limits = field(default_factory=Limits)
     pytest_options: tuple[str, ...] = ()
     """Root directory and configuration for pytest, as of `root_options`."""
+    test_runner: TestRunner = PYTEST
+    """Starts the tests."""
     fork_server: ForkServer | None = None
     """Makes runs in forks of warm processes."""
     selection: Selected | None = None
@@ -116,7 +119,7 @@ class Runner:
         whole: bool = False,
         shared: bool = False,
     ) -> tuple[SuiteRun, bool]:
-        """Run pytest with our own reporter; the second item is whether the run was made now rather than cached.
+        """Run the tests with our own reporter; the second item is whether the run was made now rather than cached.
 
         like_s: seconds the same run takes on the original, from which the time limit follows. fresh: use a fresh
         process even if a fork of a warm one would do. whole: run all tests of the files, even those that the state's
@@ -177,6 +180,7 @@ class Runner:
                 progress=self.progress,
                 collect_only=collect_only,
                 verbose=verbose,
+                test_runner=self.test_runner,
             )
         self.counts.runs += 1
         self._require_start(run)
@@ -252,6 +256,7 @@ class Runner:
                 probed=code,
                 selection=selection,
                 progress=self.progress,
+                test_runner=self.test_runner,
             )
             self.counts.runs += 1
             self._require_start(run)
@@ -284,13 +289,22 @@ class Runner:
                 targets=files,
                 # Blind tests have no assertions that pytest could rewrite.
                 options=(*self.pytest_options, "--assert=plain"),
+                test_runner=self.test_runner,
                 limits=self._limits(like_s),
                 hash_seed=hash_seed,
+                selection=self._selection(files),
                 env={"SSR_VALUES": path, **(bound.environment() if bound is not None else {})},
                 guests=("blind_recorder",),
             )
             self.counts.runs += 1
             return _read_lines(sandbox, path), run
+
+    def _selection(self, targets: Sequence[str]) -> Selection | None:
+        """Return the selection of the ids among the targets, if the test runner is started with files only."""
+        if self.test_runner is PYTEST or not any("::" in target for target in targets):
+            return None
+        ids = [target for target in targets if "::" in target]
+        return Selection(ids, files=[target for target in targets if "::" not in target])
 
     def plain_values(
         self, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings, *, like_s: float

@@ -9,6 +9,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from pytest_ssr.execution.suite import guest_source
+from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
+
 MARK = "#ssr-result "
 
 _SCRIPT = """\
@@ -89,6 +92,50 @@ def is_default(script: bytes, parser: bytes) -> bool:
     between, _, end = rest.partition(b"@FILES@")
     middle = script.removeprefix(start).removesuffix(end)
     return parser == default_parser() and script == start + middle + end and middle.count(between) == 1
+
+
+_PROGRAM_SCRIPT = """\
+#!/usr/bin/env bash
+# Runs the tests from the repository root with the project's own runner, and prints each test's id and outcome.
+set -u
+export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+guest="$(mktemp -d)" || exit 1
+trap 'rm -rf "$guest"' EXIT
+export SSR_CHANNEL="$guest/channel"
+@GUESTS@
+@COMMAND@
+status=$?
+python - "$guest/channel" <<'PRINT'
+import json, sys
+for line in open(sys.argv[1]):
+    record = json.loads(line)
+    if record["kind"] == "done":
+        status = "failed" if record["outcome"] == "error" else record["outcome"]
+        print("#ssr-result " + json.dumps({"id": record["id"], "status": status}))
+PRINT
+exit $status
+"""
+
+
+def script_of(test_runner: TestRunner, test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
+    """Return a script that runs these files with a test runner; options are those of pytest, as in `default_script`."""
+    if test_runner is PYTEST:
+        return default_script(test_files, options=options)
+    guests = [
+        f"cat > \"$guest/ssr_{name}.py\" <<'GUEST'\n{guest_source(name).decode()}GUEST"
+        for name in ("system_calls", "channel", test_runner.reporter)
+    ]
+    start = Start("python", "@GUEST@", [f"ssr_{test_runner.reporter}"], targets=test_files, verbose=True)
+    command = shlex.join(test_runner.argv(start)).replace("@GUEST@", '"$guest"')
+    script = _PROGRAM_SCRIPT.replace("@GUESTS@", "\n".join(guests)).replace("@COMMAND@", command)
+    return script.encode("utf-8", "surrogateescape")
+
+
+def is_generated(script: bytes, parser: bytes, test_runner: TestRunner, test_files: Sequence[str]) -> bool:
+    """Return whether an artifact's script and parser are those that we generate for a test runner."""
+    if test_runner is PYTEST:
+        return is_default(script, parser)
+    return parser == default_parser() and script == script_of(test_runner, test_files, options=())
 
 
 def default_parser() -> bytes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script import StatusRun
-from pytest_ssr.execution.script_template import is_default
+from pytest_ssr.execution.script_template import is_generated
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.grading.result import TestStatus
 from pytest_ssr.project.state import CodebaseState
@@ -76,7 +76,9 @@ def evidence_of(
     statuses = {i: _status(i, run) for i in tests.ids}
     failure = fault_of(run) or _unpassed(statuses)
     # A generated script would run the same tests in the same way.
-    if failure is None and not is_default(tests.artifact.script, tests.artifact.parser):
+    if failure is None and not is_generated(
+        tests.artifact.script, tests.artifact.parser, runner.test_runner, tests.files
+    ):
         script, _ = runner.script(state, tests.artifact, like_s=like_s)
         statuses = {i: _script_status(i, script) for i in tests.ids}
         failure = _script_failure(script, statuses)

@@ -136,6 +136,8 @@ class FlagCode(StrEnum):
     """The values of some tests were not compared."""
     LOG_DIFFERS = "log-differs"
     """SWE-bench's rule, applied to the printed log, gives another verdict."""
+    TESTS_SET_ASIDE = "tests-set-aside"
+    """PASS_TO_PASS tests of a row that do not hold on this machine with its reference solution."""
 
 
 UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS))
@@ -146,6 +148,7 @@ _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.TESTS_RESTORED: "changed and restored",
     FlagCode.UNCHECKED: "less certain, because no value was compared in",
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
+    FlagCode.TESTS_SET_ASIDE: "PASS_TO_PASS tests that do not pass here with the reference solution",
 }
 
 

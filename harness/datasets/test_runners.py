@@ -1,0 +1,48 @@
+"""Choose how the tests of a row are run."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from harness.datasets.instance import Instance, InstanceError
+from pytest_ssr.execution.test_runners import DJANGO, PYTEST, SYMPY, UNITTEST, TestRunner
+from pytest_ssr.records.test_run import abbreviate
+
+_UNITTEST_ID = re.compile(r"\w+ \([\w.]+\)")
+_PROGRAMS = ((DJANGO, ("tests/runtests.py", "django/__init__.py")), (SYMPY, ("bin/test", "sympy/__init__.py")))
+"""Runners of one project, and the files by which a tree is known to be that project, or a fork of it."""
+
+
+def choose_runner(instance: Instance, tree: Path) -> TestRunner:
+    """Return the runner for a row whose repository is in a folder.
+
+    Node ids of pytest are run by pytest; other ids belong to the project's own runner. Raises InstanceError if no
+    runner gives such ids.
+    """
+    ids = (*instance.fail_to_pass, *instance.pass_to_pass)
+    if any("::" in name for name in ids):
+        return PYTEST
+    for runner, marks in _PROGRAMS:
+        if all((tree / path).is_file() for path in marks):
+            return runner
+    if any(_UNITTEST_ID.fullmatch(name) for name in ids):
+        return UNITTEST
+    raise InstanceError(f"{instance.id}: no test runner gives ids such as {abbreviate(instance.fail_to_pass)}")
+
+
+def files_of_tests(instance: Instance, runner: TestRunner, tree: Path) -> list[str]:
+    """Return the files of the row's tests, sorted; raises InstanceError for one that the repository does not have.
+
+    Ids of other runners than pytest name no file: as in SWE-bench, the files of the test patch are run.
+    """
+    if runner is PYTEST:
+        named = {name.split("::", 1)[0] for name in (*instance.fail_to_pass, *instance.pass_to_pass)}
+        unknown = sorted(path for path in named if not (tree / path).is_file())
+        if unknown:
+            raise InstanceError(f"{instance.id}: the repository has no such test files: {abbreviate(unknown)}")
+        return sorted(named)
+    changed = [path for path in instance.test_patch.paths if path.endswith(".py") and (tree / path).is_file()]
+    if not changed:
+        raise InstanceError(f"{instance.id}: its test patch changes no Python file, so no test file is known")
+    return sorted(changed)
