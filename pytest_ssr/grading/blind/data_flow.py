@@ -87,6 +87,7 @@ class Flow:
         self._single_assignments = _assigned_once(tree)
         self._local_assignments = {id(f.node): _assigned_once(f.node) for f in self.functions}
         self._attributes = _attributes(self.functions)
+        self._fixtures = {f.node.name: f for f in reversed(self.functions) if f.is_fixture}
         self._function_counts = Counter(f.node.name for f in self.functions)
         self._helpers = self._called_directly(tree)
         for function in (self._module, *self.functions):
@@ -230,7 +231,7 @@ class Flow:
                     cells = table.column(columns_of(names)[names.index(name)]) if table is not None else None
                     yield from cells if cells is not None else [rows]
                     return
-        fixture = next((f for f in self.functions if f.is_fixture and f.node.name == name), None)
+        fixture = self._fixtures.get(name)
         if fixture is not None and (function.is_test or function.is_fixture):
             yield from returned(fixture)
             return
@@ -261,7 +262,7 @@ class Flow:
         return function.levels != before
 
     def _owner_of(self, source: ast.expr, name: str, function: Function | None) -> Function | None:
-        fixture = next((f for f in self.functions if f.is_fixture and f.node.name == name), None)
+        fixture = self._fixtures.get(name)
         return fixture if fixture is not None and any(source is r for r in returned(fixture)) else function
 
     def _mark_arguments(self, call: ast.Call, function: Function) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
 from pytest_ssr.grading.blind.assertions import Site
@@ -12,7 +14,11 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import import_names, is_test_surface
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
+from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.spans import identifiers
+
+_DOTTED = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+"""Not a single word, which may be anything."""
 
 
 class BlindFiles:
@@ -51,7 +57,7 @@ class BlindFiles:
 
 def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
     """Return the test files and the test modules that they import, sorted."""
-    by_stem: Mapping[str, list[str]] = _by_stem(original)
+    modules = _TestModules(original)
     paths, waiting = list[str](), list(files)
     while waiting:
         path = waiting.pop()
@@ -59,17 +65,46 @@ def _surface_of(original: CodebaseState, files: Sequence[str]) -> list[str]:
         if path in paths or entry is None:
             continue
         paths.append(path)
-        waiting += [p for word in identifiers(entry.data) & by_stem.keys() for p in by_stem[word]]
+        waiting += modules.imported_by(path, entry.data)
     return sorted(paths)
 
 
-def _by_stem(original: CodebaseState) -> Mapping[str, list[str]]:
-    paths_by_stem: dict[str, list[str]] = {}
-    for path in original.snapshot.files:
-        posix = PurePosixPath(path)
-        if posix.suffix == ".py" and posix.stem not in ("conftest", "__init__") and is_test_surface(path):
-            paths_by_stem.setdefault(posix.stem, []).append(path)
-    return paths_by_stem
+class _TestModules:
+    """The modules of the test surface, by the names under which test files can import them."""
+
+    def __init__(self, original: CodebaseState) -> None:
+        self._by_stem: dict[str, list[tuple[str, ...]]] = defaultdict(list)
+        for path in original.snapshot.files:
+            posix = PurePosixPath(path)
+            if posix.suffix == ".py" and posix.stem not in ("conftest", "__init__") and is_test_surface(path):
+                self._by_stem[posix.stem].append(posix.with_suffix("").parts)
+
+    def imported_by(self, path: str, data: bytes) -> set[str]:
+        """Return the paths of the modules that a file imports, or names in a string such as `package.urls`.
+
+        Any folder may be on the import path, so a module matches if its path ends with the imported name.
+        """
+        tree = parse_module(data)
+        folder = PurePosixPath(path).parent.parts
+        names = {name for node in (ast.walk(tree) if tree is not None else ()) for name in _names_in(node, folder)}
+        return {
+            "/".join(parts) + ".py"
+            for name in names
+            for parts in self._by_stem.get(name[-1], ())
+            if parts[-len(name) :] == name
+        }
+
+
+def _names_in(node: ast.AST, folder: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the names that a node may import, split at the dots; relative ones begin with the folder."""
+    if isinstance(node, ast.Import):
+        yield from (tuple(alias.name.split(".")) for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        base = folder[: len(folder) + 1 - node.level] if node.level else ()
+        module = (*base, *(node.module.split(".") if node.module else ()))
+        yield from (name for name in (module, *((*module, alias.name) for alias in node.names)) if name)
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _DOTTED.fullmatch(node.value):
+        yield tuple(node.value.split("."))
 
 
 def paired(blind: SuiteRun, usual: SuiteRun) -> dict[str, str]:
