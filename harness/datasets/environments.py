@@ -77,7 +77,7 @@ class Environments:
             # It belongs to an image.
             return str(self.python)
         if not self._installed_hash:
-            self._installed_hash = find_interpreter(self.store.root, self.python).environment_hash
+            self._installed_hash = find_interpreter(self.store.root, self.python, needs_pytest=False).environment_hash
         return f"{self.python} {self._installed_hash}"
 
     def _build(self, recipe: Recipe, folder: Path, instance: Instance) -> Path:

@@ -90,12 +90,11 @@ def open_task(
             settings=settings,
             sandbox=sandbox,
             python=python,
-            # Pytest collects the whole project for that.
-            compiled=test_runner is PYTEST,
+            test_runner=test_runner,
             model_written=True,
         )
     options = root_options(runner.snapshot, files) if test_runner is PYTEST else ()
-    runner = replace(runner, test_runner=test_runner, pytest_options=options)
+    runner = replace(runner, pytest_options=options)
     bug = instance.patch.reverse()
     addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(bug))
     artifact = BugArtifact(

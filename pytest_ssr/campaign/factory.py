@@ -12,6 +12,7 @@ from pytest_ssr.checks import Check
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import PluginSettings
@@ -57,23 +58,28 @@ def open_runner(
     python: Path | None = None,
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     compiled: bool = True,
+    test_runner: TestRunner = PYTEST,
     model_written: bool = False,
     progress: Progress | None = None,
 ) -> Runner:
     """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
 
-    compiled: collect the tests once, so that no run has to compile the project again. model_written: the code to run
+    compiled: if pytest runs the tests, collect them once, so that no run has to compile the project again.
+    test_runner: starts the tests. model_written: the code to run
     was written by a model or by others, so `auto` does not choose a sandbox without isolation. progress: called while
     the tests are collected.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees)
-    interpreter = find_in_image(provider, project, python) or find_interpreter(project.resolve(), python)
-    if compiled:
+    needs_pytest = test_runner is PYTEST
+    interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
+        project.resolve(), python, needs_pytest=needs_pytest
+    )
+    if compiled and needs_pytest:
         snapshot = with_bytecode(snapshot, provider, interpreter, store.trees, progress)
     folder = key_of(code_hash(), snapshot.tree_hash, interpreter.environment_hash, provider.name, settings.time_limit_s)
     references = StoredRecords(store, f"blind/{folder}")
-    return Runner(snapshot, provider, interpreter, settings, reference_store=references)
+    return Runner(snapshot, provider, interpreter, settings, test_runner=test_runner, reference_store=references)
 
 
 def open_campaign(

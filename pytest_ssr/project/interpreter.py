@@ -35,7 +35,7 @@ _TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python environment with pytest in it."""
+    """A Python environment, with pytest in it if pytest runs the tests."""
 
     executable: Path
     """The program to start, such as a virtual environment's `bin/python`."""
@@ -56,14 +56,14 @@ def named_interpreter(text: str, folder: Path) -> Path:
     return folder.absolute() / text if os.sep in text else Path(text)
 
 
-def find_interpreter(project: Path, python: Path | None) -> Interpreter:
+def find_interpreter(project: Path, python: Path | None, *, needs_pytest: bool = True) -> Interpreter:
     """Return the interpreter for a project: the one named, else the project's `.venv`, else the current one.
 
     A `.venv` without pytest (many hold only tox) is skipped with a note. Raises ProjectError if the interpreter cannot
-    be started or has no pytest.
+    be started, or if it needs pytest and has none.
     """
     if python is not None:
-        return _inspect(python, project)
+        return _inspect(python, project, needs_pytest=needs_pytest)
     own, current = project / ".venv" / "bin" / "python", Path(sys.executable)
     if not own.exists():
         return _inspect(current, project)
@@ -76,10 +76,13 @@ def find_interpreter(project: Path, python: Path | None) -> Interpreter:
             raise error from None
 
 
-def find_in_image(provider: SandboxProvider, project: Path, python: Path | None) -> Interpreter | None:
+def find_in_image(
+    provider: SandboxProvider, project: Path, python: Path | None, *, needs_pytest: bool = True
+) -> Interpreter | None:
     """Return the interpreter of a provider's image: the one named, else SWE-bench's, else the first on its PATH.
 
-    Returns None for a provider that shows the host's system. Raises ProjectError if no interpreter has pytest.
+    Returns None for a provider that shows the host's system. Raises ProjectError if no interpreter can be
+    started, or if pytest is needed and none has it.
     """
     if not isinstance(provider, WithImage) or not provider.image:
         return None
@@ -90,7 +93,8 @@ def find_in_image(provider: SandboxProvider, project: Path, python: Path | None)
             command = [name, "-c", _PROBE, _probe_argument(project, sandbox.root)]
             done = sandbox.exec(command, limits=Limits(wall_s=60), cwd=sandbox.scratch)
             try:
-                return _checked(json.loads(done.stdout), name, (), provider.image_digest())
+                facts = json.loads(done.stdout)
+                return _checked(facts, name, (), provider.image_digest(), needs_pytest=needs_pytest)
             except ValueError:
                 failure = failure or f"{name} does not run"
             except ProjectError as error:
@@ -98,15 +102,17 @@ def find_in_image(provider: SandboxProvider, project: Path, python: Path | None)
     raise ProjectError(f"the image {provider.image} has no interpreter to use: {failure}; name one with --python")
 
 
-def _inspect(chosen: Path, project: Path) -> Interpreter:
+def _inspect(chosen: Path, project: Path, *, needs_pytest: bool = True) -> Interpreter:
     facts = _run_probe(chosen, project)
     readable = _readable(Path(facts["executable"]), [*facts["prefixes"], *facts["path"]], project.resolve())
-    return _checked(facts, str(chosen), readable)
+    return _checked(facts, str(chosen), readable, needs_pytest=needs_pytest)
 
 
-def _checked(facts: dict[str, Any], chosen: str, readable: tuple[Path, ...], image: str = "") -> Interpreter:
+def _checked(
+    facts: dict[str, Any], chosen: str, readable: tuple[Path, ...], image: str = "", *, needs_pytest: bool
+) -> Interpreter:
     names = {name.lower() for name, _ in facts["dists"]}
-    if "pytest" not in names:
+    if needs_pytest and "pytest" not in names:
         raise ProjectError(f"{chosen} has no pytest; run: {chosen} -m pip install pytest, or choose another --python")
     identity = [facts["version"], facts["dists"], *([image] if image else []), *facts["hidden"]]
     return Interpreter(
