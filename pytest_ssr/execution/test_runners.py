@@ -119,6 +119,11 @@ DJANGO = ProgramRunner(
 )
 UNITTEST = ProgramRunner("unittest", ("-m", "unittest"))
 SYMPY = ProgramRunner(
-    "sympy", ("bin/test", "-C"), reporter="sympy_reporter", labels=False, verbose_option=("--verbose",)
+    "sympy",
+    # In this process, and with the same random numbers in every run.
+    ("bin/test", "-C", "--no-subprocess", "--seed=1", "--no-colors"),
+    reporter="sympy_reporter",
+    labels=False,
+    verbose_option=("--verbose",),
 )
 RUNNERS: dict[str, TestRunner] = {"pytest": PYTEST, "django": DJANGO, "unittest": UNITTEST, "sympy": SYMPY}

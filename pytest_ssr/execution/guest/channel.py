@@ -7,6 +7,7 @@ import json
 import os
 import random
 import sys
+import time
 
 import ssr_system_calls
 
@@ -19,6 +20,14 @@ def send(kind, **fields):
     if os.getpid() == _PID:
         fields["kind"] = kind
         ssr_system_calls.write(_FD, (json.dumps(fields) + "\n").encode())
+
+
+def send_end(root, code):
+    """Write the record of the end of a run: the exit status, and which files were imported from where."""
+    sources, foreign = imported(root)
+    evidence = sys.modules.get("ssr_evidence")
+    exercised = evidence.exercised() if evidence is not None else []
+    send("end", exit=code, sources=sources, foreign=foreign, exercised=exercised, time=time.time())
 
 
 def redirect(channel):

@@ -200,8 +200,5 @@ def main(program, arguments):
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
         if isinstance(end.code, str):
             sys.stderr.write(end.code + "\n")
-    sources, foreign = ssr_channel.imported(_ROOT)
-    evidence = sys.modules.get("ssr_evidence")
-    exercised = evidence.exercised() if evidence is not None else []
-    ssr_channel.send("end", exit=code, sources=sources, foreign=foreign, exercised=exercised, time=time.time())
+    ssr_channel.send_end(_ROOT, code)
     sys.exit(code)
