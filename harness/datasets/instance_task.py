@@ -91,6 +91,7 @@ def open_task(
             sandbox=sandbox,
             python=python,
             test_runner=test_runner,
+            targets=() if test_runner is PYTEST else files,
             model_written=True,
         )
     options = root_options(runner.snapshot, files) if test_runner is PYTEST else ()

@@ -59,13 +59,14 @@ def open_runner(
     extra_sandboxes: Mapping[str, SandboxProvider] | None = None,
     compiled: bool = True,
     test_runner: TestRunner = PYTEST,
+    targets: Sequence[str] = (),
     model_written: bool = False,
     progress: Progress | None = None,
 ) -> Runner:
     """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
 
-    compiled: if pytest runs the tests, collect them once, so that no run has to compile the project again.
-    test_runner: starts the tests. model_written: the code to run
+    compiled: collect the tests once, so that no run has to compile the project again. test_runner: starts the tests.
+    targets: the test files that will run; empty: all of the project. model_written: the code to run
     was written by a model or by others, so `auto` does not choose a sandbox without isolation. progress: called while
     the tests are collected.
     """
@@ -75,8 +76,10 @@ def open_runner(
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest
     )
-    if compiled and needs_pytest:
-        snapshot = with_bytecode(snapshot, provider, interpreter, store.trees, progress)
+    if compiled:
+        snapshot = with_bytecode(
+            snapshot, provider, interpreter, store.trees, progress, test_runner=test_runner, targets=targets
+        )
     folder = key_of(code_hash(), snapshot.tree_hash, interpreter.environment_hash, provider.name, settings.time_limit_s)
     references = StoredRecords(store, f"blind/{folder}")
     return Runner(snapshot, provider, interpreter, settings, test_runner=test_runner, reference_store=references)

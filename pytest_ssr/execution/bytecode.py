@@ -7,6 +7,7 @@ file that a state changes has the time of its writing, so that it is never taken
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import re
@@ -14,12 +15,13 @@ import shutil
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.suite import run_environment, run_suite
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
@@ -47,16 +49,23 @@ def with_bytecode(
     interpreter: Interpreter,
     trees: Path,
     progress: Progress | None = None,
+    *,
+    test_runner: TestRunner = PYTEST,
+    targets: Sequence[str] = (),
 ) -> Snapshot:
     """Return the snapshot with compiled files in its directory, made by collecting its tests once unless they exist.
 
-    A project whose tests cannot be collected gets none; its baseline will report the reason.
+    targets: the files whose tests are collected; empty: all of them. A project whose tests cannot be collected gets
+    none; its baseline will report the reason.
     """
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
+    if targets:
+        digest = hashlib.sha256("\0".join([test_runner.name, *targets]).encode("utf-8", "surrogateescape"))
+        final = final.with_name(f"{final.name}-{digest.hexdigest()[:8]}")
     if not final.is_dir():
         shown, hidden = interpreter.readable, interpreter.hidden
         with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
-            compiled = dict(_compiled(snapshot, sandbox, interpreter, progress))
+            compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets))
         try:
             _fill(snapshot, compiled, final)
         except OSError as error:
@@ -65,13 +74,27 @@ def with_bytecode(
 
 
 def _compiled(
-    snapshot: Snapshot, sandbox: Sandbox, interpreter: Interpreter, progress: Progress | None
+    snapshot: Snapshot,
+    sandbox: Sandbox,
+    interpreter: Interpreter,
+    progress: Progress | None,
+    test_runner: TestRunner,
+    targets: Sequence[str],
 ) -> Iterator[tuple[str, bytes]]:
     """Yield path and content of each compiled file that belongs to an unchanged source of the snapshot."""
     limits = Limits(wall_s=_WALL_S)
     packed = f"{sandbox.scratch}/bytecode.tar"
     try:
-        run_suite(sandbox, interpreter, limits=limits, collect_only=True, write_bytecode=True, progress=progress)
+        run_suite(
+            sandbox,
+            interpreter,
+            targets=targets,
+            limits=limits,
+            collect_only=True,
+            write_bytecode=True,
+            progress=progress,
+            test_runner=test_runner,
+        )
         env = run_environment(sandbox, interpreter)
         sandbox.exec([str(interpreter.executable), "-I", "-c", _PACK, packed], limits=limits, env=env)
         raw = sandbox.read(packed, max_bytes=_MOST_BYTES)

@@ -2,7 +2,7 @@
 
 The runner collects the functions of a file when it comes to that file, so the record `collected` is sent once for each
 file, with all tests so far. Its order is kept: by file, then by line.
-Input: the guest module `selection` if it is loaded.
+Input: `SSR_COLLECT_ONLY`, and the guest module `selection` if it is loaded.
 """
 
 import importlib
@@ -13,6 +13,7 @@ import types
 
 import ssr_channel
 
+_COLLECT_ONLY = bool(os.environ.pop("SSR_COLLECT_ONLY", ""))
 _ROOT = os.getcwd().rstrip("/") + "/"
 _MODULES = ("sympy.testing.runtests", "sympy.utilities.runtests")
 _monotonic = time.monotonic
@@ -48,7 +49,7 @@ class Session:
         wanted = self.selection is None or self.selection.is_wanted(name)
         if wanted:
             self.chosen.append(name)
-        return wanted
+        return wanted and not _COLLECT_ONLY
 
     def announce(self):
         """Report the tests that were collected so far."""
