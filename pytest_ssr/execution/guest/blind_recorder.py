@@ -55,7 +55,7 @@ _ROOTS = [p for p in {os.getcwd(), os.path.realpath(os.getcwd())} if len(p) > 1]
 _devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64 = base64.b64encode
-_MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 50000
+_MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 5000
 _LARGEST = 2**53
 _OPAQUE, _RAISED = ["?"], ["!"]
 _case = [""]

@@ -86,7 +86,7 @@ class _TestModules:
         """
         tree = parse_module(data)
         folder = PurePosixPath(path).parent.parts
-        names = {name for node in (ast.walk(tree) if tree is not None else ()) for name in _names_in(node, folder)}
+        names = {name for node in (ast.walk(tree) if tree is not None else ()) for name in names_imported(node, folder)}
         return {
             "/".join(parts) + ".py"
             for name in names
@@ -95,7 +95,7 @@ class _TestModules:
         }
 
 
-def _names_in(node: ast.AST, folder: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def names_imported(node: ast.AST, folder: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield the names that a node may import, split at the dots; relative ones begin with the folder."""
     if isinstance(node, ast.Import):
         yield from (tuple(alias.name.split(".")) for alias in node.names)

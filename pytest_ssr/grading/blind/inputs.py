@@ -38,17 +38,18 @@ def vary(
     many: bool,
     far: bool,
     renamed: Mapping[str, str] | None = None,
+    modules: Mapping[str, str] | None = None,
 ) -> tuple[ast.Module, frozenset[int]]:
     """Return a copy of a blind file that has only the wanted tests, with other inputs drawn for them.
 
     The second item holds the numbers of the assertions that no changed input reaches. wanted: qualified names of test
     functions. many: vary several inputs at a time, otherwise one for each test or row. far: draw large, long and
     unusual values, otherwise values near the tests' own. renamed: maps file names to the varied files that the copy
-    reads instead.
+    reads instead. modules: the same for the modules that it imports from, as they are written there.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
-    changed, names = _rename(tree, renamed or {})
+    changed, names = _rename(tree, renamed or {}, modules or {})
     fixed = changed | set(_field_names(tree))
     pool = [n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
     tests = [f.node for f in functions_of(tree) if f.is_test]
@@ -95,7 +96,7 @@ def vary_module(tree: ast.Module, rng: random.Random, *, far: bool) -> ast.Modul
     return tree
 
 
-def _rename(tree: ast.Module, renamed: Mapping[str, str]) -> tuple[set[int], set[str]]:
+def _rename(tree: ast.Module, renamed: Mapping[str, str], modules: Mapping[str, str]) -> tuple[set[int], set[str]]:
     """Make a file read renamed files; return the ids of literals that name them, and the names imported from them."""
     literals, names = set[int](), set[str]()
     for node in ast.walk(tree):
@@ -104,12 +105,15 @@ def _rename(tree: ast.Module, renamed: Mapping[str, str]) -> tuple[set[int], set
             if name in renamed:
                 node.value = folder + slash + renamed[name]
                 literals.add(id(node))
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            package, dot, name = node.module.rpartition(".")
-            if f"{name}.py" in renamed:
-                node.module = package + dot + renamed[f"{name}.py"].removesuffix(".py")
-                names |= {alias.asname or alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and (module := written_module(node)) in modules:
+            node.module = modules[module].lstrip(".")
+            names |= {alias.asname or alias.name for alias in node.names}
     return literals, names
+
+
+def written_module(node: ast.ImportFrom) -> str:
+    """Return the module that a statement imports from, as it is written: with leading dots if it is relative."""
+    return "." * node.level + (node.module or "")
 
 
 def _literals(node: ast.AST) -> list[ast.Constant]:

@@ -127,7 +127,9 @@ def _with_copies(
         elif not run.fault and lines is not None:
             slow = _slow_tests(varied, limits_s, run)
             if not slow or not varied.selects_tests:
-                return varied, lines, run
+                # Files that cannot be imported with other inputs prove nothing.
+                ran = {node_id.partition("::")[0] for node_id in run.results}
+                return replace(varied, copies=tuple(c for c in varied.copies if c.path in ran)), lines, run
             varied = varied.without(slow)
         elif varied.is_copy(run.unfinished):
             varied = varied.without_function(run.unfinished)

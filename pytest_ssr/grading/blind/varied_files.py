@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from pytest_ssr.grading.blind.files import BlindFiles
-from pytest_ssr.grading.blind.inputs import names_of_tests, other_value, vary, vary_module
+from pytest_ssr.grading.blind.files import BlindFiles, names_imported
+from pytest_ssr.grading.blind.inputs import names_of_tests, other_value, vary, vary_module, written_module
 from pytest_ssr.grading.blind.rewrite import Blind
 from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.file_roles import is_test_surface
@@ -86,7 +86,7 @@ class CopyGenerator:
         self._original = original
         surface = (PurePosixPath(p) for p in original.snapshot.files if not p.endswith(".py") and is_test_surface(p))
         self._data = {path.name: str(path) for path in surface}
-        self._modules = {PurePosixPath(p).stem: p for p in blind_files.blind if p not in files}
+        self._modules = {p: b for p, b in blind_files.blind.items() if p not in files and not _defines_classes(b)}
 
     def draw(self) -> Iterator[Copy]:
         """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
@@ -124,15 +124,17 @@ class CopyGenerator:
         """Return a copy of a file with some of its tests, with inputs drawn for them."""
         blind, posix, far = self._blind[path], PurePosixPath(path), number % _CYCLE in _FAR
         suffix = f"_{self.token}{number}"
-        files = dict(self._read_by(blind.tree, suffix, far=far))
-        renamed = {PurePosixPath(p).name.replace(suffix, ""): PurePosixPath(p).name for p in files}
-        tree, unchanged = vary(blind.tree, chains, self._rng, many=number % 2 == 0, far=far, renamed=renamed)
+        data = dict(self._data_read_by(blind.tree, suffix, far=far))
+        renamed = {PurePosixPath(p).name.replace(suffix, ""): PurePosixPath(p).name for p in data}
+        modules, sources = self._modules_of(path, suffix, far=far)
+        many = number % 2 == 0
+        tree, unchanged = vary(blind.tree, chains, self._rng, many=many, far=far, renamed=renamed, modules=modules)
         name = str(posix.with_name(f"{posix.stem}{suffix}.py"))
         targets = tuple(f"{name}::{c}" for c in sorted(chains))
-        return Copy(name, Blind(tree, blind.sites).text, unchanged, targets, files)
+        return Copy(name, Blind(tree, blind.sites).text, unchanged, targets, {**data, **sources})
 
-    def _read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
-        """Yield the test modules that a file imports and the data files that it names, with other inputs."""
+    def _data_read_by(self, tree: ast.Module, suffix: str, *, far: bool) -> Iterator[tuple[str, bytes]]:
+        """Yield the data files that a file names, with other inputs."""
         texts = {n.value for n in ast.walk(tree) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
         for name in sorted({PurePosixPath(t).name for t in texts} & self._data.keys()):
             path = PurePosixPath(self._data[name])
@@ -140,11 +142,27 @@ class CopyGenerator:
             data = varied_data(entry.data, self._rng, far=far) if entry is not None else None
             if data is not None:
                 yield str(path.with_name(f"{path.stem}{suffix}{path.suffix}")), data
-        imports = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module]
-        for name in sorted({(n.module or "").rpartition(".")[2] for n in imports} & self._modules.keys()):
-            path = PurePosixPath(self._modules[name])
-            varied = vary_module(self._blind[str(path)].tree, self._rng, far=far)
-            yield str(path.with_name(f"{path.stem}{suffix}.py")), Blind(varied, {}).text
+
+    def _modules_of(self, path: str, suffix: str, *, far: bool) -> tuple[dict[str, str], dict[str, bytes]]:
+        """Return the names of the test modules that a file imports from and of their copies, and the copies by path."""
+        names, sources = dict[str, str](), dict[str, bytes]()
+        folder = PurePosixPath(path).parent.parts
+        for node in ast.walk(self._blind[path].tree):
+            if not isinstance(node, ast.ImportFrom) or not node.module:
+                continue
+            imported = next(names_imported(node, folder))
+            for module in sorted(self._modules):
+                posix = PurePosixPath(module)
+                if posix.with_suffix("").parts[-len(imported) :] == imported:
+                    varied = vary_module(self._modules[module].tree, self._rng, far=far)
+                    names[written_module(node)] = f"{written_module(node)}{suffix}"
+                    sources[str(posix.with_name(f"{posix.stem}{suffix}.py"))] = Blind(varied, {}).text
+        return names, sources
+
+
+def _defines_classes(blind: Blind) -> bool:
+    """Return whether a module defines classes: a copy has others, which are not those that other files import."""
+    return any(isinstance(node, ast.ClassDef) for node in ast.walk(blind.tree))
 
 
 def _classes_with_bases(blind: Blind) -> Iterator[ast.ClassDef]:
