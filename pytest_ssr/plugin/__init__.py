@@ -61,8 +61,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if jobs:
         from pytest_ssr.plugin.interrupts import Interrupts
+        from pytest_ssr.plugin.options import resolve_paths
 
-        _resolve_python(config)
+        resolve_paths(config)
         config.pluginmanager.register(Interrupts(config), "ssr-interrupts")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
@@ -89,15 +90,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
         return None
     print(f"ssr: {reason}")
     return int(pytest.ExitCode.OK)
-
-
-def _resolve_python(config: pytest.Config) -> None:
-    """Make the interpreter's path absolute before xdist passes the options to workers, which may run elsewhere."""
-    from pytest_ssr.plugin.options import python_path
-
-    python = python_path(config)
-    if python is not None:
-        config.option.ssr_python = str(python)
 
 
 @pytest.hookimpl(tryfirst=True)
