@@ -197,7 +197,7 @@ class SelfPlay:
             for other, table in enumerate(self._tables):
                 path = episode.path if other == project_index else ""
                 traits = Traits(episode.strategy, episode.operator, path, episode.lines, length)
-                table.tell(traits, valid=episode.valid, solved=solved, graded=graded)
+                table.update(traits, valid=episode.valid, solved=solved, graded=graded)
 
     def _play_round(self, number: int, project_index: int) -> Iterator[Episode]:
         settings = self.settings
@@ -250,7 +250,7 @@ class SelfPlay:
             count,
             jobs=self.settings.jobs,
             most=most,
-            tell=report,
+            report=report,
             progress=lambda done: self._watch.status(_progress(number, project, done, count)),
             only=list if by_model else lambda done: self._fresh(project_index, done),
         )

@@ -118,7 +118,7 @@ def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
     workers: processes or threads that run trials.
     """
     index = valid = 0
-    while valid < count and (result := campaign.known(index)) is not None:
+    while valid < count and (result := campaign.stored(index)) is not None:
         valid += result.status is CandidateStatus.VALID
         index += 1
     remaining = count - valid

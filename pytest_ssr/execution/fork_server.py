@@ -188,7 +188,7 @@ class ForkServer:
                 if unknown:
                     raise UnfitError("a selected test was not collected")
             try:
-                server.session.tell(_to_message(request))
+                server.session.send(_to_message(request))
                 answer, raw = server.session.answer(wall_s=request.most_s + _GRACE_S)
             except LimitExceededError as error:
                 return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error), limit=error.limit)

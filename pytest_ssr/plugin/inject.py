@@ -167,7 +167,7 @@ class InjectPlugin:
         assert campaign is not None
         for earlier in self.selected or range(index):
             if earlier < index and earlier not in self.results:
-                result = campaign.known(earlier)
+                result = campaign.stored(earlier)
                 if result is not None:
                     self.results[earlier] = result
         valid = sum(a.status is CandidateStatus.VALID for i, a in self.results.items() if i < index)
@@ -210,7 +210,7 @@ class InjectPlugin:
         campaign, terminal = self.campaign, self._terminal()
         if status is None or self.worker or campaign is None:
             return
-        result = campaign.known(status[0])
+        result = campaign.stored(status[0])
         if result is None:
             return
         self.results[result.index] = result

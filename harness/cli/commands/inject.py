@@ -101,7 +101,7 @@ def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Term
             settings.count,
             jobs=settings.jobs,
             most=GIVE_UP_AFTER * settings.count,
-            tell=lambda a: terminal.echo(result_line(a), a.status.value),
+            report=lambda a: terminal.echo(result_line(a), a.status.value),
             progress=lambda done: terminal.status(progress_line(done, settings.count, terminal.elapsed_s)),
         )
     finally:
