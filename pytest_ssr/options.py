@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
 _KEY = "option"
 
@@ -122,7 +123,7 @@ class PluginSettings:
     injector: str = option(
         "mutation,removal,combination",
         "NAMES",
-        "comma-separated: mutation, removal, combination, history, mutmut, or one that a plugin adds",
+        f"comma-separated: {', '.join(INJECTOR_NAMES)}, or one that a plugin adds",
     )
     seed: int = option(0, "N", "random seed: the same tree and seed give the same artifacts")
     source: tuple[str, ...] = option(

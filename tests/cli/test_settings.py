@@ -21,7 +21,7 @@ from harness.settings.results import ExportSettings
 from harness.settings.sections import JudgeSettings
 from pytest_ssr.campaign.factory import INJECTORS
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.options import SANDBOX_NAMES, PluginSettings, options_of
+from pytest_ssr.options import INJECTOR_NAMES, SANDBOX_NAMES, PluginSettings, options_of
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.sandbox import SANDBOXES
 
@@ -231,6 +231,7 @@ def test_settings_of_a_worker_are_frozen_and_contain_no_key(monkeypatch: pytest.
 
 def test_declared_names_and_defaults_are_those_of_the_classes_that_use_them() -> None:
     assert tuple(SANDBOXES) == SANDBOX_NAMES
+    assert tuple(INJECTORS) == INJECTOR_NAMES
     assert set(PluginSettings.injector.split(",")) < set(INJECTORS)
     judge = JudgeSettings()
     assert (judge.temperature, judge.max_tokens) == (JUDGE_SAMPLING.temperature, JUDGE_SAMPLING.max_tokens)
