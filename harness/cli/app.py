@@ -54,7 +54,7 @@ COMMANDS = {
     "assets": Command("commands:AssetsSettings", "assets:assets"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
     "export": Command("results:ExportSettings", "export:export"),
-    "doctor": Command("commands:DoctorSettings", "artifacts:doctor"),
+    "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 
 

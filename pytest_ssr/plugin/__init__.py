@@ -7,6 +7,7 @@ standard library.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from pytest_ssr.options import PluginSettings, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pytest_ssr.records.artifact import BugArtifact
@@ -100,9 +101,21 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     siblings = set(os.listdir(module_path.parent))
     if not siblings & {"bug_inject.diff", "bug_patch.diff", "test_script.sh"}:
         return None
-    from pytest_ssr.plugin.guard import UntrustedModule
+    return _UntrustedModule.from_parent(parent, path=module_path)
 
-    return UntrustedModule.from_parent(parent, path=module_path)
+
+class _UntrustedModule(pytest.File):
+    """A placeholder for an artifact's parser: it has no items, and warns why."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """Warn, and yield no item."""
+        warnings.warn(
+            pytest.PytestCollectionWarning(
+                f"{self.path} belongs to a bug artifact and is not imported; use --ssr-validate {self.path.parent}"
+            ),
+            stacklevel=1,
+        )
+        return ()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -20,12 +20,12 @@ import glob, importlib.metadata as m, json, os, site, sys
 wanted, own = json.loads(sys.argv[1])
 sites = site.getsitepackages([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
 sites += glob.glob("/usr/lib/python3*/*-packages") + glob.glob("/usr/local/lib/python3*/*-packages")
-folders = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
-paths = [os.path.join(p, n) for p in folders for n in wanted]
-for p in [p for p in paths if p.endswith(".py")]:
+places = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
+found = [os.path.join(p, n) for p in places for n in wanted]
+for p in [p for p in found if p.endswith(".py")]:
     stem = os.path.join(os.path.dirname(p), "__pycache__", os.path.basename(p)[:-3])
-    paths += glob.glob(glob.escape(stem) + ".*.pyc")
-hidden = {q + "/" * os.path.isdir(q) for p in paths if os.path.exists(p) for q in (p, os.path.realpath(p))}
+    found += glob.glob(glob.escape(stem) + ".*.pyc")
+hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
 dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
 "path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden)}))
