@@ -146,7 +146,7 @@ def compare(campaign: Campaign, suite: PlainSuite, index: int, candidate: Candid
         difference=() if kind is Kind.AGREE else tuple(sorted(difference)),
         steady=steady,
         tier=screened.tier,
-        fallback=screened.fallback,
+        fallback=str(screened.fallback or ""),
         selected=screened.selected,
         fast_s=round(fast_s, 3),
         whole_s=round(whole.seconds, 3),

@@ -319,7 +319,7 @@ def rounds(records: Sequence[Record]) -> list[str]:
     differing = {f: sum(len({str(r[f]) for r in group}) > 1 for group in cases.values()) for f in fields}
     differences = ", ".join(f"`{name}` {number}" for name, number in differing.items())
     return [
-        f"{len(cases)} grades three times, with inputs drawn anew, the third time beside a busy loop. "
+        f"{len(cases)} grades three times, with newly drawn inputs, the third time beside a busy loop. "
         f"Grades whose fields differ between the three: {differences}."
     ]
 

@@ -114,7 +114,7 @@ def measure(name: str, jobs: str, folder: Path, *, count: int, limit_s: float) -
         wall_s=round(injection.wall_s, 1),
         statuses=dict(Counter(a["status"] for a in attempts)),
         tiers=dict(Counter(a.get("tier", "") for a in attempts)),
-        fallbacks=dict(Counter(a["fallback"] for a in attempts if a.get("fallback"))),
+        fallbacks=dict(Counter(a["fallback"]["code"] for a in attempts if a.get("fallback"))),
         checks=dict(Counter(a["check"] for a in attempts if a["status"] == "rejected")),
         disagreements=sum(bool(a.get("disagreement")) for a in attempts),
         peak_mib=round(injection.peak_bytes / _MIB, 1),

@@ -2,6 +2,7 @@
 
 SsrError
 ├── ProjectError                the project cannot be used (no tests, read-only, a suite that hangs)
+│   └── LeakError               a solver could read the fix of a task
 ├── ArtifactError               an artifact directory or a diff cannot be read at all
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
@@ -44,6 +45,10 @@ class SsrError(Exception):
 
 class ProjectError(SsrError):
     """The project cannot be used: not Python, no tests, all tests fail, or the suite hangs."""
+
+
+class LeakError(ProjectError):
+    """A solver could read the fix of a task, in the project or in the environment."""
 
 
 class ArtifactError(SsrError):

@@ -13,6 +13,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
+INJECTOR_NAMES = ("mutation", "removal", "history", "combination", "mutmut")
 SANDBOX_NAMES = ("apptainer", "bubblewrap", "docker", "gvisor", "process")
 _KEY = "option"
 
@@ -64,6 +65,13 @@ class Option(NamedTuple):
     """Whether it has no variable and no short key in files, because other commands use its name for something else."""
     is_personal: bool = False
     """Whether a project must not set it: it names a program to start, or a server that receives a key."""
+    key: str = ""
+    """The dotted name in files of an option of the plugin, if it has one."""
+
+    def may_be_set_by_project(self, value: object) -> bool:
+        """Whether a project's own file may set it to this value: someone else may have written the project."""
+        removes_isolation = self.flag == "sandbox" and str(value).partition(":")[0].strip() == "process"
+        return not self.is_personal and not removes_isolation
 
 
 def option(default: Any, metavar: str = "", help: str = "", **more: Any) -> Any:
@@ -115,44 +123,71 @@ class PluginSettings:
     injector: str = option(
         "mutation,removal,combination",
         "NAMES",
-        "comma-separated: mutation, removal, combination, history, mutmut, or one that a plugin adds",
+        f"comma-separated: {', '.join(INJECTOR_NAMES)}, or one that a plugin adds",
     )
     seed: int = option(0, "N", "random seed: the same tree and seed give the same artifacts")
     source: tuple[str, ...] = option(
         (), "PATH", "inject only below these files or folders, comma-separated, relative to the project"
     )
-    solver: str = option("search", "NAME", "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH")
-    attempts: int = option(8, "G", "attempts at each artifact", bound=AT_LEAST_1)
+    solver: str = option(
+        "search", "NAME", "search, replay:PATH, or a model: PROVIDER/MODEL, vllm:PATH", key="solver.name"
+    )
+    attempts: int = option(8, "G", "attempts at each artifact", bound=AT_LEAST_1, key="solver.attempts")
     budget_usd: float | None = option(
         None,
         "USD",
         "cost limit of the whole run of a model, shared by its workers (default: no limit)",
         bound=MORE_THAN_0,
+        key="budget.usd",
     )
     budget_tokens: int | None = option(
-        None, "N", "token limit of the whole run, shared by its workers (default: no limit)", bound=MORE_THAN_0
+        None,
+        "N",
+        "token limit of the whole run, shared by its workers (default: no limit)",
+        bound=MORE_THAN_0,
+        key="budget.tokens",
     )
     budget_calls: int | None = option(
-        None, "N", "request limit of the whole run, shared by its workers (default: no limit)", bound=MORE_THAN_0
+        None,
+        "N",
+        "request limit of the whole run, shared by its workers (default: no limit)",
+        bound=MORE_THAN_0,
+        key="budget.calls",
     )
     rollout_usd: float = option(
-        5.0, "USD", "cost limit of one attempt of a model, if its prices are known", bound=MORE_THAN_0
+        5.0, "USD", "cost limit of one attempt of a model, if its prices are known", bound=MORE_THAN_0, key="limits.usd"
     )
-    rollout_tokens: int = option(2_000_000, "N", "token limit of one attempt of a model", bound=MORE_THAN_0)
-    steps: int = option(100, "N", "limit of replies in one attempt of a model", bound=MORE_THAN_0)
-    sandbox: str = option("auto", "NAME", f"auto, {', '.join(SANDBOX_NAMES)}; apptainer, docker and gvisor take :IMAGE")
+    rollout_tokens: int = option(
+        2_000_000, "N", "token limit of one attempt of a model", bound=MORE_THAN_0, key="limits.tokens"
+    )
+    steps: int = option(100, "N", "limit of replies in one attempt of a model", bound=MORE_THAN_0, key="limits.steps")
+    sandbox: str = option(
+        "auto",
+        "NAME",
+        f"auto, {', '.join(SANDBOX_NAMES)}; apptainer, docker and gvisor take :IMAGE",
+        key="execution.sandbox",
+    )
     store: Path | None = option(None, "DIR", "directory for results (default: .ssr in the project)")
     python: Path | None = option(
         None,
         "PATH",
         "the interpreter whose environment runs the tests (default: the project's .venv, else this one)",
         is_interpreter=True,
+        key="execution.python",
     )
     diff: str | None = option(None, "REV", "inject only into functions that have changed since this git revision")
     time: str | None = option(
         None, "BUDGET", "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)"
     )
-    time_limit: float = option(1800.0, "SECONDS", "limit for one run of the whole suite", bound=MORE_THAN_0)
-    min_passing_tests: int = option(1, "N", "oracle tests that must pass on the original", bound=AT_LEAST_1)
-    min_changed_files: int = option(1, "N", "files that the bug must change", bound=AT_LEAST_1)
-    min_failing_tests: int = option(1, "N", "tests that must go from pass to fail", bound=AT_LEAST_1)
+    time_limit: float = option(
+        1800.0, "SECONDS", "limit for one run of the whole suite", bound=MORE_THAN_0, key="execution.time-limit"
+    )
+    min_passing_tests: int = option(
+        1, "N", "oracle tests that must pass on the original", bound=AT_LEAST_1, key="execution.min-passing-tests"
+    )
+    min_changed_files: int = option(
+        1, "N", "files that the bug must change", bound=AT_LEAST_1, key="execution.min-changed-files"
+    )
+    min_failing_tests: int = option(
+        1, "N", "tests that must go from pass to fail", bound=AT_LEAST_1, key="execution.min-failing-tests"
+    )

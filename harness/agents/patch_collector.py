@@ -25,8 +25,8 @@ _LISTING = Limits(wall_s=120.0, output_bytes=64 * MIB)
 _SYMLINK = 0o120000
 _LIST = """
 import hashlib, json, os, stat, sys
-found = {}
-def told(path):
+entries = {}
+def describe(path):
     info = os.lstat(path)
     if stat.S_ISLNK(info.st_mode):
         return ["link", os.readlink(path), 0]
@@ -38,17 +38,17 @@ def told(path):
             digest.update(part)
     return ["%o" % info.st_mode, digest.hexdigest(), info.st_size]
 def refused(error):
-    found[error.filename[2:] or "."] = ["unreadable", error.strerror, 0]
+    entries[error.filename[2:] or "."] = ["unreadable", error.strerror, 0]
 for folder, folders, names in os.walk(".", onerror=refused):
     folders[:] = sorted(f for f in folders if f not in (".git", "__pycache__", ".pytest_cache", ".ssr"))
     links = [f for f in folders if os.path.islink(os.path.join(folder, f))]
     for name in sorted([*names, *links]):
         path = os.path.join(folder, name)
         try:
-            found[path[2:]] = told(path)
+            entries[path[2:]] = describe(path)
         except OSError as error:
-            found[path[2:]] = ["unreadable", error.strerror, 0]
-json.dump(found, sys.stdout)
+            entries[path[2:]] = ["unreadable", error.strerror, 0]
+json.dump(entries, sys.stdout)
 """
 
 

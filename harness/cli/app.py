@@ -20,6 +20,7 @@ Each option is also a variable (SSR_TRIES for --tries) and a key in the YAML fil
 pyproject.toml. Flags come first, then variables, the YAML file, [tool.ssr].
 
 example: {}"""
+_WITHOUT_COMMAND = ("--help", "-h", "--version")
 _DOTTED = re.compile(r"([a-z_-]+\.[a-z_-]+)=.*", re.DOTALL)
 
 
@@ -53,7 +54,7 @@ COMMANDS = {
     "assets": Command("commands:AssetsSettings", "assets:assets"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
     "export": Command("results:ExportSettings", "export:export"),
-    "doctor": Command("commands:DoctorSettings", "artifacts:doctor"),
+    "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 
 
@@ -82,10 +83,12 @@ def parse(argv: Sequence[str]) -> Parsed | None:
         help_formatter="default",
         result_action="return_value",
     )
-    names = [argv[0]] if argv and argv[0] in COMMANDS else list(COMMANDS)
-    leaves = {name: _add(app, name) for name in names}
     if not argv:
         raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
+    if argv[0] not in COMMANDS and argv[0] not in _WITHOUT_COMMAND:
+        raise SettingsError(_not_a_command(argv[0]))
+    names = [argv[0]] if argv[0] in COMMANDS else list(COMMANDS)
+    leaves = {name: _add(app, name) for name in names}
     if len(names) == 1:
         argv = list(_with_dashes(argv, leaves[names[0]]))
     try:
@@ -100,12 +103,23 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     return result if isinstance(result, Parsed) else None
 
 
+def _not_a_command(name: str) -> str:
+    """Return the message about a first argument that is not a command."""
+    import difflib
+
+    choices = f"choose from {', '.join(COMMANDS)}, or see ssr --help"
+    if name.startswith("-"):
+        return f"a command comes before {name!r}; {choices}"
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    return f"{name!r} is not a command of ssr; " + (f"did you mean {close[0]}?" if close else choices)
+
+
 def _add(app: App, name: str) -> list[Leaf]:
     """Add a command, and return its options."""
     command = COMMANDS[name]
     settings = command.load_settings()
     leaves = list(leaves_of(settings))
-    sources = Sources(leaves, _all_keys)
+    sources = Sources(leaves, all_keys)
 
     def collect(*arguments: Any, **options: Any) -> Parsed:
         positional = (leaf.flag for leaf in leaves if leaf.option.is_argument)
@@ -129,8 +143,8 @@ def _add(app: App, name: str) -> list[Leaf]:
     return leaves
 
 
-def _all_keys() -> frozenset[str]:
-    """Return the keys in files that any command has."""
+def all_keys() -> frozenset[str]:
+    """Return the keys in files that any command has; the plugin calls it by its entry point `pytest_ssr.settings`."""
     return frozenset(
         key for command in COMMANDS.values() for leaf in leaves_of(command.load_settings()) for key in leaf.keys
     )

@@ -43,8 +43,8 @@ class Leaf:
 
     @property
     def keys(self) -> frozenset[str]:
-        """Its names in files."""
-        if self.option.is_argument:
+        """Its names in files; `--config` has none, because a file does not include others."""
+        if self.option.is_argument or self.flag == "config":
             return frozenset()
         short = set() if self.option.is_own else {self.flag}
         return frozenset(short | {self.dotted}) - {""}
@@ -75,9 +75,9 @@ def leaves_of(settings: type[Any], section: str = "", title: str = "") -> Iterat
         if inner is not None:
             named = item.metadata["is_named"]
             yield from leaves_of(inner, item.name if named else "", (inner.__doc__ if named else "") or "")
-        elif (found := declared(item)) is not None:
+        elif (declaration := declared(item)) is not None:
             default = inspect.Parameter.empty if item.default is MISSING else item.default
-            yield Leaf(found, _without_none(hints[item.name]), default, section, item.name, title)
+            yield Leaf(declaration, _without_none(hints[item.name]), default, section, item.name, title)
 
 
 def _without_none(hint: Any) -> Any:
@@ -118,6 +118,8 @@ def _parameter(leaf: Leaf, group: Group | None) -> Parameter:
         more["converter"] = _whole_number
     elif option.is_interpreter:
         more["converter"] = _interpreter
+    elif leaf.kind is Path:
+        more["converter"] = _path
     names = [option.short, f"--{leaf.flag}", f"--{leaf.dotted}" if leaf.dotted else ""]
     if leaf.dotted.startswith(f"{leaf.flag}."):
         names.reverse()  # cyclopts takes the first name that a flag begins with
@@ -144,9 +146,16 @@ def _whole_number(kind: object, tokens: Sequence[Token]) -> int:
         raise ValueError(f'unable to convert "{tokens[0].value}" into int') from None
 
 
+def _path(kind: object, tokens: Sequence[Token]) -> Path:
+    """Return a path. An empty one, as of a shell's variable that is not set, would be the current directory."""
+    if not tokens[0].value:
+        raise ValueError("the path is empty")
+    return Path(tokens[0].value)
+
+
 def _interpreter(kind: object, tokens: Sequence[Token]) -> Path:
     """Return the path of an interpreter; a relative one starts at the current directory."""
-    return named_interpreter(tokens[0].value, Path.cwd())
+    return named_interpreter(str(_path(kind, tokens)), Path.cwd())
 
 
 def build(settings: type[CommandSettings], values: Mapping[str, Any], origins: Mapping[str, Origin]) -> CommandSettings:
@@ -159,9 +168,9 @@ def _build(settings: type[Any], values: Mapping[str, Any], **more: Any) -> Any:
     arguments = dict(more)
     for item in fields(settings):
         inner = item.metadata.get("section")
-        found = declared(item)
+        declaration = declared(item)
         if inner is not None:
             arguments[item.name] = _build(inner, values)
-        elif found is not None and found.flag in values:
-            arguments[item.name] = values[found.flag]
+        elif declaration is not None and declaration.flag in values:
+            arguments[item.name] = values[declaration.flag]
     return settings(**arguments)

@@ -6,7 +6,6 @@ Each source fills what the sources before it have left: flags, variables, `--con
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,13 @@ from harness.cli.parameters import Leaf
 from harness.settings.commands import Origin, OriginKind
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.project.interpreter import named_interpreter
-
-TABLE = "[tool.ssr]"
+from pytest_ssr.project.settings_table import (
+    flat_values,
+    project_file,
+    read_project_table,
+    require_known,
+    require_single,
+)
 
 
 class Sources:
@@ -41,7 +45,7 @@ class Sources:
             self._add(by_flag, self._values(_read_yaml(path), path))
         project = project_file(Path.cwd())
         if project is not None:
-            self._add(by_flag, self._values(_table(project), project, is_project=True))
+            self._add(by_flag, self._values(read_project_table(project), project, is_project=True))
 
     def _add(self, arguments: Mapping[str, Argument], values: Iterable[tuple[Leaf, Any, Origin]]) -> None:
         for leaf, value, origin in values:
@@ -62,16 +66,21 @@ class Sources:
         shown = str(path)
         leaves = {key: leaf for leaf in self._leaves for key in leaf.keys}
         known = self._known_keys() if table else ()
-        for key, value in _flat(table):
-            if key not in known:
-                raise SettingsError(f"{shown}: {key} is not a setting of ssr{_suggestion(key, known)}")
+        flags: set[str] = set()
+        for key, value in table.items():
+            require_known(key, known, shown)
             leaf = leaves.get(key)
             if leaf is None or value is None:
                 continue
-            if isinstance(value, list) and not leaf.is_list:
-                raise SettingsError(f"{shown}: {key} takes one value, not a list")
-            if is_project:
-                _require_harmless(leaf, value, key, shown)
+            if leaf.flag in flags:
+                raise SettingsError(f"{shown}: {key} is set twice, by its short and its dotted name")
+            flags.add(leaf.flag)
+            _require_shape(leaf, value, key, shown)
+            if is_project and not leaf.option.may_be_set_by_project(value):
+                raise SettingsError(
+                    f"{shown}: a project cannot set {key} = {value!r}, which its user has to trust; "
+                    f"use --{leaf.flag}, {leaf.variable or 'a variable'} or --config FILE"
+                )
             yield leaf, _resolved(leaf, value, path.parent), Origin(OriginKind.FILE, shown)
 
 
@@ -80,71 +89,35 @@ def _variables(leaves: Iterable[Leaf]) -> Iterator[tuple[Leaf, Any, Origin]]:
     for leaf in leaves:
         text = os.environ.get(leaf.variable) if leaf.variable else None
         if text:
-            value = [part.strip() for part in text.split(",")] if leaf.is_list else text
+            value = [part.strip() for part in text.split(",") if part.strip()] if leaf.is_list else text
             yield leaf, value, Origin(OriginKind.VARIABLE, leaf.variable)
 
 
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of nested tables by their dotted keys."""
-    for name, value in table.items():
-        key = f"{prefix}{str(name).replace('_', '-')}"
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{key}.")
-        else:
-            yield key, value
-
-
-def _suggestion(key: str, known: Iterable[str]) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
-
-
-def _require_harmless(leaf: Leaf, value: Any, key: str, shown: str) -> None:
-    """Raise SettingsError for what a project must not choose: it may have been written by someone else."""
-    if leaf.option.is_personal or (leaf.flag == "sandbox" and str(value) == "process"):
-        raise SettingsError(
-            f"{shown}: a project cannot set {key} = {value!r}, which its user has to trust; use --{leaf.flag}, "
-            f"{leaf.variable or 'a variable'} or --config FILE"
-        )
+def _require_shape(leaf: Leaf, value: Any, key: str, shown: str) -> None:
+    """Raise SettingsError for a list in place of a single value, and for a list of anything but single values."""
+    if not leaf.is_list:
+        require_single(key, value, shown)
+    elif isinstance(value, list) and any(single is None or isinstance(single, list | dict) for single in value):
+        raise SettingsError(f"{shown}: {key} takes a list of single values")
 
 
 def _resolved(leaf: Leaf, value: Any, folder: Path) -> Any:
-    """Return a value of a file in which a relative path starts at the file's folder."""
+    """Return a value of a file in which a relative path starts at the file's folder; an empty one stays empty."""
     if isinstance(value, list):
         return [_resolved(leaf, single, folder) for single in value]
+    if value == "":
+        return value
     if leaf.option.is_interpreter:
         return named_interpreter(str(value), folder)
     return folder.absolute() / str(value) if leaf.is_path else value
 
 
-def project_file(folder: Path) -> Path | None:
-    """Return the nearest pyproject.toml in a folder or above it, or None."""
-    paths = (parent / "pyproject.toml" for parent in (folder, *folder.parents))
-    return next((path for path in paths if path.is_file()), None)
-
-
-def _table(path: Path) -> Mapping[str, Any]:
-    try:
-        with path.open("rb") as file:
-            table = tomllib.load(file).get("tool", {}).get("ssr", {})
-    except (OSError, ValueError) as error:
-        raise SettingsError(f"{path} cannot be read: {error}") from None
-    return _require_table(table, f"{path}: {TABLE}")
-
-
-def _read_yaml(path: Path) -> Mapping[str, Any]:
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Return the flat values of a YAML file; raises SettingsError if it cannot be read."""
     import yaml
 
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError(f"--config {path} cannot be read: {' '.join(str(error).split())}") from None
-    return _require_table({} if content is None else content, str(path))
-
-
-def _require_table(content: Any, shown: str) -> Mapping[str, Any]:
-    if not isinstance(content, Mapping):
-        raise SettingsError(f"{shown} must be a table of settings, not {type(content).__name__}")
-    return content
+    return flat_values({} if content is None else content, str(path))

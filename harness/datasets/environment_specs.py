@@ -174,12 +174,12 @@ def _declared(tree: Path, extras: Sequence[str] = _TEST_EXTRAS) -> tuple[tuple[s
 
 def _of_extra(table: Mapping[str, Any], wanted: str) -> list[str]:
     """Return the requirements of an extra, with the markers of `extra:marker`, as setuptools reads them."""
-    found: list[str] = []
+    requirements: list[str] = []
     for key, value in table.items():
         name, _, marker = str(key).partition(":")
         if canonicalize_name(name.strip()) == canonicalize_name(wanted):
-            found += [_on_condition(text, marker) for text in _requirements(value)]
-    return found
+            requirements += [_on_condition(text, marker) for text in _requirements(value)]
+    return requirements
 
 
 def _on_condition(text: str, marker: str) -> str:

@@ -210,7 +210,7 @@ class RolloutWork:
         )
         try:
             solving = self._open_solving(unit.instance)
-            rollout = solving.known(unit.attempt) or solving.attempt(unit.attempt)
+            rollout = solving.stored_attempt(unit.attempt) or solving.attempt(unit.attempt)
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.grader.images:
                 raise

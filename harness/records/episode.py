@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 from harness.records.rewards import ALPHA, injector_reward, solve_rate, solver_reward
@@ -88,6 +89,36 @@ class Rollout:
             return None
 
 
+class RefusalCode(StrEnum):
+    """Why no solver is run on a valid bug."""
+
+    FIX_READABLE = "fix-readable"
+    """A solver could read the fix: an attempt would prove nothing."""
+    PROJECT_UNUSABLE = "project-unusable"
+    """The task cannot be opened."""
+    UNKNOWN = "unknown"
+    """An earlier release recorded only a text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why no solver was run on a valid bug."""
+
+    code: RefusalCode
+    text: str
+    """For people, with the location and what to do."""
+
+    @classmethod
+    def from_json(cls, data: object) -> Refusal | None:
+        """Read plain data back; None for None and for the empty text of an earlier release.
+
+        Raises StoreError for other data.
+        """
+        if data is None or data == "":
+            return None
+        return cls(RefusalCode.UNKNOWN, data) if isinstance(data, str) else decode(cls, data)
+
+
 @dataclass(frozen=True, slots=True)
 class Episode:
     """The history of one bug: its origin, its verdict and the rollouts on it."""
@@ -110,8 +141,8 @@ class Episode:
     """Why the bug is not valid; None if it is."""
     check: str = ""
     """The step that rejected the bug; empty if it is valid, or if there was no artifact to check."""
-    refused: str = ""
-    """Why no solver was run on the bug although it is valid."""
+    refused: Refusal | None = None
+    """Why no solver was run on the bug although it is valid; None if one was."""
     repeated: bool = False
     """Whether a model repeated an earlier change: its usage counts, the bug does not count twice."""
     change: str = ""
@@ -164,7 +195,11 @@ class Episode:
         try:
             items = [Rollout.from_json({"schema_version": SCHEMA_VERSION, **item}) for item in data["rollouts"]]
             rollouts = tuple(r for r in items if r is not None)
-            own = {"reason": reason_from_json(data), "rollouts": rollouts}
+            own = {
+                "reason": reason_from_json(data),
+                "refused": Refusal.from_json(data.get("refused")),
+                "rollouts": rollouts,
+            }
             episode = decode(cls, {**data, **own}, version=SCHEMA_VERSION)
         except (AttributeError, KeyError, TypeError, StoreError):
             return None

@@ -68,7 +68,7 @@ class PytestBackend:
     def attempt(self, directory: Path, number: int) -> AttemptResult:
         """Return an attempt (counted from 0) at the artifact in a directory; run it unless the store has it."""
         rollout_runner = self._runner_for(directory)
-        rollout = rollout_runner.known(number) or rollout_runner.attempt(number)
+        rollout = rollout_runner.stored_attempt(number) or rollout_runner.attempt(number)
         return AttemptResult(rollout.verdict, rollout.reason.text, rollout.id)
 
     def _runner_for(self, directory: Path) -> RolloutRunner:
@@ -93,13 +93,13 @@ class PytestBackend:
 
     def summary(self, grades: Sequence[bool | None]) -> str:
         """Return the solve rate with its interval."""
-        known = [g for g in grades if g is not None]
-        low, high = interval(sum(known), len(known))
-        line = f"{sum(known)} of {len(known)} attempts resolved"
-        if known:
-            line += f", {sum(known) / len(known):.0%} (95 % interval {low:.0%} to {high:.0%})"
-        if len(known) < len(grades):
-            line += f", {len(grades) - len(known)} without a grade"
+        graded = [g for g in grades if g is not None]
+        low, high = interval(sum(graded), len(graded))
+        line = f"{sum(graded)} of {len(graded)} attempts resolved"
+        if graded:
+            line += f", {sum(graded) / len(graded):.0%} (95 % interval {low:.0%} to {high:.0%})"
+        if len(graded) < len(grades):
+            line += f", {len(grades) - len(graded)} without a grade"
         return line
 
     def _close_runner(self) -> None:

@@ -76,7 +76,7 @@ class RolloutRunner:
         """
         rollouts: dict[int, Rollout] = {}
         for attempt in range(count):
-            stored = self.known(attempt)
+            stored = self.stored_attempt(attempt)
             if stored is not None:
                 rollouts[attempt] = stored
                 progress(stored)
@@ -107,10 +107,12 @@ class RolloutRunner:
             attempt,
         )
 
-    def known(self, attempt: int) -> Rollout | None:
+    def stored_attempt(self, attempt: int) -> Rollout | None:
         """Return an attempt from the store if it has a grade, else None."""
         rollout = self._record(self.key(attempt))
-        return self._with_scores(rollout, ask=False) if rollout is not None and rollout.verdict is not None else None
+        return (
+            self._with_scores(rollout, may_query=False) if rollout is not None and rollout.verdict is not None else None
+        )
 
     def _record(self, key: str) -> Rollout | None:
         data = self.store.record(f"{ROLLOUTS}/{key}", DONE)
@@ -127,7 +129,7 @@ class RolloutRunner:
             elif rollout.verdict is None:
                 patch = self._submitted_patch(rollout)
                 rollout = self._graded(rollout, patch) if patch is not None else self._run(attempt, key)
-            scored = self._with_scores(rollout, ask=True)
+            scored = self._with_scores(rollout, may_query=True)
         assert scored is not None
         return scored
 
@@ -186,30 +188,32 @@ class RolloutRunner:
             )
         )
 
-    def _with_scores(self, rollout: Rollout, *, ask: bool) -> Rollout | None:
-        """Return the rollout with the judge's scores in its reward; None if scores are missing and `ask` is false."""
+    def _with_scores(self, rollout: Rollout, *, may_query: bool) -> Rollout | None:
+        """Return the rollout with the judge's scores in its reward; None if some are missing and not to be queried."""
         judge = self.judge
         if judge is None or rollout.verdict is None:
             return rollout
-        scored = self._scores(judge, rollout.id, ask=ask)
+        scored = self._scores(judge, rollout.id, may_query=may_query)
         if scored is None:
             return None
         step_scores, spent = scored
-        known = [s.score for s in step_scores if s.score is not None]
+        stored_attempt = [s.score for s in step_scores if s.score is not None]
         return replace(
             rollout,
             reward=judge.combined(solver_reward(rollout.verdict), step_scores),
-            score=fmean(known) if known else None,
+            score=fmean(stored_attempt) if stored_attempt else None,
             tokens=rollout.tokens + spent.tokens,
             cost_usd=rollout.cost_usd + spent.cost_usd,
             unpriced=rollout.unpriced + spent.unpriced,
             estimated=rollout.estimated + spent.estimated,
         )
 
-    def _scores(self, judge: ProcessReward, rollout: str, *, ask: bool) -> tuple[list[StepScore], RunUsage] | None:
+    def _scores(
+        self, judge: ProcessReward, rollout: str, *, may_query: bool
+    ) -> tuple[list[StepScore], RunUsage] | None:
         """Return the scores of a rollout's steps and their cost; each vote is stored as soon as it arrives.
 
-        Returns None if votes are missing and `ask` is false.
+        Returns None if votes are missing and `may_query` is false.
         """
         folder, total = f"{ROLLOUTS}/{rollout}", RunUsage()
         path, scores = self.store.root / folder / TRAJECTORY, []
@@ -219,7 +223,7 @@ class RolloutRunner:
             name = f"scores-{judge.key}-{step.id:05d}"
             votes, spent = _stored_votes(self.store.record(folder, name), version)
             while len(votes) < judge.votes:
-                if not ask:
+                if not may_query:
                     return None
                 meter = Budget()
                 votes.append(

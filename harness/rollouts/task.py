@@ -14,7 +14,7 @@ from pathlib import Path
 
 from harness.rollouts import leak_scan
 from harness.solvers.protocol import SolverTask
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import LeakError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.solver_checkout import Leak, find_leaks, write_solver_tree
@@ -28,7 +28,7 @@ _ARCHIVES_BYTES, _ARCHIVES_S = 512 * 1024**2, 40.0
 
 
 def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement: str = "") -> SolverTask:
-    """Write a task into a folder; raises ProjectError, with the location, if a solver could read the fix.
+    """Write a task into a folder; raises LeakError, with the location, if a solver could read the fix.
 
     statement: the problem statement, which replaces the specification.
     """
@@ -41,7 +41,7 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
     if not visible:
         runner, visible = without_copies(artifact, runner)
     if visible:
-        raise ProjectError(
+        raise LeakError(
             f"a solver could read the fix of {task_id} in {visible[0].path}: {visible[0].text!r}; "
             "install the project with `pip install -e .`, or choose an interpreter without a copy of it (--python)"
         )

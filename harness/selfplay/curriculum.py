@@ -89,7 +89,7 @@ class Table:
     """The kind of the injector's reward."""
     seen: list[_Observation] = field(default_factory=list)
 
-    def tell(self, traits: Traits, *, valid: bool, solved: int = 0, graded: int = 0) -> None:
+    def update(self, traits: Traits, *, valid: bool, solved: int = 0, graded: int = 0) -> None:
         """Record the result of one candidate that made a test fail."""
         self.seen.append(_Observation(traits, valid, solved, graded))
 

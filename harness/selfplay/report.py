@@ -95,7 +95,7 @@ def lines(
         yield "", "not valid by: " + ", ".join(f"{name} {count}" for name, count in steps.most_common())
     for episode in episodes:
         if episode.refused:
-            yield "bad", f"not given to the solver: {episode.refused}"
+            yield "bad", f"not given to the solver: {episode.refused.text}"
     if total["ungraded"]:
         yield (
             "bad",

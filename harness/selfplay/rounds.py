@@ -14,7 +14,7 @@ from pathlib import Path
 from harness.agents.process_reward import ProcessReward
 from harness.injectors.campaign import ArtifactInjector, ModelCampaign
 from harness.injectors.external import ExternalInjector
-from harness.records.episode import Episode, Rollout, count_ungraded
+from harness.records.episode import Episode, Refusal, RefusalCode, Rollout, count_ungraded
 from harness.records.rewards import ALPHA, injector_reward
 from harness.records.usage import RunUsage
 from harness.rollouts.runner import PATCH, ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
@@ -25,7 +25,7 @@ from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
-from pytest_ssr.errors import ArtifactError, ModelError, ProjectError, SettingsError, StoreError
+from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError, StoreError
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import Snapshot
@@ -197,7 +197,7 @@ class SelfPlay:
             for other, table in enumerate(self._tables):
                 path = episode.path if other == project_index else ""
                 traits = Traits(episode.strategy, episode.operator, path, episode.lines, length)
-                table.tell(traits, valid=episode.valid, solved=solved, graded=graded)
+                table.update(traits, valid=episode.valid, solved=solved, graded=graded)
 
     def _play_round(self, number: int, project_index: int) -> Iterator[Episode]:
         settings = self.settings
@@ -250,7 +250,7 @@ class SelfPlay:
             count,
             jobs=self.settings.jobs,
             most=most,
-            tell=report,
+            report=report,
             progress=lambda done: self._watch.status(_progress(number, project, done, count)),
             only=list if by_model else lambda done: self._fresh(project_index, done),
         )
@@ -297,8 +297,8 @@ class SelfPlay:
         try:
             rollouts = solving.attempts(settings.attempts, jobs=settings.jobs, progress=report)
         except ProjectError as error:
-            # A solver can read the fix: attempts would be meaningless.
-            return self._episode(number, campaign, result, refused=str(error))
+            code = RefusalCode.FIX_READABLE if isinstance(error, LeakError) else RefusalCode.PROJECT_UNUSABLE
+            return self._episode(number, campaign, result, refused=Refusal(code, str(error)))
         if all(r.exit_reason == "model" for r in rollouts):
             raise ModelError(f"no attempt at {draft.artifact_id} has a grade: {rollouts[0].reason}")
         return self._episode(number, campaign, result, rollouts)
@@ -310,7 +310,7 @@ class SelfPlay:
         result: CandidateResult,
         rollouts: Sequence[Rollout] = (),
         *,
-        refused: str = "",
+        refused: Refusal | None = None,
         repeated: bool = False,
     ) -> Episode:
         valid = result.status is CandidateStatus.VALID

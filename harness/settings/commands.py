@@ -21,7 +21,7 @@ from harness.settings.sections import (
     rule_option,
     section,
 )
-from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, SANDBOX_NAMES, option, required, shared, switch
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, INJECTOR_NAMES, SANDBOX_NAMES, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
@@ -74,7 +74,7 @@ class InjectSettings(CommandSettings):
     example: ClassVar[str] = "ssr inject . --count 5 --jobs 2"
     repo: Path = required("REPO", "the project's top directory", is_argument=True)
     count: int = shared("count")
-    injector: str = shared("injector", help="comma-separated: mutation, removal, combination, history, mutmut")
+    injector: str = shared("injector", help=f"comma-separated: {', '.join(INJECTOR_NAMES)}")
     seed: int = shared("seed")
     source: tuple[str, ...] = shared("source", help="inject only below this file or folder; can be repeated")
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
@@ -172,8 +172,7 @@ class PlaySettings(CommandSettings):
     )
     injector: str = shared(
         "injector",
-        help="comma-separated: mutation, removal, combination, history, mutmut; or a model, replay:PATH, or "
-        "artifacts:PATH",
+        help=f"comma-separated: {', '.join(INJECTOR_NAMES)}; or a model, replay:PATH, or artifacts:PATH",
     )
     rounds: int = option(1, "N", "rounds of self-play", bound=AT_LEAST_1)
     count: int = shared("count", default=4, help="bugs per project and round")

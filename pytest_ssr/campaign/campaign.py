@@ -107,7 +107,7 @@ class Campaign:
 
     def set_aside_since(self) -> dict[str, SetAside]:
         """Return the tests set aside since the baseline, as far as is known yet, with the reasons."""
-        second = self.verifying.known
+        second = self.verifying.result_so_far
         set_aside = second.set_aside if second is not None else {}
         return {**set_aside, **self.screening.unsteady}
 
@@ -126,7 +126,7 @@ class Campaign:
         reach = self.baseline.reach
         return reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
 
-    def known(self, index: int) -> CandidateResult | None:
+    def stored(self, index: int) -> CandidateResult | None:
         """Return the stored result of a candidate; None if it does not exist or its artifact has been deleted."""
         data = self.store.record(self.folder, f"{index:05d}")
         result = CandidateResult.from_json(data) if data is not None else None
@@ -134,15 +134,15 @@ class Campaign:
             return result
         return result if self.store.has_artifact(result.artifact_id) else None
 
-    def settle(self, wanted: Sequence[CandidateResult], made: Sequence[CandidateResult]) -> None:
+    def settle(self, wanted: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish the artifacts of the wanted results; the artifacts of the other valid ones become spare.
 
-        made: all results of this run, including those that workers produced beyond the wanted number.
+        results: all results of this run, including those that workers produced beyond the wanted number.
         """
         ids = {a.artifact_id for a in wanted if a.status is CandidateStatus.VALID}
         for artifact_id in sorted(ids):
             self.store.publish(artifact_id)
-        for result in made:
+        for result in results:
             if result.status is CandidateStatus.VALID and result.artifact_id not in ids:
                 self.store.make_spare(result.artifact_id)
 
@@ -161,9 +161,9 @@ class Campaign:
 
         Returns None past the last candidate, when the campaign is `ending`, or when the time budget has ended.
         """
-        known = self.known(index)
-        if known is not None:
-            return known
+        stored = self.stored(index)
+        if stored is not None:
+            return stored
         try:
             candidate = self.candidate(index)
             return Trial(self, index, candidate).finish() if candidate is not None else None

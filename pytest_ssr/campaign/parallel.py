@@ -20,7 +20,7 @@ class Attempts(Protocol):
     def attempt(self, index: int) -> CandidateResult | None:
         """Return the result of a candidate, stored or new; None past the last one."""
 
-    def settle(self, wanted: Sequence[CandidateResult], made: Sequence[CandidateResult]) -> None:
+    def settle(self, wanted: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish the artifacts of the wanted results."""
 
     def end(self) -> None:
@@ -33,13 +33,13 @@ def run_candidates(
     *,
     jobs: int,
     most: int,
-    tell: Callable[[CandidateResult], None] = lambda _: None,
+    report: Callable[[CandidateResult], None] = lambda _: None,
     progress: Callable[[Sequence[CandidateResult]], None] = lambda _: None,
     only: Callable[[Sequence[CandidateResult]], list[CandidateResult]] = list,
 ) -> list[CandidateResult]:
     """Return the results up to the `count`-th valid one, in order of their index, at most `most` of them.
 
-    tell: called with each result, in order, once all results before it are there. progress: called with the results
+    report: called with each result, in order, once all results before it are there. progress: called with the results
     in order so far. only: filters out results that do not count.
     """
     done: dict[int, CandidateResult] = {}
@@ -50,7 +50,7 @@ def run_candidates(
             while True:
                 prefix = counted(only(_unbroken(done)), count)
                 for result in prefix[reported:]:
-                    tell(result)
+                    report(result)
                 reported = len(prefix)
                 enough = sum(a.status is CandidateStatus.VALID for a in prefix) >= count
                 while not enough and len(running) < jobs and following < last:
@@ -74,7 +74,7 @@ def run_candidates(
         # The end of the time budget leaves gaps in the order: every finished result counts.
         prefix = counted(only([done[i] for i in sorted(done)]), count)
         for result in prefix[reported:]:
-            tell(result)
+            report(result)
     source.settle(prefix, list(done.values()))
     return prefix
 

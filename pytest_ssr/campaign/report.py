@@ -118,7 +118,7 @@ def estimate_line(campaign: Campaign, count: int, workers: int) -> str | None:
     workers: processes or threads that run trials.
     """
     index = valid = 0
-    while valid < count and (result := campaign.known(index)) is not None:
+    while valid < count and (result := campaign.stored(index)) is not None:
         valid += result.status is CandidateStatus.VALID
         index += 1
     remaining = count - valid
@@ -141,9 +141,11 @@ def estimated_s(suite_s: float, bugs: int, workers: int) -> float:
 def _runs_line(results: Sequence[CandidateResult]) -> str:
     """Return how the runs were made; also how often the fast screening was not possible, or was wrong."""
     line = f"test runs: {sum(a.runs for a in results)}, {sum(a.forks for a in results)} of them in warm processes"
-    fallbacks = Counter(a.fallback for a in results if a.fallback)
+    fallbacks = [a.fallback for a in results if a.fallback is not None]
     if fallbacks:
-        line += f"; {fallbacks.total()} changes screened in fresh ones ({_short(fallbacks.most_common(1)[0][0])})"
+        ((code, _),) = Counter(f.code for f in fallbacks).most_common(1)
+        example = next(f for f in fallbacks if f.code is code)
+        line += f"; {len(fallbacks)} changes screened in fresh ones ({_short(example.text)})"
     wrong = [a.disagreement for a in results if a.disagreement]
     if wrong:
         line += f"; {len(wrong)} screened again because the quick way was wrong ({_short(wrong[0])})"

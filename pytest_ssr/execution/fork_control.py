@@ -16,6 +16,7 @@ from pytest_ssr.execution.fork_server import ForkRequest, Mode, UnfitError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import SuiteRun
 
 _REPEATS = 2
@@ -81,9 +82,9 @@ class ForkControl:
             self._broken[request.mode] = self._broken[request.mode] + 1 if run.fault else 0
             is_useless = self._broken[request.mode] >= _MOST_BROKEN_CONTROLS
         if run.fault and is_useless and runner.fork_server is not None:
-            runner.fork_server.refuse(request.mode, f"forks also end early on the unchanged tree: {run.fault}")
+            runner.fork_server.refuse(request.mode, Fallback(FallbackCode.ENDS_EARLY, run.fault))
         if run.fault:
-            raise UnfitError(f"such a fork also ends early on the unchanged tree: {run.fault}")
+            raise UnfitError(FallbackCode.ENDS_EARLY, run.fault)
         self.add_alike(request, run.passing)
 
     def _control(self, request: ForkRequest, tests: frozenset[str], runner: Runner) -> frozenset[str]:

@@ -2,7 +2,7 @@
 
 There are two modes, each used only if it is exact. `swap`: the server holds a collected session, and the fork exchanges
 the code objects of the changed functions. `import`: the server has loaded pytest and what the tests import from
-elsewhere, and the fork imports the project. If neither works, UnfitError gives the reason, and the caller runs the
+elsewhere, and the fork imports the project. If neither works, UnfitError has the reason, and the caller runs the
 tests in a fresh process.
 """
 
@@ -32,6 +32,7 @@ from pytest_ssr.execution.test_runners import pytest_arguments
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, RpcSession, SupportsRpcSessions
@@ -59,7 +60,12 @@ class Mode(StrEnum):
 
 
 class UnfitError(SsrError):
-    """A run cannot be made in a fork of a warm process; the message is the reason."""
+    """A run cannot be made in a fork of a warm process."""
+
+    def __init__(self, code: FallbackCode, detail: str = "") -> None:
+        """code: the reason. detail: for people."""
+        self.fallback = Fallback(code, detail)
+        super().__init__(self.fallback.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +145,11 @@ class ForkServer:
         self._modules, self._targets = tuple(modules), tuple(targets)
         self._lock = threading.Lock()
         self._idle: dict[tuple[str, int], list[_Server]] = {}
-        self._refusals: dict[str, str] = {}
+        self._refusals: dict[str, Fallback] = {}
         self._skipped: set[str] = set()
         self._losses: Counter[str] = Counter()
         self.run_counts: Counter[str] = Counter()
-        self.unfit: Counter[str] = Counter()
+        self.unfit: Counter[FallbackCode] = Counter()
 
     def run(self, request: ForkRequest) -> SuiteRun:
         """Make a run; raise UnfitError, and count its reason, if it needs a fresh process."""
@@ -151,20 +157,20 @@ class ForkServer:
             run = self._run(request)
         except UnfitError as error:
             with self._lock:
-                self.unfit[str(error)] += 1
+                self.unfit[error.fallback.code] += 1
             raise
         with self._lock:
             self.run_counts[request.mode] += 1
         return run
 
-    def refuse(self, mode: str, reason: str) -> None:
+    def refuse(self, mode: str, reason: Fallback) -> None:
         """Stop making runs in a mode."""
         with self._lock:
             self._refusals.setdefault(mode, reason)
         self._close(mode)
 
     @property
-    def refusals(self) -> Mapping[str, str]:
+    def refusals(self) -> Mapping[str, Fallback]:
         """The refused modes, with the reason for each."""
         with self._lock:
             return dict(self._refusals)
@@ -186,9 +192,9 @@ class ForkServer:
             if tests is not None and request.mode is Mode.SWAP:
                 unknown = frozenset(tests) - server.collected
                 if unknown:
-                    raise UnfitError("a selected test was not collected")
+                    raise UnfitError(FallbackCode.NOT_COLLECTED)
             try:
-                server.session.tell(_to_message(request))
+                server.session.send(_to_message(request))
                 answer, raw = server.session.answer(wall_s=request.most_s + _GRACE_S)
             except LimitExceededError as error:
                 return SuiteRun(RunStatus.LIMIT_EXCEEDED, reason=str(error), limit=error.limit)
@@ -196,8 +202,8 @@ class ForkServer:
                 with self._lock:
                     self._losses[request.mode] += 1
                     if self._losses[request.mode] >= _MOST_LOSSES:
-                        self._refusals.setdefault(request.mode, f"servers were lost: {error}")
-                raise UnfitError(f"the server was lost: {error}") from None
+                        self._refusals.setdefault(request.mode, Fallback(FallbackCode.SERVER_LOST, str(error)))
+                raise UnfitError(FallbackCode.SERVER_LOST, str(error)) from None
         limit = Limit.WALL_TIME if answer.get("timed_out") else None
         code = None if limit else int(answer["exit"])
         _require_fit(raw)
@@ -208,7 +214,8 @@ class ForkServer:
         key = (mode, hash_seed)
         with self._lock:
             if mode in self._refusals:
-                raise UnfitError(self._refusals[mode])
+                refusal = self._refusals[mode]
+                raise UnfitError(refusal.code, refusal.detail)
             idle = self._idle.setdefault(key, [])
             server = idle.pop() if idle else None
         if server is None:
@@ -227,23 +234,23 @@ class ForkServer:
                 server.close()
 
     def _start_server(self, mode: str, hash_seed: int) -> _Server:
-        reason = ""
+        reason = Fallback(FallbackCode.SERVER_NOT_STARTED)
         for _ in range(_MOST_CULPRITS):
             skipped = frozenset(self._skipped)
             try:
                 started = self._start(mode, hash_seed, skipped)
             except (SandboxError, LimitExceededError) as error:
-                reason = f"the server does not start: {error}"
+                reason = Fallback(FallbackCode.SERVER_NOT_STARTED, str(error))
                 break
             if isinstance(started, _Server):
                 return started
-            reason = str(started.get("reason"))
+            reason = Fallback(FallbackCode.SERVER_REFUSED, str(started.get("reason")))
             culprit = started.get("culprit")
             if not isinstance(culprit, str) or culprit in skipped:
                 break
             self._skipped.add(culprit)
         self.refuse(mode, reason)
-        raise UnfitError(reason)
+        raise UnfitError(reason.code, reason.detail)
 
     def _start(self, mode: str, hash_seed: int, skipped: frozenset[str]) -> _Server | dict[str, Any]:
         shown, hidden = self._interpreter.readable, self._interpreter.hidden
@@ -251,7 +258,7 @@ class ForkServer:
         session: RpcSession | None = None
         try:
             if not isinstance(sandbox, SupportsRpcSessions):
-                raise UnfitError(f"the sandbox {self._provider.name} cannot keep a process between runs")
+                raise UnfitError(FallbackCode.SANDBOX_UNSUITED, self._provider.name)
             folder = f"{sandbox.scratch}/{FOLDER}"
             settings = {
                 "mode": mode,
@@ -324,4 +331,4 @@ def _require_fit(raw: bytes) -> None:
             with contextlib.suppress(ValueError, TypeError, AttributeError):
                 record = json.loads(line)
                 if record.get("kind") == "unfit":
-                    raise UnfitError(str(record.get("reason")))
+                    raise UnfitError(FallbackCode.FORK_REFUSED, str(record.get("reason")))

@@ -29,6 +29,7 @@ from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.fallback import FallbackCode
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
@@ -223,7 +224,7 @@ class Runner:
     def fork(self, request: ForkRequest) -> SuiteRun:
         """Make a run in a fork of a warm process and count it; raise UnfitError if that is impossible."""
         if self.fork_server is None:
-            raise UnfitError("there are no warm processes")
+            raise UnfitError(FallbackCode.NO_SERVERS)
         run = self.fork_server.run(request)
         self.counts.runs += 1
         self.counts.forks += 1

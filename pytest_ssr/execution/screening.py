@@ -18,6 +18,7 @@ from pytest_ssr.execution.fork_server import ForkRequest, Mode, Pace, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 
 _SWAP_FLOOR_S = 2.0
@@ -25,8 +26,6 @@ _TEST_FLOOR_S, _SHORT_TEST_S = 2.5, 0.1
 _FEW = 5
 _IMPORTS = re.compile(rb"^[ \t]*(?:from[ \t]+\S+[ \t]+)?import[ \t]*(?:\([^)]*\)|[^\n]*)", re.MULTILINE)
 NONE, SWAP, IMPORT, FRESH = "none", str(Mode.SWAP), str(Mode.IMPORT), "fresh"
-_NOT_EXERCISED = "the fork does not run the changed code"
-_LOADS_LESS = "it does not import all that the fork has loaded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class Screened:
     """How it was run: none, swap, import or fresh."""
     selected: int
     """How many tests were run."""
-    fallback: str = ""
-    """Why it was not run in a fork of a warm process; empty if it was."""
+    fallback: Fallback | None = None
+    """Why it was not run in a fork of a warm process; None if it was."""
     unexercised: tuple[str, ...] = ()
     """Changed files without proof that the tests ran the changed code."""
 
@@ -56,10 +55,6 @@ class _Plan:
     tests: frozenset[str]
     stop_after: int
     runner: Runner = field(repr=False)
-
-
-class _NeedsAllError(UnfitError):
-    """A run of selected tests does not show what a run of all would; the message is the reason."""
 
 
 class Screening:
@@ -156,26 +151,26 @@ class Screening:
     def _screen(self, plan: _Plan) -> Screened:
         if not plan.tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
-        fallback, needs_all = "there are no warm processes", False
+        fallback = Fallback(FallbackCode.NO_SERVERS)
         for mode in (Mode.SWAP, Mode.IMPORT) if plan.runner.fork_server is not None else ():
             if mode is Mode.SWAP and plan.touched.functions is None:
                 continue
             try:
                 screened = self._in_forks(plan, mode)
             except UnfitError as error:
-                fallback = str(error)
-                needs_all = isinstance(error, _NeedsAllError)
-                if needs_all:
+                fallback = error.fallback
+                if fallback.code is FallbackCode.NEEDS_ALL_TESTS:
                     break
                 continue
             if screened.failing or screened.run.fault:
                 return screened
             if screened.unexercised:
-                fallback = _NOT_EXERCISED
+                fallback = Fallback(FallbackCode.NOT_EXERCISED)
             elif mode is Mode.SWAP or plan.touched.quiet >= plan.state.changes.keys() or self._loads_as_before(plan):
                 return screened
             else:
-                fallback = _LOADS_LESS
+                fallback = Fallback(FallbackCode.LOADS_LESS)
+        needs_all = fallback.code is FallbackCode.NEEDS_ALL_TESTS
         run = self._selected_fresh(plan, plan.tests) if not needs_all else None
         if run is None or (plan.touched.tests is not None and not _is_whole(run, plan.tests, plan.stop_after)):
             return replace(self.fresh(plan.state, runner=plan.runner), fallback=fallback)
@@ -195,7 +190,7 @@ class Screening:
         cold = plan.tests & self._control.unlike(mode)
         warm = plan.tests - cold
         if not warm:
-            raise UnfitError("it concerns tests that behave differently in forks")
+            raise UnfitError(FallbackCode.TESTS_DIFFER)
         if mode is Mode.IMPORT and plan.stop_after == 1 and (few := self._likely(plan.state, warm)):
             first = self._forked(replace(plan, tests=few), mode)
             if first[0].failing and not first[1]:
@@ -255,14 +250,14 @@ class Screening:
         selection = request.selection
         assert selection.tests is not None
         if request.mode is Mode.IMPORT and not _has_same_imports(request.state, touched.quiet):
-            raise UnfitError("it imports other modules than the loaded ones")
+            raise UnfitError(FallbackCode.IMPORTS_DIFFER)
         run = runner.fork(request)
         whole = _is_whole(run, selection.tests, selection.stop_after)
         if run.fault and whole:
             # A thread that waits may be released by what later tests do, or by a garbage collection in one of them.
-            raise _NeedsAllError("its tests end but its process does not")
+            raise UnfitError(FallbackCode.NEEDS_ALL_TESTS, "its tests end but its process does not")
         if touched.tests is not None and not whole and not run.fault:
-            raise _NeedsAllError("its early end concerns tests that were not selected")
+            raise UnfitError(FallbackCode.NEEDS_ALL_TESTS, "its early end concerns tests that were not selected")
         return run
 
     def _request(self, plan: _Plan, mode: Mode) -> ForkRequest:

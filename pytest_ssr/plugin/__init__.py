@@ -7,6 +7,7 @@ standard library.
 from __future__ import annotations
 
 import os
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from pytest_ssr.options import PluginSettings, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pytest_ssr.records.artifact import BugArtifact
@@ -61,8 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if jobs:
         from pytest_ssr.plugin.interrupts import Interrupts
+        from pytest_ssr.plugin.options import resolve_paths
 
-        _resolve_python(config)
+        resolve_paths(config)
         config.pluginmanager.register(Interrupts(config), "ssr-interrupts")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin
@@ -91,15 +93,6 @@ def pytest_cmdline_main(config: pytest.Config) -> int | None:
     return int(pytest.ExitCode.OK)
 
 
-def _resolve_python(config: pytest.Config) -> None:
-    """Make the interpreter's path absolute before xdist passes the options to workers, which may run elsewhere."""
-    from pytest_ssr.plugin.options import python_path
-
-    python = python_path(config)
-    if python is not None:
-        config.option.ssr_python = str(python)
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
     """Never import an artifact's parser: it is named like a test module, but its content is untrusted."""
@@ -108,9 +101,21 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
     siblings = set(os.listdir(module_path.parent))
     if not siblings & {"bug_inject.diff", "bug_patch.diff", "test_script.sh"}:
         return None
-    from pytest_ssr.plugin.guard import UntrustedModule
+    return _UntrustedModule.from_parent(parent, path=module_path)
 
-    return UntrustedModule.from_parent(parent, path=module_path)
+
+class _UntrustedModule(pytest.File):
+    """A placeholder for an artifact's parser: it has no items, and warns why."""
+
+    def collect(self) -> Iterable[pytest.Item]:
+        """Warn, and yield no item."""
+        warnings.warn(
+            pytest.PytestCollectionWarning(
+                f"{self.path} belongs to a bug artifact and is not imported; use --ssr-validate {self.path.parent}"
+            ),
+            stacklevel=1,
+        )
+        return ()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -54,7 +54,7 @@ class CandidateStep(pytest.Item):
         assert isinstance(node, CandidateNode)
         try:
             with until(node.deadline):
-                result = node.campaign.known(node.index) or self._run_step(node.open_trial())
+                result = node.campaign.stored(node.index) or self._run_step(node.open_trial())
         except TimeBudgetError:
             pytest.skip("given up: the time budget has ended")
         except SsrError as error:

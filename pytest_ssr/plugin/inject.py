@@ -29,7 +29,7 @@ from pytest_ssr.campaign.report import (
 )
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
-from pytest_ssr.plugin import options
+from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
 from pytest_ssr.progress import ProgressLines
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
@@ -44,7 +44,7 @@ class InjectPlugin:
 
     def __init__(self, config: pytest.Config) -> None:
         with options.user_errors():
-            self.count: int = options.number(config, "count")
+            self.count: int = sources.number(config, "count")
             self.budget_s = options.budget(config)
             options.rule_settings(config)
         self.config = config
@@ -67,7 +67,7 @@ class InjectPlugin:
             # Workers find the baseline in the store, and all of them must offer the same items.
             with options.user_errors(), until(math.inf if self.worker else self.deadline):
                 self.campaign = open_campaign(
-                    options.project_path(self.config),
+                    sources.project_path(self.config),
                     options.open_store(self.config),
                     **options.campaign_arguments(self.config),
                     progress=measuring,
@@ -167,7 +167,7 @@ class InjectPlugin:
         assert campaign is not None
         for earlier in self.selected or range(index):
             if earlier < index and earlier not in self.results:
-                result = campaign.known(earlier)
+                result = campaign.stored(earlier)
                 if result is not None:
                     self.results[earlier] = result
         valid = sum(a.status is CandidateStatus.VALID for i, a in self.results.items() if i < index)
@@ -210,7 +210,7 @@ class InjectPlugin:
         campaign, terminal = self.campaign, self._terminal()
         if status is None or self.worker or campaign is None:
             return
-        result = campaign.known(status[0])
+        result = campaign.stored(status[0])
         if result is None:
             return
         self.results[result.index] = result

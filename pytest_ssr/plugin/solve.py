@@ -17,7 +17,7 @@ import pytest
 from pytest_ssr.errors import SettingsError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.interrupts import install_signal_handlers
-from pytest_ssr.plugin import options
+from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import find_artifacts
 
@@ -96,7 +96,7 @@ class SolvePlugin:
         self.config = config
         self._grades: list[bool | None] = []
         with options.user_errors():
-            self.count: int = options.number(config, "attempts")
+            self.count: int = sources.number(config, "attempts")
             store = options.store_path(config)
             self.directories: list[Path] = []
             for name in config.option.ssr_solve:
@@ -113,11 +113,11 @@ class SolvePlugin:
             if not backends:
                 raise SettingsError(f"no entry point of the group {GROUP} is installed; reinstall pytest-ssr")
             self.attempts = backends[0].load()(
-                options.project_path(self.config),
+                sources.project_path(self.config),
                 options.open_store(self.config),
                 self.directories,
-                solver=options.text_or_default(self.config, "solver"),
-                seed=options.number(self.config, "seed"),
+                solver=sources.text_or_default(self.config, "solver"),
+                seed=sources.number(self.config, "seed"),
                 runner_arguments=options.runner_arguments(self.config),
                 limits=options.model_limits(self.config),
                 workers=_workers(self.config),

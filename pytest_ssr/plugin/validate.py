@@ -17,7 +17,7 @@ from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.interrupts import install_signal_handlers
-from pytest_ssr.plugin import options
+from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.verdict import CHECK_NAMES, CheckResult
@@ -107,7 +107,7 @@ class ValidatePlugin:
             arguments = options.runner_arguments(self.config)
             trusted = all(is_trusted(self.store, d) for d in self.directories)
             self.runner = open_runner(
-                options.project_path(self.config), self.store, **arguments, model_written=not trusted
+                sources.project_path(self.config), self.store, **arguments, model_written=not trusted
             )
 
     @pytest.hookimpl(tryfirst=True)

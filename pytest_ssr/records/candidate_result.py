@@ -9,6 +9,7 @@ from typing import Any
 
 from pytest_ssr.records.check_reasons import CheckReason, explained, reason_from_json, reason_to_json
 from pytest_ssr.records.decoding import decode_or_none
+from pytest_ssr.records.fallback import Fallback
 
 SCHEMA_VERSION = 2
 
@@ -57,8 +58,8 @@ class CandidateResult:
     """How it was screened: none (no test reaches it), swap or import (forks of warm processes), or fresh."""
     forks: int = 0
     """Number of those runs that were forks of warm processes."""
-    fallback: str = ""
-    """Why it was screened in a fresh process."""
+    fallback: Fallback | None = None
+    """Why it was screened in a fresh process; None if it was not."""
     disagreement: str = ""
     """Tests for which the screening in a warm process was wrong; the candidate was screened again in a fresh one."""
 
@@ -69,16 +70,18 @@ class CandidateResult:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"schema_version": SCHEMA_VERSION, **asdict(self), **reason_to_json(self.reason)}
+        fallback = self.fallback.to_json() if self.fallback is not None else None
+        own = {**reason_to_json(self.reason), "fallback": fallback}
+        return {"schema_version": SCHEMA_VERSION, **asdict(self), **own}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CandidateResult | None:
         """Read plain data back; None if it has another schema version or is incomplete: the trial then runs again."""
         try:
-            reason = reason_from_json(data)
+            own = {"reason": reason_from_json(data), "fallback": Fallback.from_json(data.get("fallback"))}
         except (KeyError, TypeError):
             return None
-        return decode_or_none(cls, {**data, "reason": reason}, version=SCHEMA_VERSION)
+        return decode_or_none(cls, {**data, **own}, version=SCHEMA_VERSION)
 
 
 def counted(results: Sequence[CandidateResult], count: int) -> list[CandidateResult]:

@@ -30,9 +30,9 @@ def decode(cls: type[_Record], data: object, *, version: int | None = None, is_c
     StoreError, naming the class and the field, for other data.
     """
     if version is not None:
-        found = data.get("schema_version") if isinstance(data, Mapping) else None
-        if found != version:
-            raise damaged(cls, f"it has schema version {found!r}, this release reads {version}")
+        actual = data.get("schema_version") if isinstance(data, Mapping) else None
+        if actual != version:
+            raise damaged(cls, f"it has schema version {actual!r}, this release reads {version}")
     try:
         record = msgspec.convert(data, cls)
     except (msgspec.ValidationError, ValueError) as error:

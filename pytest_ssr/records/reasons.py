@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Self
@@ -192,8 +192,3 @@ def flags_from_json(data: Mapping[str, Any]) -> tuple[Flag, ...]:
         return tuple(Flag(FlagCode(code), tuple(details.get(code, ()))) for code in codes)
     except ValueError as error:
         raise TypeError(f"an unknown flag: {error}") from None
-
-
-def has_flag(flags: Collection[Flag], code: FlagCode) -> bool:
-    """Return whether one of the flags has this code."""
-    return any(f.code is code for f in flags)

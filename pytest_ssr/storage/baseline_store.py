@@ -50,7 +50,7 @@ class SecondRun:
                 self._task = background(self._run, name="verification")
 
     @property
-    def known(self) -> Verification | None:
+    def result_so_far(self) -> Verification | None:
         """The result if there is one already, without waiting; None if the run is not finished or has failed."""
         if self._task is None:
             return _verification(self._store, self._name)

@@ -38,7 +38,7 @@ def test_an_unneeded_trial_stops_and_can_run_later(tmp_path: Path, monkeypatch: 
             patched.setattr(Trial, "result", first_only)
             assert campaign.attempt(0) is None
         assert len(steps) == 1
-        assert campaign.known(0) is None
+        assert campaign.stored(0) is None
         campaign.ending.clear()
         attempt = campaign.attempt(0)
         assert attempt is not None

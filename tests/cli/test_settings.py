@@ -21,7 +21,7 @@ from harness.settings.results import ExportSettings
 from harness.settings.sections import JudgeSettings
 from pytest_ssr.campaign.factory import INJECTORS
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.options import SANDBOX_NAMES, PluginSettings, options_of
+from pytest_ssr.options import INJECTOR_NAMES, SANDBOX_NAMES, PluginSettings, options_of
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.sandbox import SANDBOXES
 
@@ -52,37 +52,37 @@ def test_each_source_fills_what_the_ones_before_it_leave(folder: Path, monkeypat
     monkeypatch.setenv("SSR_COUNT", "3")
     monkeypatch.setenv("SSR_SEED", "3")
     monkeypatch.setenv("SSR_INJECTOR", "")
-    found = inject("--config", "ssr.yaml", "--count", "4")
-    assert (found.count, found.seed, found.jobs, found.diff) == (4, 3, 2, "one")
-    assert (found.execution.time_limit, found.execution.min_failing_tests) == (2.5, 4)
-    assert found.injector == PluginSettings.injector, "an empty variable is not set"
-    kinds = {name: found.origins[name].kind for name in ("count", "seed", "jobs", "diff")}
+    parsed = inject("--config", "ssr.yaml", "--count", "4")
+    assert (parsed.count, parsed.seed, parsed.jobs, parsed.diff) == (4, 3, 2, "one")
+    assert (parsed.execution.time_limit, parsed.execution.min_failing_tests) == (2.5, 4)
+    assert parsed.injector == PluginSettings.injector, "an empty variable is not set"
+    kinds = {name: parsed.origins[name].kind for name in ("count", "seed", "jobs", "diff")}
     assert kinds == {
         "count": OriginKind.FLAG,
         "seed": OriginKind.VARIABLE,
         "jobs": OriginKind.FILE,
         "diff": OriginKind.FILE,
     }
-    assert {"count", "seed"} <= found.typed
-    assert not {"jobs", "diff"} & found.typed
+    assert {"count", "seed"} <= parsed.typed
+    assert not {"jobs", "diff"} & parsed.typed
 
 
 def test_the_nearest_project_file_counts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "pyproject.toml").write_text("[tool.ssr]\nstore = 'kept'\npython = 'env/bin/python'\n")
     (folder / "below").mkdir()
     monkeypatch.chdir(folder / "below")
-    found = inject()
-    assert found.store == folder / "kept", "a path starts at the file's folder"
-    assert found.execution.python == folder / "env/bin/python"
+    parsed = inject()
+    assert parsed.store == folder / "kept", "a path starts at the file's folder"
+    assert parsed.execution.python == folder / "env/bin/python"
     assert inject("--python", "env/bin/python").execution.python == folder / "below/env/bin/python"
     assert inject("--python", "python3").execution.python == Path("python3"), "found on PATH"
 
 
 @pytest.mark.parametrize("argv", [["--tries", "7"], ["--solver.tries", "7"], ["--solver.tries=7"], ["solver.tries=7"]])
 def test_an_option_has_a_flat_and_a_dotted_name(argv: list[str]) -> None:
-    found = settings("solve", "x", "--solver.name", "replay:x", *argv)
-    assert isinstance(found, SolveSettings)
-    assert (found.players.solver.name, found.players.solver.tries) == ("replay:x", 7)
+    parsed = settings("solve", "x", "--solver.name", "replay:x", *argv)
+    assert isinstance(parsed, SolveSettings)
+    assert (parsed.players.solver.name, parsed.players.solver.tries) == ("replay:x", 7)
 
 
 def test_a_file_is_shared_by_commands(folder: Path) -> None:
@@ -108,6 +108,14 @@ def test_a_file_is_shared_by_commands(folder: Path) -> None:
         ("execution: {sandbx: docker}", "did you mean execution.sandbox?"),
         ("- 1", "c.yaml"),
         ("a: b: c", "--config c.yaml"),
+        ("a: &a {b: *a}", "c.yaml"),
+        ("time-limit: 1\ntime_limit: 2", "time-limit"),
+        ("time-limit: 1\nexecution: {time-limit: 2}", "execution.time-limit"),
+        ("execution: 1", "c.yaml: execution"),
+        ("store: ''", "store in c.yaml"),
+        ("source: [[a]]", "c.yaml: source"),
+        ("source: [null]", "c.yaml: source"),
+        ("config: d.yaml", "c.yaml: config"),
     ],
 )
 def test_a_wrong_value_of_a_file_names_it(
@@ -149,6 +157,41 @@ def test_wrong_usage_is_one_line(
     assert error.count("\n") == 1
 
 
+@pytest.mark.parametrize("content", [b"count: \xff", None, b"- 1", b"1"])
+def test_a_file_that_cannot_be_read(folder: Path, content: bytes | None) -> None:
+    if content is None:
+        (folder / "c.yaml").mkdir()
+    else:
+        (folder / "c.yaml").write_bytes(content)
+    with pytest.raises(SettingsError, match=r"c\.yaml"):
+        inject("--config", "c.yaml")
+
+
+def test_an_empty_file_sets_nothing(folder: Path) -> None:
+    (folder / "c.yaml").write_text("# nothing\n")
+    assert inject("--config", "c.yaml").count == PluginSettings.count
+
+
+@pytest.mark.parametrize("text", ["[tool.ssr", "tool = 3", "[tool]\nssr = 3", '[tool.ssr]\na = "\\ud800"'])
+def test_a_damaged_project_file(folder: Path, text: str) -> None:
+    (folder / "pyproject.toml").write_text(text)
+    with pytest.raises(SettingsError, match=r"pyproject\.toml"):
+        inject()
+
+
+def test_the_last_of_repeated_flags_counts_and_lists_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert inject("--count", "1", "--count", "2").count == 2
+    assert inject("--source", "a", "--source", "b").source == ("a", "b")
+    monkeypatch.setenv("SSR_SOURCE", "a, b,")
+    assert inject().source == ("a", "b"), "an empty part names nothing"
+
+
+@pytest.mark.parametrize("argv", [["inject", ""], ["inject", ".", "--store", ""], ["inject", ".", "--python="]])
+def test_an_empty_path_is_not_the_current_directory(argv: list[str]) -> None:
+    with pytest.raises(SettingsError):
+        settings(*argv)
+
+
 def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "pyproject.toml").write_text("[tool.ssr]\ncount = 'x'\n")
     assert main(["inject", "."]) == ExitCode.USAGE
@@ -156,7 +199,16 @@ def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytes
 
 
 @pytest.mark.parametrize(
-    "line", ["sandbox = 'process'", "url = 'http://x'", "model.mini-python = 'x'", "vllm-args = 'x'", "bundles = ['x']"]
+    "line",
+    [
+        "sandbox = 'process'",
+        "sandbox = ' process'",
+        "execution.sandbox = 'process:x'",
+        "url = 'http://x'",
+        "model.mini-python = 'x'",
+        "vllm-args = 'x'",
+        "bundles = ['x']",
+    ],
 )
 def test_a_project_does_not_weaken_isolation(folder: Path, line: str) -> None:
     (folder / "pyproject.toml").write_text(f"[tool.ssr]\n{line}\n")
@@ -169,16 +221,17 @@ def test_a_project_does_not_weaken_isolation(folder: Path, line: str) -> None:
 def test_settings_of_a_worker_are_frozen_and_contain_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a-secret")
     monkeypatch.setenv("SSR_VLLM_KEY", "a-secret")
-    found = settings("run", "d", "--out", "o", "--solver", "openai/gpt-5")
-    data = pickle.dumps(found)
+    parsed = settings("run", "d", "--out", "o", "--solver", "openai/gpt-5")
+    data = pickle.dumps(parsed)
     assert b"a-secret" not in data
-    assert pickle.loads(data) == found
+    assert pickle.loads(data) == parsed
     with pytest.raises(FrozenInstanceError):
-        found.evaluation.jobs = 2
+        parsed.evaluation.jobs = 2
 
 
 def test_declared_names_and_defaults_are_those_of_the_classes_that_use_them() -> None:
     assert tuple(SANDBOXES) == SANDBOX_NAMES
+    assert tuple(INJECTORS) == INJECTOR_NAMES
     assert set(PluginSettings.injector.split(",")) < set(INJECTORS)
     judge = JudgeSettings()
     assert (judge.temperature, judge.max_tokens) == (JUDGE_SAMPLING.temperature, JUDGE_SAMPLING.max_tokens)
@@ -196,11 +249,14 @@ def test_declared_names_and_defaults_are_those_of_the_classes_that_use_them() ->
 
 def test_the_plugin_and_the_command_line_declare_the_same() -> None:
     declared: dict[str, set[tuple[object, object]]] = {}
+    dotted: dict[str, set[str]] = {}
     for name in ("inject", "solve"):
         for leaf in leaves_of(COMMANDS[name].load_settings()):
             declared.setdefault(leaf.flag, set()).add((leaf.default, leaf.option.bound))
+            dotted.setdefault(leaf.flag, set()).add(leaf.dotted)
     for item, option in options_of(PluginSettings):
         assert declared[option.flag] == {(item.default, option.bound)}, option.flag
+        assert dotted[option.flag] == {option.key}, option.flag
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -217,7 +273,9 @@ def test_help_shows_the_example_and_every_option(name: str, capsys: pytest.Captu
 
 def test_usage_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == ExitCode.USAGE
-    assert main(["injct"]) == ExitCode.USAGE
+    for wrong, suggested in (("injct", "inject"), ("help", "doctor"), ("--json", "doctor")):
+        assert main([wrong]) == ExitCode.USAGE
+        assert suggested in capsys.readouterr().err
     assert main(["--help"]) == ExitCode.DONE
     assert main(["--version"]) == ExitCode.DONE
     shown = capsys.readouterr().out

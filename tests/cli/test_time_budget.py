@@ -83,7 +83,7 @@ class Slow:
 def test_attempts_finished_beside_an_abandoned_one_count() -> None:
     source, reported = Slow(), list[int]()
     with until(time.monotonic() + 1):
-        results = run_candidates(source, 5, jobs=2, most=3, tell=lambda a: reported.append(a.index))
+        results = run_candidates(source, 5, jobs=2, most=3, report=lambda a: reported.append(a.index))
     assert [a.index for a in results] == reported == [0, 2]
     assert source.settled == ([0, 2], [0, 2])
 

@@ -4,13 +4,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rows import made
+from rows import write_project
 
 
 @pytest.fixture(scope="session")
 def repository(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dict[str, Any]]]:
     """Return a folder of clones, and dataset rows of one of them."""
-    return made(tmp_path_factory.mktemp("instances"))
+    return write_project(tmp_path_factory.mktemp("instances"))
 
 
 @pytest.fixture

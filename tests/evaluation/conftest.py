@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 from plain import plain_python
-from rows import made, written
+from rows import write_project, written
 
 
 class Dataset:
     """Rows in a file, their clones, and one store for all tests, so that each grade is computed once."""
 
     def __init__(self, folder: Path) -> None:
-        clones, self.rows = made(folder)
+        clones, self.rows = write_project(folder)
         self.path = written(folder / "rows.jsonl", self.rows)
         self.common = ["--repos", str(clones), "--python", str(plain_python()), "--store", str(folder / "store")]
         self.common += ["--sandbox", "process"]

@@ -24,6 +24,7 @@ from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.interpreter import find_interpreter
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import Outcome, RunStatus, SuiteRun
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import MIB, Limits
@@ -331,7 +332,7 @@ def test_a_fork_that_would_not_be_exact_is_refused(open_server: OpenServer, code
     for _ in range(2):
         with pytest.raises(UnfitError, match=reason):
             warm.run(swapped(runner.original))
-    assert reason in warm.refusals[mode]
+    assert warm.refusals[mode].code is FallbackCode.SERVER_REFUSED
 
 
 def test_a_function_without_a_live_copy_of_its_source_is_not_swapped(open_server: OpenServer) -> None:
@@ -339,7 +340,7 @@ def test_a_function_without_a_live_copy_of_its_source_is_not_swapped(open_server
     warm, runner = open_server({**HOSTILE, "code_.py": text})
     with pytest.raises(UnfitError, match="act has no live function"):
         warm.run(swapped(changed(runner, "return 2", "return 3", "code_.py")))
-    assert warm.unfit.total() == 1
+    assert warm.unfit == {FallbackCode.FORK_REFUSED: 1}
 
 
 def test_a_generator_in_progress_is_not_swapped(open_server: OpenServer) -> None:
@@ -389,7 +390,7 @@ def test_hash_seeds_are_those_that_were_requested(open_server: OpenServer) -> No
 def test_a_mode_that_is_refused_leaves_nothing_running(open_server: OpenServer) -> None:
     warm, runner = open_server(HOSTILE)
     warm.run(ForkRequest(runner.original))
-    warm.refuse("import", "because")
+    warm.refuse("import", Fallback(FallbackCode.ENDS_EARLY, "because"))
     for _ in range(2):
         with pytest.raises(UnfitError, match="because"):
             warm.run(ForkRequest(runner.original))

@@ -152,7 +152,7 @@ def test_runs_are_fresh_if_the_engine_refuses_the_view(opened: Opened, monkeypat
     for _ in range(2):
         with pytest.raises(UnfitError, match="its own view of the tree here: unshare"):
             warm.run(ForkRequest(original(warm)))
-    assert "unshare" in warm.refusals.get("import", "")
+    assert "unshare" in warm.refusals["import"].detail
 
 
 def test_a_sandbox_that_is_closed_leaves_no_volume(opened: Opened, client: Any) -> None:

@@ -330,7 +330,7 @@ def halves(n):
     return iter([n / 2, n / 2])
 
 
-def told(call, n):
+def again(call, n):
     call(n + 1)
 """
 MADE_WRONG = {
@@ -386,7 +386,7 @@ def test_halves():
 
 def test_told():
     call = mock.Mock()
-    told(call, 2)
+    again(call, 2)
     call.assert_called_once_with(3)
 """
 

@@ -70,9 +70,9 @@ class BareContainer:
         }
 
     def _started(self, command: str | list[str], workdir: str) -> subprocess.Popen[bytes]:
-        words = ["bash", "-c", command] if isinstance(command, str) else command
+        argv = ["bash", "-c", command] if isinstance(command, str) else command
         process = subprocess.Popen(
-            [self._here(w) for w in words],
+            [self._here(w) for w in argv],
             cwd=self._here(workdir),
             env=dict(self._environment()),
             stdin=subprocess.DEVNULL,
@@ -93,10 +93,10 @@ class BareContainer:
         """Take files; a script has the paths of here."""
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             for member in archive:
-                found = archive.extractfile(member)
-                assert found is not None
+                member_file = archive.extractfile(member)
+                assert member_file is not None
                 target = Path(self._here(posixpath.join(path, member.name)))
-                text = found.read()
+                text = member_file.read()
                 target.write_bytes(self._here(text.decode()).encode() if target.suffix == ".sh" else text)
 
     @property

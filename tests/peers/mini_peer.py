@@ -60,36 +60,36 @@ def test_clamp_keeps():
 """
 
 
-def run(*words: object, cwd: Path, status: int = 0, **variables: str) -> str:
+def run(*arguments: object, cwd: Path, status: int = 0, **variables: str) -> str:
     """Run a command; returns what it printed. Ends everything where its status is another."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTEST", "TOX", "SSR_"))}
     environment |= {"NO_PROXY": "127.0.0.1", "no_proxy": "127.0.0.1", "HF_HUB_OFFLINE": "1", **variables}
     done = subprocess.run(
-        [*map(str, words)], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900
+        [*map(str, arguments)], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     if done.returncode != status:
-        raise SystemExit(f"{words} ended with {done.returncode}, not {status}:\n{done.stdout}\n{done.stderr}")
+        raise SystemExit(f"{arguments} ended with {done.returncode}, not {status}:\n{done.stdout}\n{done.stderr}")
     return done.stdout
 
 
-def ssr(*words: object, cwd: Path, status: int = 0, **variables: str) -> str:
-    return run(sys.executable, "-m", "harness.cli", *words, cwd=cwd, status=status, **variables)
+def ssr(*arguments: object, cwd: Path, status: int = 0, **variables: str) -> str:
+    return run(sys.executable, "-m", "harness.cli", *arguments, cwd=cwd, status=status, **variables)
 
 
-def exported(place: Path) -> Path:
+def exported(work: Path) -> Path:
     """Inject bugs into a project and export them; returns a folder of folders."""
-    project = place / "calculator"
+    project = work / "calculator"
     (project / "tests").mkdir(parents=True)
     for name, text in (("calc.py", _CODE), ("tests/test_calc.py", _TESTS), ("pytest.ini", "[pytest]\n")):
         (project / name).write_text(text)
     who = ("-c", "user.name=a", "-c", "user.email=a@localhost")
-    for words in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "first"]):
-        run("git", *words, cwd=project)
-    ssr("inject", project, "--count", 2, "--sandbox", "process", "--python", sys.executable, cwd=place)
-    data = place / "data"
+    for arguments in (["init", "-q"], ["add", "-A"], [*who, "commit", "-q", "-m", "first"]):
+        run("git", *arguments, cwd=project)
+    ssr("inject", project, "--count", 2, "--sandbox", "process", "--python", sys.executable, cwd=work)
+    data = work / "data"
     for form in ("jsonl", "parquet"):
-        words = ["--format", "swe-bench", "--image", "calculator:1", "--repos", place / "clones", "--as", form]
-        ssr("export", project / ".ssr", *words, "--out", data / form, cwd=place)
+        arguments = ["--format", "swe-bench", "--image", "calculator:1", "--repos", work / "clones", "--as", form]
+        ssr("export", project / ".ssr", *arguments, "--out", data / form, cwd=work)
     return data
 
 
@@ -112,11 +112,11 @@ def replies(row: dict[str, Any]) -> list[dict[str, Any]]:
     return [message("I go on.", ("bash", {"command": c})) for c in (applied, "git diff > patch.txt", SUBMIT)]
 
 
-def worked_by_its_own_command(place: Path, data: Path, row: dict[str, Any]) -> Path:
+def worked_by_its_own_command(work: Path, data: Path, row: dict[str, Any]) -> Path:
     """Let its benchmark command work on one row, in a checkout that is prepared for it; returns what it leaves."""
-    checkout, out = place / "checkout", place / "mini"
-    (repository,) = (place / "clones").glob("*.git")
-    run("git", "clone", "-q", repository, checkout, cwd=place)
+    checkout, out = work / "checkout", work / "mini"
+    (repository,) = (work / "clones").glob("*.git")
+    run("git", "clone", "-q", repository, checkout, cwd=work)
     run("git", "checkout", "-q", row["base_commit"], cwd=checkout)
     with serving(*replies(row)) as served:
         settings = [
@@ -124,15 +124,26 @@ def worked_by_its_own_command(place: Path, data: Path, row: dict[str, Any]) -> P
             f"model.model_kwargs.api_base={served.url}",
             "model.cost_tracking=ignore_errors",
         ]
-        words = [w for s in ("swebench.yaml", *settings) for w in ("-c", s)]
-        words += ["--subset", data, "--split", "train", "--filter", f"^{row['instance_id']}$", "-o", out, "-m", MODEL]
+        arguments = [w for s in ("swebench.yaml", *settings) for w in ("-c", s)]
+        arguments += [
+            "--subset",
+            data,
+            "--split",
+            "train",
+            "--filter",
+            f"^{row['instance_id']}$",
+            "-o",
+            out,
+            "-m",
+            MODEL,
+        ]
         program = [sys.executable, "-m", "minisweagent.run.benchmarks.swebench"]
         run(
             *program,
-            *words,
+            *arguments,
             "--environment-class",
             "local",
-            cwd=place,
+            cwd=work,
             OPENAI_API_KEY="none",
             LITELLM_LOCAL_MODEL_COST_MAP="True",
         )
@@ -143,17 +154,17 @@ def worked_by_its_own_command(place: Path, data: Path, row: dict[str, Any]) -> P
 
 def outcome(folder: Path) -> dict[str, Any]:
     (line,) = (folder / "results.jsonl").read_text().splitlines()
-    found: dict[str, Any] = json.loads(line)
-    return found
+    result: dict[str, Any] = json.loads(line)
+    return result
 
 
 def main() -> None:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
-        place = Path(name)
-        os.environ["HF_HOME"] = str(place / "cache")
-        os.environ["MSWEA_GLOBAL_CONFIG_DIR"] = str(place / "settings")
+        work = Path(name)
+        os.environ["HF_HOME"] = str(work / "cache")
+        os.environ["MSWEA_GLOBAL_CONFIG_DIR"] = str(work / "settings")
         os.environ["HF_HUB_OFFLINE"] = "1"
-        data = exported(place)
+        data = exported(work)
         both = {form: rows_by_its_own_code(data / form) for form in ("jsonl", "parquet")}
         if both["jsonl"] != both["parquet"]:
             raise SystemExit("lines and parquet are other rows")
@@ -162,35 +173,46 @@ def main() -> None:
             f"its dataset option: {len(both['jsonl'])} rows of {data.name}/jsonl, and of {data.name}/parquet",
             flush=True,
         )
-        mini = worked_by_its_own_command(place, data / "jsonl", row)
+        mini = worked_by_its_own_command(work, data / "jsonl", row)
         print(f"its command: {sorted(p.name for p in mini.iterdir() if p.suffix == '.json' or p.is_dir())}", flush=True)
-        common = ["--repos", place / "clones", "--sandbox", "process", "--python", sys.executable]
+        common = ["--repos", work / "clones", "--sandbox", "process", "--python", sys.executable]
         # 1: it was let at one of the two.
-        ssr("eval", data / "jsonl", "--predictions", mini, "--out", place / "eval", *common, cwd=place, status=1)
-        theirs = outcome(place / "eval")
+        ssr("eval", data / "jsonl", "--predictions", mini, "--out", work / "eval", *common, cwd=work, status=1)
+        theirs = outcome(work / "eval")
         with serving(*replies(row)) as served:
-            words = ["--solver", f"mini-swe-agent:{MODEL}", "--url", served.url, "--only", row["instance_id"]]
+            arguments = ["--solver", f"mini-swe-agent:{MODEL}", "--url", served.url, "--only", row["instance_id"]]
             variables = {"SSR_MINI_PYTHON": sys.executable, "OPENAI_API_KEY": "none"}
-            ssr("run", data / "jsonl", *words, "--attempts", 1, "--out", place / "run", *common, cwd=place, **variables)
-        ours = outcome(place / "run")
-        for what, found in (("ssr eval of its folder", theirs), ("ssr run with it", ours)):
-            told = {n: found[n] for n in ("status", "exit_reason", "steps", "tokens", "unpriced")}
-            print(f"{what}: {told}", flush=True)
-            if (found["status"], found["exit_reason"], found["steps"], found["unpriced"]) != (
+            ssr(
+                "run",
+                data / "jsonl",
+                *arguments,
+                "--attempts",
+                1,
+                "--out",
+                work / "run",
+                *common,
+                cwd=work,
+                **variables,
+            )
+        ours = outcome(work / "run")
+        for title, result in (("ssr eval of its folder", theirs), ("ssr run with it", ours)):
+            shown = {n: result[n] for n in ("status", "exit_reason", "steps", "tokens", "unpriced")}
+            print(f"{title}: {shown}", flush=True)
+            if (result["status"], result["exit_reason"], result["steps"], result["unpriced"]) != (
                 "resolved",
                 "submitted",
                 3,
                 3,
             ):
-                raise SystemExit(f"{what}: {found}")
-        native = next((place / "run").glob(f"logs/**/{row['instance_id']}.traj.json"))
+                raise SystemExit(f"{title}: {result}")
+        native = next((work / "run").glob(f"logs/**/{row['instance_id']}.traj.json"))
         its_own = json.loads((mini / row["instance_id"] / native.name).read_text())
         mine = json.loads(native.read_text())
         if (mine.keys(), mine["info"].keys()) != (its_own.keys(), its_own["info"].keys()):
             raise SystemExit(
                 f"other fields than its own: {mine.keys()}, {mine['info'].keys()} {its_own['info'].keys()}"
             )
-        print(ssr("leaderboard", place / "eval", place / "run", cwd=place), flush=True)
+        print(ssr("leaderboard", work / "eval", work / "run", cwd=work), flush=True)
 
 
 if __name__ == "__main__":

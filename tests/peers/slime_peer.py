@@ -36,8 +36,8 @@ def main(slime: Path, files: list[Path]) -> None:
                 sample.append_response_tokens(tokens=[1, 2], trainable=False)
                 sample.append_response_tokens(tokens=[3], log_probs=[-1.0], trainable=True)
                 rollouts[row["rollout_id"]] = rollouts.get(row["rollout_id"], 0) + 1
-        told = f"{sum(rollouts.values())} samples of {len(rollouts)} rollouts"
-        print(f"{file.name}: {told}; {trained} tokens of the responses trained on, {masked} masked")
+        summary = f"{sum(rollouts.values())} samples of {len(rollouts)} rollouts"
+        print(f"{file.name}: {summary}; {trained} tokens of the responses trained on, {masked} masked")
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Swebench:
     """Its own steps over some rows: from a prediction to a log, from logs to reports."""
 
     def __init__(self, rows: Sequence[Row], clones: Path, python: Path) -> None:
-        self.rows = {row["instance_id"]: self._told(row) for row in rows}
+        self.rows = {row["instance_id"]: self._completed(row) for row in rows}
         self._clones, self._python = clones, python
         self._docker = not OLD and all(row.get("image") for row in rows)
         if self._docker:
@@ -46,10 +46,10 @@ class Swebench:
         name = "build_container" if OLD else "create_container"
         setattr(run_evaluation, name, lambda spec, *_: self._container(spec))
 
-    def _told(self, row: Row) -> Row:
+    def _completed(self, row: Row) -> Row:
         """Return a row with all that this version asks of one."""
         both = {name: cut(ids(row, name)) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
-        told = {**row, **both, "version": row["instance_id"]}
+        complete = {**row, **both, "version": row["instance_id"]}
         if OLD:
             from swebench.harness import constants
             from swebench.harness.log_parsers.python import parse_log_pytest
@@ -58,9 +58,9 @@ class Swebench:
             constants.MAP_REPO_TO_EXT[row["repo"]] = "py"
             versions = constants.MAP_REPO_VERSION_TO_SPECS.setdefault(row["repo"], {})
             versions[row["instance_id"]] = {"python": "3", "packages": "", "test_cmd": command(row)}
-            return told
+            return complete
         image = {"image": row.get("image", ""), "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
-        return {**told, **image, "eval_script": eval_script(told)}
+        return {**complete, **image, "eval_script": eval_script(complete)}
 
     def spec(self, instance: str) -> Any:
         """Return its own record of a row."""
@@ -90,15 +90,15 @@ class Swebench:
 
     def graded(self, prediction: Row, log: Path) -> Row:
         """Return its report of a log."""
-        found: Row = grading.get_eval_report(self.spec(prediction["instance_id"]), prediction, str(log), True)
-        return found[prediction["instance_id"]]
+        report: Row = grading.get_eval_report(self.spec(prediction["instance_id"]), prediction, str(log), True)
+        return report[prediction["instance_id"]]
 
     def totals(self, predictions: Mapping[str, Row], folder: Path, run: str) -> Row:
         """Let it make a model's totals of the reports below a folder, where the file stays."""
         with _inside(folder):
             path = reporting.make_run_report(dict(predictions), list(self.rows.values()), run)
-            found: Row = json.loads(Path(path).read_text())
-        return found
+            report: Row = json.loads(Path(path).read_text())
+        return report
 
     def dataset(self, folder: Path, run: str) -> str:
         """Return the dataset that it finds a run was graded against; nothing in 4.x, which keeps no record."""

@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from rows import BASE, FIXED, made, written
+from rows import BASE, FIXED, write_project, written
 from swebench_parts import LOGS, OLD, VERSION, Row, Swebench
 
 from harness.cli.main import main as ssr
@@ -62,17 +62,17 @@ class Lines:
     def __init__(self) -> None:
         self.wrong = 0
 
-    def say(self, what: str, ours: object, theirs: object, why: str = "") -> None:
+    def say(self, title: str, ours: object, theirs: object, why: str = "") -> None:
         """Compare two verdicts; why: our own record's word for a difference."""
         if ours == theirs:
-            print(f"same      {what}: {_short(ours)}")
+            print(f"same      {title}: {_short(ours)}")
             return
         ours, theirs = _beside(ours, theirs), _beside(theirs, ours)
         if why:
-            print(f"by design {what}: ours {_short(ours)}, theirs {_short(theirs)}: {why}")
+            print(f"by design {title}: ours {_short(ours)}, theirs {_short(theirs)}: {why}")
         else:
             self.wrong += 1
-            print(f"DISAGREE  {what}: ours {_short(ours)}, theirs {_short(theirs)}")
+            print(f"DISAGREE  {title}: ours {_short(ours)}, theirs {_short(theirs)}")
 
 
 def _beside(one: object, other: object) -> object:
@@ -88,7 +88,7 @@ def _short(value: object) -> str:
 
 def by_hand(folder: Path, python: Path) -> tuple[Path, Path, Path]:
     """Make clones and rows, and let `ssr eval` grade predictions of every kind."""
-    clones, rows = made(folder)
+    clones, rows = write_project(folder)
     repository = clones / "acme__shop"
     patches = {name: _diff(repository, text) for name, text in _CODE.items()}
     # As many models write them: git and patch take both.
@@ -104,8 +104,14 @@ def by_hand(folder: Path, python: Path) -> tuple[Path, Path, Path]:
         for n, p in handed_in.items()
     ]
     predictions.append({"instance_id": "acme__shop-2", "model_name_or_path": "m/1", "model_patch": rows[1]["patch"]})
-    words = ["--predictions", str(written(folder / "given.jsonl", predictions)), "--repos", str(clones), "--time-limit"]
-    ssr(["eval", str(path), *words, str(_QUICK_S), "--python", str(python), "--out", str(folder / "run"), "--json"])
+    arguments = [
+        "--predictions",
+        str(written(folder / "given.jsonl", predictions)),
+        "--repos",
+        str(clones),
+        "--time-limit",
+    ]
+    ssr(["eval", str(path), *arguments, str(_QUICK_S), "--python", str(python), "--out", str(folder / "run"), "--json"])
     return folder / "run", path, clones
 
 
@@ -139,8 +145,8 @@ def compare(folder: Path, peer: Swebench, work: Path, lines: Lines, *, timeout_s
         ours = {k: o for k, o in outcomes.items() if k in mine}
         totals(peer, mine, ours, folder, work / "ours" / str(number), lines)
         if not OLD:
-            told = json.loads((folder / LOGS / RUN / "run.json").read_text())["dataset"]
-            lines.say("run.json, dataset", told, peer.dataset(work / "ours" / str(number), RUN))
+            recorded = json.loads((folder / LOGS / RUN / "run.json").read_text())["dataset"]
+            lines.say("run.json, dataset", recorded, peer.dataset(work / "ours" / str(number), RUN))
         logs(peer, mine, ours, folder, lines)
         runs(peer, mine, ours, work / "theirs" / str(number), lines, timeout_s=timeout_s)
 
@@ -150,32 +156,34 @@ def totals(
 ) -> None:
     """Their totals of our reports against ours."""
     shutil.copytree(folder / LOGS, work / LOGS, dirs_exist_ok=True)
-    found = peer.totals(predictions, work, RUN)
+    peer_report = peer.totals(predictions, work, RUN)
     model = next(iter(predictions.values()))["model_name_or_path"].replace("/", "__")
-    told = json.loads((folder / f"{model}.{RUN}.json").read_text())
+    recorded = json.loads((folder / f"{model}.{RUN}.json").read_text())
     infra = {k for k, o in ours.items() if o["status"] == "infra"}
     for name in ("submitted_ids", "resolved_ids", "unresolved_ids", "empty_patch_ids", "error_ids"):
-        beside = set(found[name]) ^ set(told[name])
+        beside = set(peer_report[name]) ^ set(recorded[name])
         why = f"no grade: {sorted(infra)}" if beside and beside <= infra else ""
-        lines.say(f"{model}.{RUN}.json {name}", told[name], found[name], why)
+        lines.say(f"{model}.{RUN}.json {name}", recorded[name], peer_report[name], why)
 
 
 def logs(peer: Swebench, predictions: Mapping[str, Row], ours: Mapping[str, Row], folder: Path, lines: Lines) -> None:
     """Their verdicts on our logs against ours, test by test."""
     for instance, prediction in predictions.items():
-        place = folder / LOGS / RUN / prediction["model_name_or_path"].replace("/", "__") / instance
-        if not (place / "test_output.txt").exists():
+        log_folder = folder / LOGS / RUN / prediction["model_name_or_path"].replace("/", "__") / instance
+        if not (log_folder / "test_output.txt").exists():
             continue
-        outcome, found = ours[instance], peer.graded(prediction, place / "test_output.txt")
-        what, theirs = f"{instance} our log", found["resolved"]
-        if _skipped(outcome, place / "test_output.txt") and OLD:
-            print(f"by design {what}: theirs {theirs}: 4.x counts a skipped test neither for nor against")
+        outcome, peer_report = ours[instance], peer.graded(prediction, log_folder / "test_output.txt")
+        title, theirs = f"{instance} our log", peer_report["resolved"]
+        if _skipped(outcome, log_folder / "test_output.txt") and OLD:
+            print(f"by design {title}: theirs {theirs}: 4.x counts a skipped test neither for nor against")
             continue
-        lines.say(f"{what}, what we say of their rule", outcome["log_resolved"], theirs)
-        lines.say(what, _resolved(outcome), theirs, why_of(outcome, theirs))
-        if theirs == _resolved(outcome) and "tests_status" in found:
-            report = json.loads((place / "report.json").read_text())[instance]
-            lines.say(f"{what}, tests", _tests(report), _tests(found), _spaces(peer, outcome) or _cut_off(place))
+        lines.say(f"{title}, what we say of their rule", outcome["log_resolved"], theirs)
+        lines.say(title, _resolved(outcome), theirs, why_of(outcome, theirs))
+        if theirs == _resolved(outcome) and "tests_status" in peer_report:
+            report = json.loads((log_folder / "report.json").read_text())[instance]
+            lines.say(
+                f"{title}, tests", _tests(report), _tests(peer_report), _spaces(peer, outcome) or _cut_off(log_folder)
+            )
 
 
 def _skipped(outcome: Row, log: Path) -> bool:
@@ -196,9 +204,9 @@ def _spaces(peer: Swebench, outcome: Row) -> str:
     return f"{len(some)} ids with spaces are {len(cut)} there" if len(cut) < len(some) else ""
 
 
-def _cut_off(place: Path) -> str:
+def _cut_off(log_folder: Path) -> str:
     """Say that a run was ended in the middle, so that its log has no outcomes."""
-    ended = "Test Exit Code: 1" in (text := (place / "test_output.txt").read_text(errors="replace"))
+    ended = "Test Exit Code: 1" in (text := (log_folder / "test_output.txt").read_text(errors="replace"))
     return (
         "" if ended or "Test Exit Code: 0" not in text or " passed" in text else "the patch ends the run of the tests"
     )
@@ -210,42 +218,42 @@ def runs(
     """Their verdicts on runs of their own against ours; and ours, of what those runs have left, against theirs."""
     work.mkdir(parents=True)
     peer.run(predictions, work, RUN, timeout_s=timeout_s)
-    found = peer.totals(predictions, work, RUN)
+    peer_report = peer.totals(predictions, work, RUN)
     for instance, outcome in ours.items():
-        theirs = instance in found["resolved_ids"]
+        theirs = instance in peer_report["resolved_ids"]
         lines.say(f"{instance} their run", _resolved(outcome), theirs, why_of(outcome, theirs))
     (report,) = work.glob(f"*.{RUN}.json")
     for path in (report, work / "logs"):
         read = {a.task: a for a in read_runs([str(path)]).attempts}
-        what = f"what ssr leaderboard reads of {'their totals' if path == report else 'their logs'}"
-        wanted = _statuses(found, predictions if path == report else _left(work))
-        lines.say(what, {k: a.status for k, a in sorted(read.items()) if a.status != "incomplete"}, wanted)
+        title = f"what ssr leaderboard reads of {'their totals' if path == report else 'their logs'}"
+        wanted = _statuses(peer_report, predictions if path == report else _left(work))
+        lines.say(title, {k: a.status for k, a in sorted(read.items()) if a.status != "incomplete"}, wanted)
 
 
 def _left(work: Path) -> set[str]:
     return {p.name for p in (work / LOGS / RUN).glob("*/*")}
 
 
-def _statuses(found: Row, of: Iterable[str]) -> dict[str, str]:
+def _statuses(peer_report: Row, of: Iterable[str]) -> dict[str, str]:
     """Return status by instance as their totals have it; what they hold for the machine's fault has no grade."""
-    infra = set(found.get("infra_failure_ids", ()))
+    infra = set(peer_report.get("infra_failure_ids", ()))
     names = (("resolved_ids", "resolved"), ("unresolved_ids", "unresolved"), ("error_ids", "error"))
-    told = {i: status for name, status in (*names, ("empty_patch_ids", "empty")) for i in found[name]}
-    return {i: "infra" if i in infra else told[i] for i in sorted(of) if i in told}
+    recorded = {i: status for name, status in (*names, ("empty_patch_ids", "empty")) for i in peer_report[name]}
+    return {i: "infra" if i in infra else recorded[i] for i in sorted(of) if i in recorded}
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Compare, and say how many disagree."""
     lines = Lines()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        work = Path(place)
-        if words:
-            folder, path, clones, python = (Path(word).absolute() for word in words)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as log_folder:
+        work = Path(log_folder)
+        if arguments:
+            folder, path, clones, python = (Path(word).absolute() for word in arguments)
         else:
             python = Path(sys.executable)
             folder, path, clones = by_hand(work, python)
         rows = [json.loads(line) for line in path.read_text().splitlines()]
-        compare(folder, Swebench(rows, clones, python), work, lines, timeout_s=1800 if words else _QUICK_S)
+        compare(folder, Swebench(rows, clones, python), work, lines, timeout_s=1800 if arguments else _QUICK_S)
     print(f"swebench {VERSION}: {lines.wrong} disagree")
     return 1 if lines.wrong else 0
 

@@ -24,8 +24,8 @@ EOF_114329324912
 
 def ids(row: Mapping[str, Any], name: str) -> list[str]:
     """Return the ids of a row."""
-    found = row[name]
-    return json.loads(found) if isinstance(found, str) else list(found)
+    value = row[name]
+    return json.loads(value) if isinstance(value, str) else list(value)
 
 
 def command(row: Mapping[str, Any]) -> str:

@@ -35,26 +35,28 @@ TESTS = PythonProfile.test_cmd.rpartition("; ")[2]
 _WHO = ("-c", "user.name=ssr", "-c", "user.email=ssr@localhost", "-c", "core.hooksPath=/dev/null")
 
 
-def git(folder: Path, *words: str, given: str | None = None) -> str:
+def git(folder: Path, *arguments: str, given: str | None = None) -> str:
     """Run git in a folder."""
-    done = subprocess.run(["git", *_WHO, *words], cwd=folder, input=given, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", *_WHO, *arguments], cwd=folder, input=given, capture_output=True, text=True, check=True
+    )
     return done.stdout
 
 
 class Smith:
     """One project as SWE-smith knows it, and a folder for what it writes."""
 
-    def __init__(self, owner: str, name: str, commit: str, mirror: Path, place: Path, python: Path) -> None:
+    def __init__(self, owner: str, name: str, commit: str, mirror: Path, work: Path, python: Path) -> None:
         """Register a profile; mirror: a repository whose branch main is the project."""
-        self.mirror, self.place, self.python = mirror, place, python
+        self.mirror, self.work, self.python = mirror, work, python
         fields = {"owner": owner, "repo": name, "commit": commit, "test_cmd": TESTS}
         answers = {
             "pull_image": lambda _: None,
             "_is_repo_private": lambda _: False,
             "clone": lambda own, dest=None: self._clone(dest or own.repo_name),
         }
-        made = [(k, str, dataclasses.field(default=v)) for k, v in fields.items()]
-        profile = dataclasses.make_dataclass("Profile", made, bases=(PythonProfile,), namespace=answers)
+        entries = [(k, str, dataclasses.field(default=v)) for k, v in fields.items()]
+        profile = dataclasses.make_dataclass("Profile", entries, bases=(PythonProfile,), namespace=answers)
         registry.register_profile(profile)
         self.profile = profile()
         containers = SimpleNamespace(create=lambda **_: self._container())
@@ -78,8 +80,8 @@ class Smith:
             self.profile.clone()
             generate.main(name, -1, seed, interleave=True, max_candidates=most)
             collect_patches.main(f"logs/bug_gen/{name}")
-            found: list[Row] = json.loads(Path(f"logs/bug_gen/{name}_all_patches.json").read_text())
-        return sorted(found, key=lambda row: row["instance_id"])
+            patches: list[Row] = json.loads(Path(f"logs/bug_gen/{name}_all_patches.json").read_text())
+        return sorted(patches, key=lambda row: row["instance_id"])
 
     def validated(self, rows: Sequence[Row], *, workers: int = 1) -> dict[str, Row]:
         """Let it validate bugs; returns its reports."""
@@ -88,12 +90,12 @@ class Smith:
             Path("patches.json").write_text(json.dumps([{**row, "repo": name} for row in rows]))
             valid.main("patches.json", workers)
             places = {row["instance_id"]: Path("logs/run_validation", name, row["instance_id"]) for row in rows}
-            found = {k: p / "report.json" for k, p in places.items()}
-            return {k: json.loads(p.read_text()) if p.exists() else {} for k, p in found.items()}
+            report_paths = {k: p / "report.json" for k, p in places.items()}
+            return {k: json.loads(p.read_text()) if p.exists() else {} for k, p in report_paths.items()}
 
     def rows(self, bugs: Sequence[Row], reports: Mapping[str, Row]) -> list[Row]:
         """Return the rows that it makes of reports: bugs with a FAIL_TO_PASS and a PASS_TO_PASS test, run in time."""
-        made = []
+        entries = []
         for bug in bugs:
             report = reports[bug["instance_id"]]
             if report.get("timed_out") or not report.get("FAIL_TO_PASS") or not report.get("PASS_TO_PASS"):
@@ -101,8 +103,8 @@ class Smith:
             row = {k: bug[k] for k in ("instance_id", "patch")} | {
                 k: report[k] for k in ("FAIL_TO_PASS", "PASS_TO_PASS")
             }
-            made.append({**row, "image_name": self.profile.image_name, "repo": self.profile.mirror_name})
-        return made
+            entries.append({**row, "image_name": self.profile.image_name, "repo": self.profile.mirror_name})
+        return entries
 
     def branch(self, row: Row) -> None:
         """Make a row's branch as its gathering does: a commit with the bug, then one without the F2P test files."""
@@ -120,13 +122,13 @@ class Smith:
             Path("rows.json").write_text(json.dumps(rows))
             Path("given.json").write_text(json.dumps({p["instance_id"]: p for p in predictions or ()}))
             evaluation.main(run, 1, "given.json" if predictions is not None else "gold", "rows.json")
-            found = json.loads(Path("logs/run_evaluation", run, "report.json").read_text())
-        return sorted(found["ids_resolved"])
+            report = json.loads(Path("logs/run_evaluation", run, "report.json").read_text())
+        return sorted(report["ids_resolved"])
 
     @contextlib.contextmanager
     def _inside(self) -> Iterator[None]:
         before = Path.cwd()
-        os.chdir(self.place)
+        os.chdir(self.work)
         try:
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
                 yield

@@ -70,11 +70,11 @@ def compare(rows: Sequence[Row], project: Path, python: Path, work: Path) -> int
     smith = Smith(owner, name, commit, mirror_of(project, work / "mirror"), work, python)
     wrong = 0
 
-    def say(what: str, ours: object, theirs: object) -> None:
+    def say(title: str, ours: object, theirs: object) -> None:
         nonlocal wrong
         wrong += ours != theirs
         print(
-            f"{'same     ' if ours == theirs else 'DISAGREE '} {what}: {ours}{f', {theirs}' if ours != theirs else ''}"
+            f"{'same     ' if ours == theirs else 'DISAGREE '} {title}: {ours}{f', {theirs}' if ours != theirs else ''}"
         )
 
     ids = sorted(row["instance_id"] for row in rows)
@@ -99,12 +99,12 @@ def _prediction(row: Row, patch: str) -> Row:
     return {"instance_id": row["instance_id"], "model_name_or_path": "m", "model_patch": patch}
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Export, compare, and say how many disagree."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        work = Path(place)
-        python = Path(words[2]).absolute() if words else Path(sys.executable)
-        store, project = (Path(w).absolute() for w in words[:2]) if words else by_hand(work, python)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        work = Path(temporary)
+        python = Path(arguments[2]).absolute() if arguments else Path(sys.executable)
+        store, project = (Path(w).absolute() for w in arguments[:2]) if arguments else by_hand(work, python)
         path = work / "rows.jsonl"
         if ssr(["export", str(store), "--format", "swe-smith", "--out", str(path), "--json"]) != 0:
             raise SystemExit("nothing to export")

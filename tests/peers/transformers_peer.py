@@ -78,8 +78,8 @@ def served(folder: Path) -> Iterator[str]:
 
 def main() -> None:
     """Ask the server, and say what was seen."""
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        folder = Path(place)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        folder = Path(temporary)
         print(f"a model of {make_model(folder)} parameters")
         with served(folder) as url:
             model = HttpModel("vllm:tiny", url, str(folder), context_tokens=2048)

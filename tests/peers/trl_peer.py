@@ -57,12 +57,12 @@ def make_model(folder: Path) -> tuple[str, Any]:
 
 def made_by_hand(folder: Path) -> Path:
     """Return a store with attempts at two tasks, of which some are resolved."""
-    found = store(folder)
+    stored = store(folder)
     for task in ("t1", "t2"):
-        add_task(found, task, "calc")
+        add_task(stored, task, "calc")
         for n, (last, resolved) in enumerate((("make", True), ("rm", False))):
-            keep(found, f"{task}{n}".ljust(24, "0"), resolved, commands=("ls", last, "end"), task=task, attempt=n)
-    return found
+            keep(stored, f"{task}{n}".ljust(24, "0"), resolved, commands=("ls", last, "end"), task=task, attempt=n)
+    return stored
 
 
 def trained_text(trainer: Any, tokenizer: Any, *, as_bytes: bool) -> str:
@@ -120,11 +120,11 @@ def main(sources: list[str]) -> None:
     import datasets
 
     datasets.disable_progress_bars()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
-        datasets.config.HF_DATASETS_CACHE = Path(place, "cache")
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as temporary:
+        datasets.config.HF_DATASETS_CACHE = Path(temporary, "cache")
         for name in ("sft", "sft-tokens", "bc", "dpo", "kto"):
             for container in ("jsonl", "parquet"):
-                folder = Path(place, f"{name}-{container}")
+                folder = Path(temporary, f"{name}-{container}")
                 folder.mkdir()
                 wanted = sources or [str(made_by_hand(folder / "store"))]
                 out = str(folder / "data")

@@ -37,7 +37,7 @@ def artifacts(project: Path, store: str = ".ssr") -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def made(
+def injected(
     tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
 ) -> tuple[Path, subprocess.CompletedProcess[str]]:
     """The small project with two artifacts in its store, and the completed process."""
@@ -49,9 +49,9 @@ def made(
 
 
 def test_valid_artifacts_and_survivors_are_shown(
-    made: tuple[Path, subprocess.CompletedProcess[str]],
+    injected: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
-    project, done = made
+    project, done = injected
     assert done.returncode == 0, done.stdout + done.stderr
     assert "7 of 7 tests pass" in done.stdout
     assert "valid artifacts: 2" in done.stdout
@@ -73,12 +73,12 @@ def test_valid_artifacts_and_survivors_are_shown(
 
 
 @pytest.mark.long
-def test_two_workers_make_the_same_artifacts(project: Path, made: tuple[Path, object]) -> None:
+def test_two_workers_make_the_same_artifacts(project: Path, injected: tuple[Path, object]) -> None:
     pytest.importorskip("xdist")
     done = run(project, "--ssr-inject", "--ssr-count", "2", "-n", "2")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "valid artifacts: 2" in done.stdout
-    assert artifacts(project) == artifacts(made[0]) != {}
+    assert artifacts(project) == artifacts(injected[0]) != {}
 
 
 @pytest.mark.long
@@ -136,7 +136,7 @@ def test_candidates_after_enough_valid_ones_are_skipped_without_reading_the_stor
     statuses = {0: CandidateStatus.VALID, 1: CandidateStatus.SURVIVED, 2: CandidateStatus.VALID}
 
     class Known:
-        def known(self, index: int) -> object:
+        def stored(self, index: int) -> object:
             queried.append(index)
             return SimpleNamespace(status=statuses[index]) if index in statuses else None
 
@@ -173,9 +173,11 @@ def test_survivors_are_listed_with_their_diff_and_too_few_artifacts_exit_with_1(
     assert "of 2 reached: try another --ssr-seed or --ssr-injector" in done.stdout
 
 
-def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: Path, made: tuple[Path, object]) -> None:
+def test_validate_collects_seven_items_and_fails_the_check_that_fails(
+    project: Path, injected: tuple[Path, object]
+) -> None:
     good = project / "good"
-    shutil.copytree(next((made[0] / ".ssr" / "artifacts").iterdir()), good)
+    shutil.copytree(next((injected[0] / ".ssr" / "artifacts").iterdir()), good)
     (good / "artifact.json").unlink()
     done = run(project, "--ssr-validate", "good", "-v")
     assert done.returncode == 0, done.stdout
@@ -200,7 +202,7 @@ def test_validate_collects_seven_items_and_fails_the_check_that_fails(project: P
 
 @pytest.mark.long
 @pytest.mark.any_pytest
-def test_a_killed_run_resumes(project: Path, made: tuple[Path, object]) -> None:
+def test_a_killed_run_resumes(project: Path, injected: tuple[Path, object]) -> None:
     arguments = ("--ssr-inject", "--ssr-count", "2")
     command = [sys.executable, "-m", "pytest", *WITHOUT, "--ssr-sandbox", "process"]
     command += [f"--ssr-python={plain_python()}", *arguments]
@@ -219,7 +221,7 @@ def test_a_killed_run_resumes(project: Path, made: tuple[Path, object]) -> None:
     assert done.returncode == 0, done.stdout
     assert finished
     assert all(p.stat().st_mtime_ns == at for p, at in finished.items())
-    assert artifacts(project) == artifacts(made[0]) != {}
+    assert artifacts(project) == artifacts(injected[0]) != {}
     assert not list((project / ".ssr" / "tmp").iterdir())
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_ssr.errors import SettingsError
-from pytest_ssr.plugin.options import campaign_arguments, number, option, python_path
+from pytest_ssr.plugin.options import campaign_arguments, python_path, resolve_paths, store_path
+from pytest_ssr.plugin.sources import number, option
 
 TABLE = """\
 [tool.ssr]
@@ -22,7 +23,7 @@ time-limit = 60
 
 @pytest.fixture(autouse=True)
 def without_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COUNT", "SEED", "SOURCE", "PYTHON", "SOLVER", "TIME_LIMIT"):
+    for name in ("COUNT", "SEED", "SOURCE", "STORE", "PYTHON", "SOLVER", "TIME_LIMIT"):
         monkeypatch.delenv(f"SSR_{name}", raising=False)
 
 
@@ -43,10 +44,95 @@ def test_the_other_sources_come_first(pytester: pytest.Pytester, monkeypatch: py
     assert values == [4, 7, 8.0]
 
 
-@pytest.mark.parametrize("text", ["[tool.ssr\n", "[tool]\nssr = 3\n"])
+@pytest.fixture
+def command_line(pytester: pytest.Pytester) -> None:
+    """Register the keys of `ssr` as an installed distribution does."""
+    folder = pytester.mkdir("ssr_keys-1.dist-info")
+    (folder / "entry_points.txt").write_text("[pytest_ssr.settings]\nharness = harness.cli.app:all_keys\n")
+    pytester.syspathinsert()
+
+
+def test_sections_are_those_of_the_command_line(pytester: pytest.Pytester, command_line: None) -> None:
+    pytester.makepyprojecttoml("[tool.ssr]\nbudget.usd = 2\nlimits = {tokens = 3, steps = 4}\nsolver.tries = 5\n")
+    config = pytester.parseconfig()
+    assert [number(config, name) for name in ("budget_usd", "rollout_tokens", "steps")] == [2.0, 3, 4]
+
+
+def test_the_nearest_table_counts(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml(TABLE)
+    below = pytester.mkdir("below")
+    (below / "pytest.ini").write_text("[pytest]\n")
+    assert number(pytester.parseconfig("--rootdir=below"), "count") == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        ("cuont = 1", "did you mean count"),
+        ("solvr.tries = 1", "did you mean solver.tries"),
+        ("inject.count = 1", "inject.count"),
+        ("execution = 1", "execution"),
+        ("count = [1]", "count"),
+        ("time-limit = 1\nexecution.time-limit = 2", "execution.time-limit"),
+        ("sandbox = 'process'", "--ssr-sandbox"),
+        ("execution.sandbox = 'process'", "--ssr-sandbox"),
+    ],
+)
+def test_a_wrong_key_or_value_of_the_table(pytester: pytest.Pytester, command_line: None, text: str, key: str) -> None:
+    path = pytester.makepyprojecttoml(f"[tool.ssr]\n{text}\n")
+    with pytest.raises(SettingsError, match=key) as error:
+        number(pytester.parseconfig(), "seed")
+    assert str(path) in str(error.value)
+
+
+@pytest.mark.parametrize("value", ["x", "0", "1.5"])
+def test_a_wrong_number_names_its_source(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    pytester.makepyprojecttoml(f"[tool.ssr]\ncount = '{value}'\n")
+    with pytest.raises(SettingsError, match=r"^count in .*pyproject\.toml "):
+        number(pytester.parseconfig(), "count")
+    pytester.makeini(f"[pytest]\nssr_count = {value}\n")
+    with pytest.raises(SettingsError, match=r"^ssr_count in .*tox\.ini "):
+        number(pytester.parseconfig(), "count")
+    monkeypatch.setenv("SSR_COUNT", value)
+    with pytest.raises(SettingsError, match=r"^SSR_COUNT "):
+        number(pytester.parseconfig(), "count")
+    with pytest.raises(SettingsError, match=r"^--ssr-count "):
+        number(pytester.parseconfig(f"--ssr-count={value}"), "count")
+
+
+def test_a_relative_store_starts_where_its_source_does(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytester.makepyprojecttoml("[tool.ssr]\nstore = 'kept'\n")
+    below = pytester.mkdir("below")
+    monkeypatch.chdir(below)
+    assert store_path(pytester.parseconfig()) == pytester.path / "kept"
+    config = pytester.parseconfig("--ssr-store=kept")
+    assert store_path(config) == below / "kept"
+    resolve_paths(config)
+    assert config.option.ssr_store == str(below / "kept"), "workers of xdist may have another current directory"
+
+
+@pytest.mark.parametrize("text", ["[tool.ssr\n", "[tool]\nssr = 3\n", "tool = 3\n"])
 def test_a_damaged_table_is_an_error(pytester: pytest.Pytester, text: str) -> None:
     pytester.makepyprojecttoml("")
     config = pytester.parseconfig()
     (pytester.path / "pyproject.toml").write_text(text)
-    with pytest.raises(SettingsError, match=r"\[tool\.ssr\]"):
+    with pytest.raises(SettingsError, match=r"pyproject\.toml"):
         number(config, "count")
+
+
+@pytest.mark.parametrize("job", ["--ssr-inject", "--ssr-solve=x", "--ssr-validate=x"])
+def test_a_wrong_table_is_a_usage_error_of_every_job(pytester: pytest.Pytester, job: str) -> None:
+    pytester.makepyprojecttoml("[tool.ssr]\nsandbox = 'process'\n")
+    result = pytester.runpytest(job)
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.no_fnmatch_line("*Traceback*")
+
+
+def test_a_run_without_a_job_does_not_read_the_table(pytester: pytest.Pytester) -> None:
+    pytester.makepyprojecttoml("[tool.ssr]\nsandbox = 'process'\n")
+    pytester.makepyfile("def test_it(): pass")
+    assert pytester.runpytest().ret == pytest.ExitCode.OK

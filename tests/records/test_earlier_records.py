@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.records.episode import Episode
+from harness.records.episode import Episode, Refusal, RefusalCode
 from pytest_ssr.records.candidate_result import CandidateResult
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_from_json
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.records.test_run import SetAside
 from pytest_ssr.records.verdict import Verdict
@@ -82,3 +84,27 @@ def test_an_episode_keeps_its_texts() -> None:
 def test_a_reason_that_this_release_cannot_render_keeps_its_text(data: dict[str, Any]) -> None:
     reason = reason_from_json({"reason": "as it was", **data})
     assert reason == CheckReason(CheckCode.UNKNOWN, {"text": "as it was"})
+
+
+def test_a_text_about_a_fresh_process_is_kept() -> None:
+    data = earlier("candidate_result")
+    assert CandidateResult.from_json(data).fallback is None  # type: ignore[union-attr]
+    result = CandidateResult.from_json({**data, "fallback": "as it was"})
+    assert result is not None
+    assert result.fallback == Fallback(FallbackCode.UNKNOWN, "as it was")
+    again = replace(result, fallback=Fallback(FallbackCode.SERVER_LOST, "it ended"))
+    assert CandidateResult.from_json(json.loads(json.dumps(again.to_json()))) == again
+    for damaged in (1, {}, {"code": "server-lost"}, {"code": "x", "detail": ""}, {"code": "server-lost", "detail": 1}):
+        assert CandidateResult.from_json({**data, "fallback": damaged}) is None
+
+
+def test_a_text_about_a_refused_task_is_kept() -> None:
+    data = earlier("episode")
+    assert Episode.from_json(data).refused is None  # type: ignore[union-attr]
+    episode = Episode.from_json({**data, "refused": "as it was"})
+    assert episode is not None
+    assert episode.refused == Refusal(RefusalCode.UNKNOWN, "as it was")
+    again = replace(episode, refused=Refusal(RefusalCode.FIX_READABLE, "in lib"))
+    assert Episode.from_json(json.loads(json.dumps(again.to_json()))) == again
+    for damaged in (1, {}, {"code": "x", "text": ""}, {"code": "fix-readable", "text": 1}):
+        assert Episode.from_json({**data, "refused": damaged}) is None

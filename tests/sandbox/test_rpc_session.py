@@ -62,7 +62,7 @@ def start_session(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[St
 def test_requests_are_answered_in_order(start_session: StartSession) -> None:
     with start_session() as session:
         for text in ("answer({'a': 1})", "answer({'a': os.environ['SEEN'], 'at': os.getcwd()}, b'x' * 3_000_000)"):
-            session.tell({"do": text})
+            session.send({"do": text})
         assert session.answer(wall_s=20) == ({"a": 1}, b"")
         record, raw = session.answer(wall_s=20)
         assert (record["a"], len(raw)) == ("yes", 3_000_000)
@@ -83,7 +83,7 @@ def test_exceeding_a_limit_ends_the_command(
     start_session: StartSession, do: str, limit: Limit, limits: dict[str, int]
 ) -> None:
     session = start_session(**limits)
-    session.tell({"do": do})
+    session.send({"do": do})
     with pytest.raises(LimitExceededError) as caught:
         session.answer(wall_s=3 if limit is Limit.WALL_TIME else 30)
     assert caught.value.limit is limit
@@ -102,7 +102,7 @@ def test_exceeding_a_limit_ends_the_command(
 )
 def test_a_command_that_ends_or_sends_garbage_raises(start_session: StartSession, do: str, message: str) -> None:
     session = start_session()
-    session.tell({"do": do})
+    session.send({"do": do})
     with pytest.raises(SandboxError, match=message):
         session.answer(wall_s=20)
     assert not session.is_open
@@ -116,7 +116,7 @@ def test_a_missing_program_raises(start_session: StartSession) -> None:
 
 def test_its_descendants_end_with_it(start_session: StartSession) -> None:
     session = start_session()
-    session.tell({"do": "subprocess.Popen(['setsid', 'sleep', '8765.4']); answer({})"})
+    session.send({"do": "subprocess.Popen(['setsid', 'sleep', '8765.4']); answer({})"})
     session.answer(wall_s=20)
     session.close()
     session.close()
@@ -131,7 +131,7 @@ def test_its_descendants_end_with_it(start_session: StartSession) -> None:
 def test_a_sandbox_runs_one_session_after_the_other(start_session: StartSession) -> None:
     for _ in range(2):
         session = start_session()
-        session.tell({"do": "answer({})"})
+        session.send({"do": "answer({})"})
         assert session.answer(wall_s=20) == ({}, b"")
         session.close()
 
@@ -139,5 +139,5 @@ def test_a_sandbox_runs_one_session_after_the_other(start_session: StartSession)
 def test_a_session_outlives_the_thread_that_started_it(start_session: StartSession) -> None:
     with ThreadPoolExecutor(1) as pool:
         session = pool.submit(start_session).result()
-    session.tell({"do": "answer({'still': 'here'})"})
+    session.send({"do": "answer({'still': 'here'})"})
     assert session.answer(wall_s=20) == ({"still": "here"}, b"")

@@ -41,10 +41,10 @@ def test_expected_rewards(attempts: int) -> None:
 
 @pytest.mark.parametrize("attempts", [2, 4, 8, 32])
 def test_the_best_solve_rate(attempts: int) -> None:
-    found = optimize.minimize_scalar(
+    minimum = optimize.minimize_scalar(
         lambda p: -expected_injector_reward(p, attempts), bounds=(0, 1), method="bounded", options={"xatol": 1e-8}
     )
-    assert best_solve_rate(attempts) == pytest.approx(found.x, abs=1e-5)
+    assert best_solve_rate(attempts) == pytest.approx(minimum.x, abs=1e-5)
 
 
 @pytest.mark.parametrize("seed", range(5))

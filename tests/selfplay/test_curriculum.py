@@ -49,7 +49,7 @@ def play(rounds: int, seed: int, reward: str = "solve-rate") -> tuple[Table, lis
         for operator in drawn(table, 10, seed=number):
             valid = operator != "invalid"
             hits = sum(rng.random() < OPERATORS[operator] for _ in range(8)) if valid else 0
-            table.tell(Traits("mutation", operator, "a.py", 1), valid=valid, solved=hits, graded=8 if valid else 0)
+            table.update(Traits("mutation", operator, "a.py", 1), valid=valid, solved=hits, graded=8 if valid else 0)
             solved, graded = solved + hits, graded + (8 if valid else 0)
         rates.append(solved / max(1, graded))
     return table, rates
@@ -69,7 +69,7 @@ def sized(seed: int) -> list[float]:
         for traits in choices:
             odds = 1.2 + effect[traits.operator] - 1.2 * math.log2(traits.lines / 2)
             solved.append(rng.random() < 1 / (1 + math.exp(-odds)))
-            table.tell(traits, valid=True, solved=8 * solved[-1], graded=8)
+            table.update(traits, valid=True, solved=8 * solved[-1], graded=8)
         rates.append(fmean(solved))
     return rates
 
@@ -95,8 +95,8 @@ def test_size_predicts_if_there_are_few_bugs_of_many_operators() -> None:
 def test_results_of_another_project_count_without_its_files() -> None:
     table = Table(8)
     for _ in range(12):
-        table.tell(Traits("mutation", "easy", "", 2), valid=True, solved=8, graded=8)
-        table.tell(Traits("mutation", "right", "", 2), valid=True, solved=2, graded=8)
+        table.update(Traits("mutation", "easy", "", 2), valid=True, solved=8, graded=8)
+        table.update(Traits("mutation", "right", "", 2), valid=True, solved=2, graded=8)
     assert Counter(drawn(table, 40))["right"] > 20
     assert "file a.py" in Traits("mutation", "easy", "a.py", 2).features()
     assert not any(name.startswith("file") for name in Traits("mutation", "easy", "", 2).features())
@@ -148,7 +148,7 @@ def test_length_predicts_without_other_features() -> None:
     for seed in range(4):
         table, rng = Table(8), Random(seed)
         for number, length in enumerate((4, 16, 64) * 4):
-            table.tell(
+            table.update(
                 Traits("mutation", f"o{number}", "", 2, length), valid=True, solved=int(8 * rates[length]), graded=8
             )
         draws = table.draws(rng)
@@ -168,7 +168,7 @@ def test_equal_histories_give_equal_draws() -> None:
     assert drawn(table, 50) == drawn(again, 50)
     early, _ = play(0, 5)
     assert drawn(early, 50) != drawn(early, 50, seed=1)
-    again.tell(Traits("mutation", "easy", "a.py", 1), valid=True, solved=8, graded=8)
+    again.update(Traits("mutation", "easy", "a.py", 1), valid=True, solved=8, graded=8)
     assert table.key() != again.key()
     assert Curriculum([Source()], table).name != Curriculum([Source()], again).name
 

@@ -24,6 +24,7 @@ from harness.cli.app import parse
 from harness.cli.main import main
 from harness.cli.players import chosen_judge, open_players
 from harness.models.scripted import ScriptedModel
+from harness.records.episode import RefusalCode
 from harness.records.trajectory import read_trajectory
 from harness.settings.commands import SolveSettings
 from pytest_ssr.errors import SettingsError
@@ -337,7 +338,7 @@ def test_a_refused_task_is_reported_with_the_reason(
     main([*argv, "--json"])
     report = json.loads(capsys.readouterr().out)
     (refused,) = report["refused"]
-    assert "a solver could read the fix of" in refused["reason"]
+    assert refused["code"] == RefusalCode.FIX_READABLE
     assert report["tables"]["all"][0]["refused"] == 1
     episode = next(e for e in report["episodes"] if e["refused"])
     assert (episode["artifact_id"], episode["rollouts"], episode["injector_reward"]) == (refused["id"], [], None)

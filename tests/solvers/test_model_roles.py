@@ -156,7 +156,7 @@ def test_an_attempt_without_a_patch_is_unresolved_and_one_without_a_server_has_n
     (rollout,) = gone.attempts(1)
     assert (rollout.resolved, rollout.reward, rollout.status) == (None, None, "aborted")
     assert "cannot be reached" in rollout.reason.detail
-    assert gone.known(0) is None, "it is repeated"
+    assert gone.stored_attempt(0) is None, "it is repeated"
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from pytest_ssr.injectors.operators import OPERATORS
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.source.syntax_tree import parse, scopes, splice
@@ -131,7 +132,7 @@ def test_a_lost_server_fails_no_candidate(proven: Proven, tmp_path: Path) -> Non
     workspace = solver._workspace(task)
     assert workspace.runner.fork_server is not None
     for mode in ("swap", "import"):
-        workspace.runner.fork_server.refuse(mode, "servers are lost")
+        workspace.runner.fork_server.refuse(mode, Fallback(FallbackCode.SERVER_LOST))
     fixed = workspace.original.apply(proven.artifact.bug.reverse())
     run = workspace.run_candidate(fixed)
     assert (run.complete, set(run.repaired)) == (True, set(workspace.quick_tests))

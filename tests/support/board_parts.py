@@ -40,14 +40,14 @@ class RunFiles:
 
 
 def outcomes(
-    model: str, told: Mapping[str, str], *, seed: str = "", repos: int = 0, **values: Any
+    model: str, letters_by_instance: Mapping[str, str], *, seed: str = "", repos: int = 0, **values: Any
 ) -> list[EvaluationResult]:
-    """Return evaluation results: `told` maps each instance to a letter for each attempt.
+    """Return evaluation results: `letters_by_instance` maps each instance to a letter for each attempt.
 
     repos: number of repositories; 0 for one repository for each instance.
     """
     results = []
-    for n, (instance, letters) in enumerate(told.items()):
+    for n, (instance, letters) in enumerate(letters_by_instance.items()):
         repo = f"org/repo{n % repos if repos else n}"
         for attempt, letter in enumerate(letters):
             key = hashlib.sha256(f"{model}{instance}{attempt}{seed}".encode("utf-8", "replace")).hexdigest()[:24]
@@ -60,20 +60,20 @@ def outcomes(
 
 
 def run_folder(
-    folder: Path, made: Iterable[EvaluationResult], *, wanted: int = 0, instances: Iterable[str] = ()
+    folder: Path, results: Iterable[EvaluationResult], *, wanted: int = 0, instances: Iterable[str] = ()
 ) -> Path:
     """Write a run's folder as `ssr run` does; instances: the selected ones in addition to those with a result."""
-    rows = list(made)
+    rows = list(results)
     selected = sorted({o.instance_id for o in rows} | set(instances))
     about = {"dataset": "rows.jsonl", "split": "test"}
     write_run(folder, "ssr", RunFiles(), rows, wanted=wanted or len(rows), instances=selected, about=about)
     return folder
 
 
-def results_only(folder: Path, made: Iterable[EvaluationResult]) -> Path:
+def results_only(folder: Path, results: Iterable[EvaluationResult]) -> Path:
     """Write only the results of a run."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "results.jsonl").write_text("".join(json.dumps(o.to_json()) + "\n" for o in made))
+    (folder / "results.jsonl").write_text("".join(json.dumps(o.to_json()) + "\n" for o in results))
     return folder
 
 

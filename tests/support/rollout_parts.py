@@ -97,15 +97,15 @@ def record(rollout: Trajectory | None = None, reward: float | None = 1.0, **know
 class Several:
     """A group of records as formats receive it."""
 
-    found: Sequence[Record]
+    given: Sequence[Record]
     task: Task | None = None
     left: list[tuple[str, str]] = field(default_factory=list)
 
     def records(self) -> Any:
-        return iter(self.found)
+        return iter(self.given)
 
     def record(self, rollout: str) -> Record:
-        return next(r for r in self.found if r.id == rollout)
+        return next(r for r in self.given if r.id == rollout)
 
     def leave(self, name: str, error: SkippedError) -> None:
         self.left.append((name, str(error)))

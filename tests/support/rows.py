@@ -38,7 +38,7 @@ def diff(folder: Path, changes: Mapping[str, str]) -> str:
     return output
 
 
-def made(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
+def write_project(folder: Path) -> tuple[Path, list[dict[str, Any]]]:
     """Create a folder of clones, and two rows: a bug to fix, and a function to write."""
     repository = folder / "clones" / "acme__shop"
     for name, text in BASE.items():

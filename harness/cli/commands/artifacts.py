@@ -1,4 +1,4 @@
-"""Run `ssr validate`, `list`, `show`, `grade` and `doctor`; each returns an exit code."""
+"""Run `ssr validate`, `list`, `show` and `grade`; each returns an exit code."""
 
 from __future__ import annotations
 
@@ -10,21 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness.cli.contract_check import check_contract
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.settings.commands import DoctorSettings, GradeSettings, ListSettings, ShowSettings, ValidateSettings
+from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError, StoreError
+from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
 from pytest_ssr.records.verdict import Verdict
-from pytest_ssr.sandbox import probe_all, reap
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
@@ -190,58 +187,6 @@ def _patch(path: Path) -> Patch:
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
     return Patch.parse(data)
-
-
-def doctor(settings: DoctorSettings) -> int:
-    """Report the working sandboxes; return 0 if one isolates, else 1. With a name: 0 if the whole contract holds."""
-    if settings.sandbox is not None:
-        return _check_sandbox(settings.sandbox, as_json=settings.json)
-    probes = probe_all()
-    interpreter: Interpreter | None = None
-    try:
-        interpreter = find_interpreter(Path.cwd(), settings.python)
-        python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
-    except ProjectError as error:
-        python = str(error)
-    reaped = reap()
-    isolates = any(a.works for name, a in probes.items() if name != "process")
-    if settings.json:
-        rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
-        path = str(interpreter.executable) if interpreter else None
-        print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped}, indent=1))
-        return ExitCode.DONE if isolates else ExitCode.NO
-    terminal = Terminal()
-    for name, probe in probes.items():
-        terminal.echo(
-            f"{name:11} {'works' if probe.works else 'does not work'}: {probe.detail}",
-            "valid" if probe.works else "bad",
-        )
-        if probe.remedy:
-            terminal.echo(f"{'':11} {probe.remedy}")
-    terminal.echo(f"{'python':11} {python}", "valid" if interpreter else "bad")
-    if interpreter and interpreter.note:
-        terminal.echo(f"{'':11} {interpreter.note}")
-    if reaped:
-        terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")
-    return ExitCode.DONE if isolates else ExitCode.NO
-
-
-def _check_sandbox(name: str, *, as_json: bool) -> int:
-    terminal = Terminal(quiet=as_json)
-    clauses = check_contract(
-        name, progress=lambda done, of: terminal.status(f"{name}: clause {min(done + 1, of)} of {of}")
-    )
-    if as_json:
-        rows = [{"name": p.name, "says": p.text, "kept": p.holds, "why": p.reason} for p in clauses]
-        print(json.dumps({"sandbox": name, "promises": rows}, indent=1))
-    for title, contains in (("limits and behaviour", False), ("isolation", True)):
-        group = [p for p in clauses if p.contains is contains]
-        terminal.echo(f"{name}: {title}: {sum(p.holds for p in group)} of {len(group)}")
-        for clause in group:
-            terminal.echo(f"  {'yes' if clause.holds else 'NO ':3}  {clause.text}", "valid" if clause.holds else "bad")
-            if clause.reason:
-                terminal.echo(f"       {clause.reason}")
-    return ExitCode.DONE if all(p.holds for p in clauses) else ExitCode.NO
 
 
 @contextlib.contextmanager

@@ -101,7 +101,7 @@ def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Term
             settings.count,
             jobs=settings.jobs,
             most=GIVE_UP_AFTER * settings.count,
-            tell=lambda a: terminal.echo(result_line(a), a.status.value),
+            report=lambda a: terminal.echo(result_line(a), a.status.value),
             progress=lambda done: terminal.status(progress_line(done, settings.count, terminal.elapsed_s)),
         )
     finally:
@@ -109,7 +109,8 @@ def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Term
 
 
 def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count: int) -> dict[str, Any]:
-    baseline = campaign.baseline
+    baseline, server = campaign.baseline, campaign.runner.fork_server
+    refusals = server.refusals if server is not None else {}
     return {
         "wanted": count,
         "valid": [a.artifact_id for a in attempts if a.status is CandidateStatus.VALID],
@@ -121,7 +122,7 @@ def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count:
             "stable": len(baseline.stable),
             "set_aside": dict(baseline.set_aside),
             "seconds": baseline.seconds,
-            "refused": dict(campaign.runner.fork_server.refusals) if campaign.runner.fork_server is not None else {},
+            "refused": {mode: refusal.to_json() for mode, refusal in refusals.items()},
         },
         "rejected": dict(rejections(attempts)),
         "missed": [

@@ -234,7 +234,11 @@ def _report_played(
     summary = tables(episodes, alpha=rounds.alpha, kind=rounds.reward)
     if settings.json:
         episode_records = [e.to_json(alpha=rounds.alpha, kind=rounds.reward) for e in episodes]
-        refused = [{"id": e.artifact_id, "project": e.project, "reason": e.refused} for e in episodes if e.refused]
+        refused = [
+            {"id": e.artifact_id, "project": e.project, "code": str(e.refused.code), "reason": e.refused.text}
+            for e in episodes
+            if e.refused is not None
+        ]
         data = {
             "run": run.key,
             "store": str(run.store.root),
@@ -275,7 +279,7 @@ def _watch(terminal: Terminal, settings: RoundSettings, *, by_model: bool) -> Wa
         solved, graded = count_resolved(finished.rollouts)
         reward = finished.reward(alpha=settings.alpha, kind=settings.reward)
         tail = "" if reward is None else f", injector {reward:+.2f}"
-        outcome = f"refused: {finished.refused}" if finished.refused else f"resolved {solved} of {graded}{tail}"
+        outcome = f"refused: {finished.refused.text}" if finished.refused else f"resolved {solved} of {graded}{tail}"
         terminal.echo(
             f"round {finished.round}  {finished.project}  {finished.artifact_id}  {outcome}",
             "bad" if finished.refused else "",

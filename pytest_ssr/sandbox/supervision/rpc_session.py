@@ -62,7 +62,7 @@ class RpcSession:
         """Whether the session accepts requests."""
         return self._open
 
-    def tell(self, record: Mapping[str, Any]) -> None:
+    def send(self, record: Mapping[str, Any]) -> None:
         """Send a request."""
         text = json.dumps(record).encode("utf-8", "surrogatepass")
         try:

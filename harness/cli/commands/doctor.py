@@ -1,8 +1,9 @@
-"""Run the sandbox contract suite on one sandbox, and report which clauses hold on this machine."""
+"""Run `ssr doctor`: report which sandboxes work here, or run the contract suite on one of them."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -12,8 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_ssr.errors import SandboxError, SettingsError
-from pytest_ssr.sandbox import load_provider
+from harness.cli.exit_code import ExitCode
+from harness.cli.terminal import Terminal
+from harness.settings.commands import DoctorSettings
+from pytest_ssr.errors import ProjectError, SandboxError, SettingsError
+from pytest_ssr.project.interpreter import Interpreter, find_interpreter
+from pytest_ssr.sandbox import load_provider, probe_all, reap
 
 _SUITE = """\
 import pytest
@@ -35,7 +40,7 @@ _PREFIXES = ("holds_", "isolates_")
 
 
 @dataclass(frozen=True, slots=True)
-class ContractClause:
+class _Clause:
     """One clause of the contract, and whether it holds."""
 
     name: str
@@ -53,7 +58,59 @@ class ContractClause:
         return self.name.startswith("isolates_")
 
 
-def guarantees_by_name() -> dict[str, str]:
+def doctor(settings: DoctorSettings) -> int:
+    """Report the working sandboxes; return 0 if one isolates, else 1. With a name: 0 if the whole contract holds."""
+    if settings.sandbox is not None:
+        return _check_sandbox(settings.sandbox, as_json=settings.json)
+    probes = probe_all()
+    interpreter: Interpreter | None = None
+    try:
+        interpreter = find_interpreter(Path.cwd(), settings.python)
+        python = f"{interpreter.executable} ({interpreter.version}) runs the tests of {Path.cwd()}"
+    except ProjectError as error:
+        python = str(error)
+    reaped = reap()
+    isolates = any(a.works for name, a in probes.items() if name != "process")
+    if settings.json:
+        rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
+        path = str(interpreter.executable) if interpreter else None
+        print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped}, indent=1))
+        return ExitCode.DONE if isolates else ExitCode.NO
+    terminal = Terminal()
+    for name, probe in probes.items():
+        terminal.echo(
+            f"{name:11} {'works' if probe.works else 'does not work'}: {probe.detail}",
+            "valid" if probe.works else "bad",
+        )
+        if probe.remedy:
+            terminal.echo(f"{'':11} {probe.remedy}")
+    terminal.echo(f"{'python':11} {python}", "valid" if interpreter else "bad")
+    if interpreter and interpreter.note:
+        terminal.echo(f"{'':11} {interpreter.note}")
+    if reaped:
+        terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")
+    return ExitCode.DONE if isolates else ExitCode.NO
+
+
+def _check_sandbox(name: str, *, as_json: bool) -> int:
+    terminal = Terminal(quiet=as_json)
+    clauses = _check_contract(
+        name, progress=lambda done, of: terminal.status(f"{name}: clause {min(done + 1, of)} of {of}")
+    )
+    if as_json:
+        rows = [{"name": p.name, "says": p.text, "kept": p.holds, "why": p.reason} for p in clauses]
+        print(json.dumps({"sandbox": name, "promises": rows}, indent=1))
+    for title, contains in (("limits and behaviour", False), ("isolation", True)):
+        group = [p for p in clauses if p.contains is contains]
+        terminal.echo(f"{name}: {title}: {sum(p.holds for p in group)} of {len(group)}")
+        for clause in group:
+            terminal.echo(f"  {'yes' if clause.holds else 'NO ':3}  {clause.text}", "valid" if clause.holds else "bad")
+            if clause.reason:
+                terminal.echo(f"       {clause.reason}")
+    return ExitCode.DONE if all(p.holds for p in clauses) else ExitCode.NO
+
+
+def _guarantees_by_name() -> dict[str, str]:
     """Return the guarantee of every clause of the contract by its name."""
     from pytest_ssr.testing import SandboxContract
 
@@ -61,7 +118,7 @@ def guarantees_by_name() -> dict[str, str]:
     return {n: (getattr(SandboxContract, n).__doc__ or "").strip().splitlines()[0] for n in names}
 
 
-def check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[ContractClause]:
+def _check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[_Clause]:
     """Run the contract suite on a sandbox, and call `progress` with the number of finished and of all clauses.
 
     Raises SettingsError for an unknown name, SandboxError if the suite itself does not run.
@@ -71,11 +128,11 @@ def check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[C
         raise SettingsError(
             f"the suite needs this interpreter, which {name} does not contain; use {name.split(':')[0]}"
         )
-    guarantees = guarantees_by_name()
+    guarantees = _guarantees_by_name()
     with tempfile.TemporaryDirectory(prefix="ssr-doctor-") as folder:
         (Path(folder) / "test_contract.py").write_text(_SUITE.format(name=name, isolates=name not in _NOT_TESTED))
         command = [sys.executable, "-m", "pytest", "-q", "-rN", "--tb=line", "-p", "no:cacheprovider", "-o", "addopts="]
-        command += ["-c", os.devnull, "--rootdir", folder, "--junitxml=found.xml", "test_contract.py"]
+        command += ["-c", os.devnull, "--rootdir", folder, "--junitxml=results.xml", "test_contract.py"]
         environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONUNBUFFERED": "1"}
         process = subprocess.Popen(
             command, cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -91,17 +148,17 @@ def check_contract(name: str, *, progress: Callable[[int, int], None]) -> list[C
             failures = dict.fromkeys(
                 (n for n in guarantees if n.startswith("isolates_")), _NOT_TESTED.get(name, _NOT_RUN)
             )
-            failures |= dict(_read(Path(folder) / "found.xml"))
+            failures |= dict(_read(Path(folder) / "results.xml"))
         except (OSError, ElementTree.ParseError):
             last = output.decode(errors="replace").strip().splitlines()[-1:]
             raise SandboxError(f"the contract suite failed to run: {' '.join(last)}") from None
     reasons = {n: failures.get(n, _NOT_RUN) for n in guarantees}
-    return [ContractClause(n, text, not reasons[n], reasons[n]) for n, text in guarantees.items()]
+    return [_Clause(n, text, not reasons[n], reasons[n]) for n, text in guarantees.items()]
 
 
 def _read(path: Path) -> Iterator[tuple[str, str]]:
     """Yield each clause's name and its failure, an empty string if it holds."""
-    names = guarantees_by_name()
+    names = _guarantees_by_name()
     for case in ElementTree.parse(path).iter("testcase"):
         part = (case.get("name") or "").removeprefix("test_")
         name = next((p + part for p in _PREFIXES if p + part in names), "")

@@ -1,0 +1,155 @@
+"""Read the values of the plugin's options from their four sources: flags, variables, the ini file and `[tool.ssr]`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.options import Option, PluginSettings, declared, options_of
+from pytest_ssr.project.settings_table import project_file, read_project_table, require_known, require_single
+
+_MARKS = (
+    *("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini"),
+    *("pyproject.toml", "tox.ini", "setup.cfg", "setup.py"),
+)
+_KINDS: Mapping[str, tuple[type[int] | type[float], str]] = {
+    "int": (int, "a whole number"),
+    "float": (float, "a number"),
+}
+
+
+class Given(NamedTuple):
+    """A value that was given for an option."""
+
+    text: str
+    """A list is separated by commas."""
+    source: str
+    """Its flag, variable or key and file, as messages show it."""
+    folder: Path
+    """The folder that a relative path starts at."""
+
+
+_table_key = pytest.StashKey[Mapping[str, Given]]()
+
+
+def given(config: pytest.Config, name: str) -> Given | None:
+    """Return an option's value from the first source that has it, or None if it has its default.
+
+    Raises SettingsError if pyproject.toml cannot be read, or has a wrong key.
+    """
+    here = config.invocation_params.dir
+    typed = config.getoption(f"ssr_{name}")
+    if typed is not None:
+        return Given(typed, f"--ssr-{name.replace('_', '-')}", here) if typed else None
+    variable = f"SSR_{name.upper()}"
+    if os.environ.get(variable):
+        return Given(os.environ[variable], variable, here)
+    ini = config.getini(f"ssr_{name}")
+    if ini not in (None, "", []):
+        path = config.inipath or config.rootpath / "pytest.ini"
+        return Given(_text(ini), f"ssr_{name} in {path}", path.parent)
+    return _table(config).get(name)
+
+
+def option(config: pytest.Config, name: str) -> str | None:
+    """Return an option's string, or None if it has its default; raises SettingsError as `given` does."""
+    value = given(config, name)
+    return value.text if value is not None else None
+
+
+def text_or_default(config: pytest.Config, name: str) -> str:
+    """Return an option's string, or its declared default."""
+    return option(config, name) or str(getattr(PluginSettings, name))
+
+
+def number(config: pytest.Config, name: str) -> Any:
+    """Return an option as the number that its declaration states; raises SettingsError naming its source."""
+    item = PluginSettings.__dataclass_fields__[name]
+    value = given(config, name)
+    if value is None:
+        return item.default
+    kind, article = _KINDS[str(item.type).partition(" ")[0]]
+    try:
+        result = kind(value.text)
+    except ValueError:
+        raise SettingsError(f"{value.source} takes {article}, not {value.text!r}") from None
+    bound = _declaration(name).bound
+    if bound is not None and (problem := bound(result)):
+        raise SettingsError(f"{value.source} {problem}")
+    return result
+
+
+def names(config: pytest.Config, name: str) -> list[str]:
+    """Return the values of an option that takes several, separated by commas."""
+    return [part.strip() for part in (option(config, name) or "").split(",") if part.strip()]
+
+
+def project_path(config: pytest.Config) -> Path:
+    """Return the project's directory: the nearest one with a configuration file at or above the tests' paths.
+
+    pytest's own root is used only if it was given (`--rootdir`, `-c`). Otherwise pytest takes the values of options
+    that it does not know yet (`--ssr-python PATH`) for tests, and may find the root of another project.
+    """
+    if config.getoption("rootdir") or config.getoption("inifilename"):
+        return config.rootpath
+    here = config.invocation_params.dir
+    named = config.args if config.args_source is pytest.Config.ArgsSource.ARGS else []
+    folders = [p if p.is_dir() else p.parent for p in (here / a.partition("::")[0] for a in named) if p.exists()]
+    start = Path(os.path.commonpath(folders or [here])).resolve()
+    marked = (f for f in (start, *start.parents) if any((f / name).is_file() for name in _MARKS))
+    return next(marked, here)
+
+
+def _table(config: pytest.Config) -> Mapping[str, Given]:
+    """Return the plugin's options of `[tool.ssr]`, by their names."""
+    if _table_key not in config.stash:
+        path = project_file(project_path(config))
+        config.stash[_table_key] = _options_of_table(path) if path is not None else {}
+    return config.stash[_table_key]
+
+
+def _options_of_table(path: Path) -> dict[str, Given]:
+    table = read_project_table(path)
+    names = {key: item.name for item, option in options_of(PluginSettings) for key in (option.flag, option.key) if key}
+    known: set[str] | None = None
+    values: dict[str, Given] = {}
+    for key, value in table.items():
+        name = names.get(key)
+        if name is None:
+            known = known if known is not None else _keys_of_the_command_line()
+            if known:
+                require_known(key, known.union(names), str(path))
+            continue
+        if name in values:
+            raise SettingsError(f"{path}: {key} is set twice, by its short and its dotted name")
+        declaration = _declaration(name)
+        if not str(PluginSettings.__dataclass_fields__[name].type).startswith("tuple"):
+            require_single(key, value, str(path))
+        if not declaration.may_be_set_by_project(value):
+            raise SettingsError(
+                f"{path}: a project cannot set {key} = {value!r}, which its user has to trust; "
+                f"use --ssr-{declaration.flag} or SSR_{name.upper()}"
+            )
+        values[name] = Given(_text(value), f"{key} in {path}", path.parent)
+    return values
+
+
+def _keys_of_the_command_line() -> set[str]:
+    """Return the keys of `ssr`, which reads the same table; empty if it is not installed."""
+    return {key for entry in entry_points(group="pytest_ssr.settings") for key in entry.load()()}
+
+
+def _declaration(name: str) -> Option:
+    declaration = declared(PluginSettings.__dataclass_fields__[name])
+    assert declaration is not None
+    return declaration
+
+
+def _text(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
