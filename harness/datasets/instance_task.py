@@ -15,7 +15,7 @@ from pathlib import Path
 from harness.datasets.environments import Environments
 from harness.datasets.instance import Instance, InstanceError
 from harness.datasets.repositories import Repositories
-from harness.datasets.row_tests import RowTests, tests_of_row
+from harness.datasets.row_tests import RowTests, find_tests
 from harness.datasets.test_runners import choose_runner, files_of_tests
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import StoreError
@@ -123,6 +123,6 @@ def _reference_runs(
             return tuple(stored["addopts"]), float(stored["seconds"]), decode(RowTests, stored["tests"])
     solved, _ = runner.suite(runner.original, files, fresh=True)
     unsolved, _ = runner.suite(buggy, files, like_s=max(MIN_DURATION_S, solved.seconds), fresh=True)
-    tests = tests_of_row(instance, solved, unsolved)
+    tests = find_tests(instance, solved, unsolved)
     runner.reference_store.put({"addopts": solved.addopts, "seconds": solved.seconds, "tests": tests.to_json()}, *key)
     return solved.addopts, solved.seconds, tests

@@ -59,7 +59,7 @@ def statuses_by_row(names: Names, statuses: Mapping[str, str]) -> dict[str, str]
     return result
 
 
-def tests_of_row(instance: Instance, solved: SuiteRun, unsolved: SuiteRun) -> RowTests:
+def find_tests(instance: Instance, solved: SuiteRun, unsolved: SuiteRun) -> RowTests:
     """Return the tests of a row.
 
     solved, unsolved: runs with and without the reference solution. PASS_TO_PASS ids that do not hold are set aside.

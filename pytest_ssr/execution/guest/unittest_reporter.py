@@ -62,10 +62,13 @@ class Session:
         )
         if self.recorder is not None:
             self.recorder.share_among(len(ids))
-        return unittest.TestSuite([] if _COLLECT_ONLY else [i.test for i in items])
+        # A module that cannot be imported fails the run.
+        return unittest.TestSuite([] if _COLLECT_ONLY else [i.test for i in broken + items])
 
     def start(self, test):
         """Report that a test starts."""
+        if _load_error(test):
+            return
         self.nodeid, self.outcome, self.begin = node_id(test), "", _monotonic()
         ssr_channel.send("start", id=self.nodeid)
         if self.recorder is not None:

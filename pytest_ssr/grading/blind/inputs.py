@@ -18,8 +18,7 @@ _SEPARATORS = " \t\n,;:.-_/|=&?#"
 _UNICODE = "äßéİ中😀\u00a0\u0301"
 _LARGEST, _LONGEST = 10**9, 400
 _MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
-_FAR_TEXTS = 3
-_REFORMATTED = 0.5
+_FAR_TEXTS, _REFORMATTED = 3, 0.5
 """Share of the far strings that keep the format of a string with numbers; code often refuses all others."""
 _NUMBER = re.compile(r"[0-9]+")
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
@@ -45,7 +44,7 @@ def vary(
     The second item holds the numbers of the assertions that no changed input reaches. wanted: qualified names of test
     functions. many: vary several inputs at a time, otherwise one for each test or row. far: draw large, long and
     unusual values, otherwise values near the tests' own. renamed: maps file names to the varied files that the copy
-    reads instead. modules: the same for the modules that it imports from, as they are written there.
+    reads instead. modules: the same for the modules that it imports from.
     """
     tree = copy.deepcopy(tree)
     _keep_only(tree, wanted)
