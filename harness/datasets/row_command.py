@@ -108,5 +108,5 @@ def _inert(command: str) -> str:
 
 
 def _runs_something(statement: str) -> bool:
-    words = statement.strip()
-    return bool(words) and words != ":" and not _VARIABLE.match(words) and not words.startswith("echo ")
+    commands = (command.strip() for command in _COMMAND.findall(statement))
+    return any(c and c != ":" and not _VARIABLE.match(c) and not c.startswith("echo ") for c in commands)
