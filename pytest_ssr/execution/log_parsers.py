@@ -1,7 +1,8 @@
 """Read the outcomes of tests from a printed log, by the names that SWE-bench and related datasets give their parsers.
 
-Ids are those that the datasets' own parsers find, so pytest's are cut at the first space. A log is untrusted text: only
-whole lines of a fixed form count, every pattern takes linear time, and if a test has several results the worst counts.
+Ids are those that the datasets' own parsers find, but pytest's are not cut at spaces. A log is untrusted text: only
+whole lines of a fixed form count, every pattern takes linear time, and if a test has several results, a failure counts
+more than success.
 """
 
 from __future__ import annotations
@@ -19,14 +20,11 @@ _MAX_LINE = 10_000
 """Characters of a line; longer ones are no results but output of the tests."""
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|[\x00-\x08\x0b-\x1f\x7f]")
 """Colours and other control sequences of terminals."""
-_SEVERITY = (
-    Outcome.PASSED,
-    Outcome.XPASSED,
-    Outcome.SKIPPED,
-    Outcome.XFAILED,
-    Outcome.FAILED,
-    Outcome.ERROR,
+_PRECEDENCE = (
+    *(Outcome.SKIPPED, Outcome.XFAILED, Outcome.PASSED, Outcome.XPASSED),
+    *(Outcome.FAILED, Outcome.ERROR),
 )
+"""Of several results under one id, such as a docstring that two tests share, the last in this order counts."""
 
 
 def parse_log(name: str, log: bytes) -> dict[str, Outcome]:
@@ -36,7 +34,7 @@ def parse_log(name: str, log: bytes) -> dict[str, Outcome]:
     outcomes: dict[str, Outcome] = {}
     for test, outcome in LOG_PARSERS[name](lines):
         if test:
-            outcomes[test] = max(outcomes.get(test, outcome), outcome, key=_SEVERITY.index)
+            outcomes[test] = max(outcomes.get(test, outcome), outcome, key=_PRECEDENCE.index)
     return outcomes
 
 
@@ -52,25 +50,27 @@ _PYTEST_STATUS = {
 
 def _pytest(lines: Iterable[str]) -> Iterator[Result]:
     """Read the summary of `-rA` (`PASSED id`, `FAILED id - reason`) and the lines of `-v` (`id PASSED [ 5%]`)."""
-    for line in lines:
-        words = line.split(None, 2)
-        if len(words) < 2:
-            continue
-        first, second = words[:2]
+    for line in map(str.rstrip, lines):
+        status, _, rest = line.partition(" ")
         # `SKIPPED [2] file:line: reason` names no test.
-        if first in _PYTEST_STATUS and not line[0].isspace() and not second.startswith("["):
-            yield second, _PYTEST_STATUS[first]
-        elif "::" in first and (status := _verbose_status(line)):
-            yield first, _PYTEST_STATUS[status]
+        if status in _PYTEST_STATUS and not rest.lstrip().startswith("["):
+            yield _pytest_id(rest.strip()), _PYTEST_STATUS[status]
+            continue
+        head = line.rpartition(" [")[0] if line.endswith("%]") else line
+        test, _, status = head.rstrip().rpartition(" ")
+        if status in _PYTEST_STATUS and "::" in test.partition(" ")[0]:
+            yield test.strip(), _PYTEST_STATUS[status]
 
 
-def _verbose_status(line: str) -> str:
-    """Return the status at the end of a line, before the percentage; empty if there is none."""
-    head = line.rstrip()
-    if head.endswith("%]"):
-        head = head.rpartition("[")[0].rstrip()
-    status = head.rpartition(" ")[2]
-    return status if status in _PYTEST_STATUS else ""
+def _pytest_id(text: str) -> str:
+    """Return the id at the beginning of a text; parameters may hold spaces, and ` - ` comes before a reason."""
+    first = text.partition(" ")[0]
+    if "[" not in first:
+        return first
+    test, closing, _ = text.partition("] - ")
+    if closing:
+        return f"{test}]"
+    return text if text.endswith("]") else first
 
 
 def _pytest_options(lines: Iterable[str]) -> Iterator[Result]:

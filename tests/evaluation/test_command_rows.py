@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,8 @@ from harness.datasets.loading import read_instances
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
 from harness.records.evaluation_result import EvaluationResult, Status
-from pytest_ssr.records.reasons import FlagCode, ReasonCode, Rule, has_flag
+from pytest_ssr.records.reasons import FlagCode, ReasonCode, has_flag
+from pytest_ssr.sandbox.docker.provider import DockerProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -80,19 +84,21 @@ class Dataset:
         """Return a patch of calc.sh and of other files."""
         return diff(self.clone, {"calc.sh": calc, **more})
 
-    def result(self, patch: str, rule: Rule = Rule.STRICT, **fields: Any) -> EvaluationResult:
+    def result(self, patch: str, *, sandbox: str = "process", **fields: Any) -> EvaluationResult:
         """Return the result of a patch on the row with other fields."""
         path = written(self.folder / "rows.jsonl", [{**self.row, **fields}])
         (instance,) = read_instances(str(path))
         grader = Grader(
             self.store,
             Repositories(self.store, self.folder / "clones"),
-            Environments(self.store, plain_python()),
+            Environments(self.store, None if ":" in sandbox else plain_python()),
             RuleSettings(time_limit_s=60),
-            sandbox="process",
-            rule=rule,
+            sandbox=sandbox,
+            images="docker" if ":" in sandbox else "",
         )
-        return grader.evaluate(instance, patch)
+        result = grader.evaluate(instance, patch)
+        grader.close()
+        return result
 
 
 @pytest.fixture(scope="module")
@@ -174,3 +180,34 @@ def test_a_mixed_dataset_goes_on_after_a_bad_row(dataset, tmp_path: Path):
     assert (done.returncode, summary["resolved"], summary["infra"]) == (3, 1, 1), done.stderr
     log = tmp_path / "out" / "logs" / "run_evaluation" / "ssr" / "gold" / "acme__calc-1" / "test_output.txt"
     assert "PASS: take 3 1" in log.read_text()
+
+
+@pytest.mark.bubblewrap
+def test_a_command_runs_in_bubblewrap(dataset):
+    assert dataset.result(dataset.row["patch"], sandbox="bubblewrap").status is Status.RESOLVED
+
+
+@pytest.mark.docker
+def test_a_command_finds_the_tools_of_its_image(dataset):
+    """The image's own PATH counts, behind the interpreter's folder."""
+    provider = DockerProvider()
+    client = provider._engine()
+    base = os.environ.get("SSR_TEST_IMAGE", "python:3.12-slim")
+    container = client.api.create_container(base, ["true"])["Id"]
+    raw = io.BytesIO()
+    with tarfile.open(fileobj=raw, mode="w") as archive:
+        tool = tarfile.TarInfo("opt/tools/bin/run-checks")
+        content = b"#!/bin/sh\nexec sh checks/run.sh\n"
+        tool.mode, tool.size = 0o755, len(content)
+        archive.addfile(tool, io.BytesIO(content))
+    client.api.put_archive(container, "/", raw.getvalue())
+    image = "pytest-ssr-test-command:1"
+    client.api.commit(container, *image.split(":"), changes=["ENV PATH=/opt/tools/bin:/usr/local/bin:/usr/bin:/bin"])
+    client.api.remove_container(container, force=True)
+    try:
+        fields = {"eval_script": "run-checks", "image_name": image}
+        result = dataset.result(dataset.row["patch"], sandbox=f"docker:{image}", **fields)
+    finally:
+        client.images.remove(image, force=True)
+        provider.close()
+    assert result.status is Status.RESOLVED, result.reason

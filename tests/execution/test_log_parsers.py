@@ -60,10 +60,28 @@ def test_a_hostile_log_takes_linear_time(name: str):
     assert time.process_time() - begin < 5
 
 
-def test_the_worst_of_several_results_counts():
-    both = PYTEST + "PASSED tests/test_a.py::test_two[a c]\nERROR tests/test_a.py::test_one - teardown\n"
-    found = parse_log("parse_log_pytest", both.encode())
-    assert (found["tests/test_a.py::test_one"], found["tests/test_a.py::test_two[a"]) == ("error", "failed")
+def test_a_failure_counts_more_than_other_results():
+    more = "PASSED tests/test_a.py::test_two[a b]\nERROR tests/test_a.py::test_one - teardown\n"
+    found = parse_log("parse_log_pytest", (PYTEST + more).encode())
+    assert (found["tests/test_a.py::test_one"], found["tests/test_a.py::test_two[a b]"]) == ("error", "failed")
+    shared = b"One. ... skipped 'no'\nOne. ... ok\nOne. ... skipped 'no'\n"
+    assert parse_log("parse_log_unittest", shared) == {"One.": "passed"}
+
+
+@pytest.mark.parametrize(
+    ("line", "test"),
+    [
+        ("FAILED t.py::a[x - y] - assert [1] - 2 == [3]", "t.py::a[x - y]"),
+        ("FAILED t.py::a[x y]", "t.py::a[x y]"),
+        ("FAILED t.py::a[x y] assert", "t.py::a[x"),
+        ("FAILED t.py::a - assert [1]", "t.py::a"),
+        ("FAILED t.py::a", "t.py::a"),
+        ("t.py::a[x y] FAILED", "t.py::a[x y]"),
+        ("t.py::a[x] FAILED     [ 10%]", "t.py::a[x]"),
+    ],
+)
+def test_ids_of_pytest_keep_their_spaces(line: str, test: str):
+    assert parse_log("parse_log_pytest", line.encode()) == {test: "failed"}
 
 
 def test_colours_and_carriage_returns_are_left_out():

@@ -21,7 +21,7 @@ ERROR tests/test_b.py - ImportError: no module
 """
 _PYTEST = {
     "tests/test_a.py::test_one": "passed",
-    "tests/test_a.py::test_two[a": "failed",
+    "tests/test_a.py::test_two[a b]": "failed",
     "tests/test_a.py::test_four": "xfailed",
     "tests/test_b.py": "error",
 }
