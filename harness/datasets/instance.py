@@ -76,5 +76,11 @@ class Instance:
             self.patch.data.decode("latin-1"),
             self.test_patch.data.decode("latin-1"),
         ]
-        text = json.dumps([self.id, *content, sorted(self.fail_to_pass), sorted(self.pass_to_pass)])
+        command = [
+            self.eval_script,
+            self.log_parser,
+            *(self.install.get(k) for k in ("test_cmd", "log_parser", "env_vars")),
+        ]
+        tests = [sorted(self.fail_to_pass), sorted(self.pass_to_pass)]
+        text = json.dumps([self.id, *content, *tests, *(command if any(command) else ())])
         return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -23,6 +23,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import default_parser, script_of
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import MIN_DURATION_S
+from pytest_ssr.grading.evidence import contradiction
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -122,6 +123,8 @@ def _reference_runs(
         with contextlib.suppress(KeyError, TypeError, ValueError, StoreError):
             return tuple(stored["addopts"]), float(stored["seconds"]), decode(RowTests, stored["tests"])
     solved, _ = runner.suite(runner.original, files, fresh=True)
+    if reason := contradiction(solved):
+        raise InstanceError(f"{instance.id}: with the reference solution, {reason}")
     unsolved, _ = runner.suite(buggy, files, like_s=max(MIN_DURATION_S, solved.seconds), fresh=True)
     tests = find_tests(instance, solved, unsolved)
     runner.reference_store.put({"addopts": solved.addopts, "seconds": solved.seconds, "tests": tests.to_json()}, *key)

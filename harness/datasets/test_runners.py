@@ -6,36 +6,49 @@ import re
 from pathlib import Path
 
 from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.row_command import command_runner, parser_of
+from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.test_runners import DJANGO, PYTEST, SYMPY, UNITTEST, TestRunner
 from pytest_ssr.records.test_run import abbreviate
 
 _UNITTEST_ID = re.compile(r"\w+ \([\w.]+\)")
 _PROGRAMS = ((DJANGO, ("tests/runtests.py", "django/__init__.py")), (SYMPY, ("bin/test", "sympy/__init__.py")))
 """Runners of one project, and the files by which a tree is known to be that project, or a fork of it."""
+_UNITTEST_PARSERS = ("", "parse_log_unittest", "parse_log_django")
+"""Parsers of rows whose tests may be unittest's; other tools give such ids as well."""
 
 
 def choose_runner(instance: Instance, tree: Path) -> TestRunner:
     """Return the runner for a row whose repository is in a folder.
 
-    Node ids of pytest are run by pytest; other ids belong to the project's own runner. Raises InstanceError if no
-    runner gives such ids.
+    Node ids of pytest are run by pytest; other ids belong to the project's own runner, or else to the row's own
+    command. Raises InstanceError if no runner gives such ids.
     """
     ids = (*instance.fail_to_pass, *instance.pass_to_pass)
-    if any("::" in name for name in ids):
-        return PYTEST
+    paths = {name.partition("::")[0] for name in ids if "::" in name}
+    if paths:
+        # Other languages have such ids, too, but no such files.
+        command = None if any((tree / path).is_file() for path in paths) else command_runner(instance)
+        return command or PYTEST
     for runner, marks in _PROGRAMS:
         if all((tree / path).is_file() for path in marks):
             return runner
-    if any(_UNITTEST_ID.fullmatch(name) for name in ids):
+    if parser_of(instance) in _UNITTEST_PARSERS and any(_UNITTEST_ID.fullmatch(name) for name in ids):
         return UNITTEST
+    command = command_runner(instance)
+    if command is not None:
+        return command
     raise InstanceError(f"{instance.id}: no test runner gives ids such as {abbreviate(instance.fail_to_pass)}")
 
 
 def files_of_tests(instance: Instance, runner: TestRunner, tree: Path) -> list[str]:
     """Return the files of the row's tests, sorted; raises InstanceError for one that the repository does not have.
 
-    Ids of other runners than pytest name no file: as in SWE-bench, the files of the test patch are run.
+    Ids of other runners than pytest name no file: as in SWE-bench, the files of the test patch are run. A row's own
+    command itself names what it runs.
     """
+    if isinstance(runner, CommandRunner):
+        return sorted(path for path in instance.test_patch.paths if (tree / path).is_file())
     if runner is PYTEST:
         named = {name.split("::", 1)[0] for name in (*instance.fail_to_pass, *instance.pass_to_pass)}
         unknown = sorted(path for path in named if not (tree / path).is_file())

@@ -11,6 +11,7 @@ from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
+from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.injectors.protocol import Injector
@@ -71,7 +72,7 @@ def open_runner(
     the tests are collected.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
-    snapshot = take_snapshot(project, store.trees)
+    snapshot = take_snapshot(project, store.trees, needs_python=not isinstance(test_runner, CommandRunner))
     needs_pytest = test_runner is PYTEST
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest

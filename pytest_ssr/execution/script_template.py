@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.suite import guest_source
 from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
 
@@ -121,6 +122,8 @@ def script_of(test_runner: TestRunner, test_files: Sequence[str], *, options: Se
     """Return a script that runs these files with a test runner; options are those of pytest, as in `default_script`."""
     if test_runner is PYTEST:
         return default_script(test_files, options=options)
+    if isinstance(test_runner, CommandRunner):
+        return test_runner.script.encode("utf-8", "surrogateescape")
     guests = [
         f"cat > \"$guest/ssr_{name}.py\" <<'GUEST'\n{guest_source(name).decode()}GUEST"
         for name in ("system_calls", "channel", test_runner.reporter)

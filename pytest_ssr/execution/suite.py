@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from pytest_ssr.errors import SandboxError
+from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
 from pytest_ssr.interrupts import background, pause
@@ -148,10 +149,14 @@ def run_suite(
     """
     folder = f"{sandbox.scratch}/{FOLDER}"
     channel = f"{folder}/{CHANNEL}"
+    provide_interpreter(sandbox, interpreter)
+    env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {})}
+    if isinstance(test_runner, CommandRunner):
+        run = test_runner.run(sandbox, folder, limits=limits, env=env)
+        return run if verbose else replace(run, output=b"")
     provide_guest(sandbox, "system_calls", "channel", test_runner.reporter)
     sandbox.write(channel, b"")
-    provide_interpreter(sandbox, interpreter)
-    env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {}), "SSR_CHANNEL": channel}
+    env["SSR_CHANNEL"] = channel
     if write_bytecode:
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:

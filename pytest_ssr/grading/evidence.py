@@ -96,7 +96,9 @@ def fault_of(run: SuiteRun) -> Reason | None:
 def contradiction(run: SuiteRun) -> Reason | None:
     """Return why the exit status of a run and its results cannot both be true; None if they can."""
     failed = sum(r.outcome in (Outcome.FAILED, Outcome.ERROR) for r in run.results.values())
-    if run.status is not RunStatus.COMPLETED or bool(failed) == (run.exit_code == 1):
+    # A command may end with any status after a failure, and with 0 if it is part of a pipe.
+    agrees = bool(failed) or run.exit_code == 0 if run.log_parser else bool(failed) == (run.exit_code == 1)
+    if run.status is not RunStatus.COMPLETED or agrees:
         return None
     return Reason(ReasonCode.EXIT_STATUS_CONTRADICTS, f"exit status {run.exit_code}, {failed} failures")
 

@@ -114,10 +114,11 @@ def require_directory(project: Path) -> None:
         raise ProjectError(f"{project} is not a directory; name the project's top directory")
 
 
-def take_snapshot(project: Path, trees: Path) -> Snapshot:
+def take_snapshot(project: Path, trees: Path, *, needs_python: bool = True) -> Snapshot:
     """Copy a project's files into `trees/<hash>` unless they are there already, and return the snapshot.
 
-    Raises ProjectError if the directory is missing or holds no Python file, StoreError if the copy cannot be written.
+    needs_python: whether the project must hold a Python file. Raises ProjectError if it must and does not, or if the
+    directory is missing; StoreError if the copy cannot be written.
     """
     project = project.resolve()
     require_directory(project)
@@ -125,7 +126,7 @@ def take_snapshot(project: Path, trees: Path) -> Snapshot:
         paths = sorted(set(_listed(project)))
     except RecursionError:
         raise ProjectError(f"{project} holds folders nested too deep to be copied") from None
-    if not any(p.endswith(".py") for p in paths):
+    if needs_python and not any(p.endswith(".py") for p in paths):
         raise ProjectError(f"{project} holds no Python file; run this in the top directory of a Python project")
     try:
         files = _stamped(project, paths)

@@ -138,9 +138,11 @@ class FlagCode(StrEnum):
     """SWE-bench's rule, applied to the printed log, gives another verdict."""
     TESTS_SET_ASIDE = "tests-set-aside"
     """PASS_TO_PASS tests of a row that do not hold on this machine with its reference solution."""
+    LOG_EVIDENCE = "log-evidence"
+    """The outcomes were read from what the tests printed, which the patched code can print as well."""
 
 
-UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS))
+UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS, FlagCode.LOG_EVIDENCE))
 """Flags about the certainty of the grade; the others are about the patch."""
 
 _MOST_SHOWN = 5
@@ -149,6 +151,7 @@ _FLAG_TEXTS: Mapping[FlagCode, str] = {
     FlagCode.UNCHECKED: "less certain, because no value was compared in",
     FlagCode.LOG_DIFFERS: "by SWE-bench's rule its log says",
     FlagCode.TESTS_SET_ASIDE: "PASS_TO_PASS tests that do not pass here with the reference solution",
+    FlagCode.LOG_EVIDENCE: "less certain, because the outcomes come from a log, read by",
 }
 
 

@@ -132,6 +132,8 @@ class SuiteRun:
     """Number of results that were copied from the baseline, for tests that the change cannot reach."""
     limit: Limit | None = None
     """The limit that ended the run."""
+    log_parser: str = ""
+    """The parser that read the results from what the tests printed; empty if a reporter of ours reported them."""
     output: bytes = field(default=b"", repr=False, compare=False)
     """What pytest wrote, if the run was verbose."""
 

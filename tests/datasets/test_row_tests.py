@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.datasets.instance import Instance, InstanceError
-from harness.datasets.row_tests import RowTests, statuses_by_row, find_tests
+from harness.datasets.row_tests import RowTests, find_tests, statuses_by_row
 from harness.datasets.test_runners import choose_runner, files_of_tests
 from pytest_ssr.execution.test_runners import DJANGO, PYTEST, SYMPY, UNITTEST
 from pytest_ssr.patch import FileEntry, Patch, make_patch
