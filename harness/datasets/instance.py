@@ -76,5 +76,7 @@ class Instance:
             self.patch.data.decode("latin-1"),
             self.test_patch.data.decode("latin-1"),
         ]
-        text = json.dumps([self.id, *content, sorted(self.fail_to_pass), sorted(self.pass_to_pass)])
+        tests = [sorted(self.fail_to_pass), sorted(self.pass_to_pass)]
+        command = [self.version, self.install.get("test_cmd"), self.eval_script]
+        text = json.dumps([self.id, *content, *tests, *command])
         return hashlib.sha256(text.encode()).hexdigest()[:20]

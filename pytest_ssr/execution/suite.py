@@ -151,7 +151,8 @@ def run_suite(
     provide_guest(sandbox, "system_calls", "channel", test_runner.reporter)
     sandbox.write(channel, b"")
     provide_interpreter(sandbox, interpreter)
-    env = {**run_environment(sandbox, interpreter, hash_seed=hash_seed), **(env or {}), "SSR_CHANNEL": channel}
+    own = run_environment(sandbox, interpreter, hash_seed=hash_seed)
+    env = {**dict(test_runner.environment), **own, **(env or {}), "SSR_CHANNEL": channel}
     if write_bytecode:
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:
