@@ -64,7 +64,8 @@ class RunnerCommand:
             runner = replace(runner, program=(*runner.program, *arguments))
         elif command.arguments:
             # So they are treated as options of the project: those that choose tests, processes or order are dropped.
-            environment[PYTEST_ADDOPTS] = shlex.join(command.arguments)
+            options = f"{environment.get(PYTEST_ADDOPTS, '')} {shlex.join(command.arguments)}"
+            environment[PYTEST_ADDOPTS] = options.strip()
         return replace(runner, environment=tuple(sorted(environment.items())))
 
 
@@ -102,7 +103,7 @@ def under_tox(command: RunnerCommand, tree: Path) -> RunnerCommand:
     for line in _tox_lines(parser, command.tox, ("setenv", "set_env")):
         name, _, value = line.partition("=")
         environment |= _assignments([f"{name.strip()}={value.strip()}"])
-    added = shlex.split(environment.pop(PYTEST_ADDOPTS, ""))
+    added = next(_commands(environment.pop(PYTEST_ADDOPTS, "")), [])
     for line in _tox_lines(parser, command.tox, ("commands",)):
         inner = read_command(line)
         if inner is not None and inner.runner != "pytest":

@@ -116,7 +116,9 @@ export SSR_CHANNEL="$guest/channel"
 status=$?
 python - "$guest/channel" <<'PRINT'
 import json, sys
-for line in open(sys.argv[1]):
+with open(sys.argv[1], encoding="utf-8") as file:
+    lines = list(file)
+for line in lines:
     record = json.loads(line)
     if record["kind"] == "done":
         status = "failed" if record["outcome"] == "error" else record["outcome"]
