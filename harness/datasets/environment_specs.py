@@ -22,6 +22,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidName, canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from harness.datasets.family_table import PUBLISHED_BEFORE, family_entry
 from harness.datasets.instance import Instance, InstanceError
 
 _TEST_EXTRAS = ("test", "tests", "testing", "dev", "develop", "development")
@@ -34,6 +35,8 @@ _PIP_INSTALL = re.compile(r"(?:python3?\s+-m\s+)?(?:uv\s+)?pip3?\s+install\s+(.*
 _OPTIONS_WITH_VALUE = ("-r", "--requirement", "-c", "--constraint")
 _COMMAND = re.compile(r"""(?:[^;&\n'"]|(?<!&)&(?!&)|'[^']*'|"[^"]*"|['"])+""")
 """One command of a line: `;` and `&&` inside of quotes do not end it."""
+_OLDEST_PYTHON = "3.6"
+"""uv supports no older Python: environments for 3.5 get this one."""
 _NAME = re.compile(r"[A-Za-z0-9]")
 _COMMENT = re.compile(r"(^|\s)#.*")
 
@@ -44,6 +47,8 @@ class Recipe:
 
     python: str
     """A version, in the form that uv accepts."""
+    pinned: tuple[str, ...] = ()
+    """Packages that are installed first; the declared requirements may replace them."""
     packages: tuple[str, ...] = ()
     files: tuple[tuple[str, str], ...] = ()
     """Requirements files: name and content."""
@@ -60,6 +65,8 @@ class Recipe:
 def recipe_of(instance: Instance, tree: Path) -> Recipe:
     """Return the recipe of an instance's environment, from its `install_config` or else its repository's own files.
 
+    Without an `install_config`, what the family tables have for the repository is added.
+
     Raises InstanceError if `install_config` names a requirements file that the repository does not have, or has a
     command with unbalanced quotes.
     """
@@ -70,15 +77,33 @@ def recipe_of(instance: Instance, tree: Path) -> Recipe:
         python = str(instance.install.get("python") or running_python)
         return Recipe(python, **_installed(instance, tree), **project)
     packages, optional = _declared(tree)
+    before = _month_after(instance.created_at)
+    entry = family_entry(instance.repo, instance.version)
+    if entry is not None:
+        optional += _required_by_files(tree, entry.requirements)
+        return Recipe(
+            _buildable(entry.python) or running_python,
+            entry.packages,
+            packages,
+            optional=optional,
+            before=max(before, PUBLISHED_BEFORE),
+            **project,
+        )
     files = tuple((n, _text(tree / n)) for n in _REQUIREMENTS_FILES if (tree / n).is_file())
     return Recipe(
-        running_python,
-        packages,
-        _without_references(files),
-        optional,
-        before=_month_after(instance.created_at),
-        **project,
+        running_python, packages=packages, files=_without_references(files), optional=optional, before=before, **project
     )
+
+
+def _buildable(python: str) -> str:
+    """Return a version, or the oldest that uv supports."""
+    return _OLDEST_PYTHON if python and Version(python) < Version(_OLDEST_PYTHON) else python
+
+
+def _required_by_files(tree: Path, paths: Sequence[str]) -> tuple[str, ...]:
+    """Return the requirements in those of the files that the repository has."""
+    found = ((path, _text(tree / path)) for path in paths if (tree / path).is_file())
+    return tuple(line for _, text in _without_references(list(found)) for line in _requirements(text))
 
 
 def _month_after(date: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -60,7 +61,7 @@ class Environments:
         if self.python is not None:
             return self.python
         recipe = recipe_of(instance, tree)
-        key = key_of(ENVIRONMENTS, 2, repr(recipe))
+        key = key_of(ENVIRONMENTS, 3, repr(recipe))
         if key not in self._interpreters:
             with self.store.alone(f"environment-{key}"):
                 self._interpreters[key] = self._build(recipe, self.store.root / ENVIRONMENTS / key, instance)
@@ -72,7 +73,7 @@ class Environments:
         Raises ProjectError for an interpreter that cannot be used.
         """
         if self.python is None:
-            return key_of(json.dumps(instance.install, sort_keys=True), instance.created_at)
+            return key_of(json.dumps(instance.install, sort_keys=True), instance.created_at, instance.version)
         if not self.python.exists():
             # It belongs to an image.
             return str(self.python)
@@ -88,7 +89,8 @@ class Environments:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self.report(f"{instance.id}: building its environment")
         uv = uv_program()
-        _run(instance, [uv, "venv", "--quiet", "--python", recipe.python, str(folder)])
+        interpreter = _pyenv_python(recipe.python) or recipe.python
+        _run(instance, [uv, "venv", "--quiet", "--python", interpreter, str(folder)])
         requirements = []
         for number, (name, text) in enumerate(recipe.files):
             path = folder / f"requirements-{number}-{Path(name).name}"
@@ -97,6 +99,8 @@ class Environments:
         # Sandboxes mount it read-only, so bytecode that is missing now would be compiled in every run.
         install = [uv, "pip", "install", "--quiet", "--no-build", "--compile-bytecode", "--python", str(python)]
         install += ["--exclude-newer", recipe.before] if recipe.before else []
+        if recipe.pinned:
+            _run(instance, [*install, *recipe.pinned])
         required = [*recipe.packages, *requirements]
         try:
             _run(instance, [*install, "pytest", *required, *recipe.optional])
@@ -104,9 +108,22 @@ class Environments:
             if not recipe.optional:
                 raise
             _run(instance, [*install, "pytest", *required])
+            for package in recipe.optional:
+                with contextlib.suppress(InstanceError):
+                    _run(instance, [*install, package])
         _write_metadata(recipe, python)
         (folder / _MARKER).write_text("{}\n")
         return python
+
+
+def _pyenv_python(version: str) -> str:
+    """Return the newest interpreter of a minor version that pyenv has installed, else an empty string.
+
+    uv finds those of pyenv only if they are on PATH.
+    """
+    root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
+    found = [p for p in root.glob(f"versions/{version}.*/bin/python") if p.parts[-3].replace(".", "").isdigit()]
+    return str(max(found, key=lambda p: [int(n) for n in p.parts[-3].split(".")], default=""))
 
 
 def _write_metadata(recipe: Recipe, python: Path) -> None:

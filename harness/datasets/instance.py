@@ -77,10 +77,10 @@ class Instance:
             self.test_patch.data.decode("latin-1"),
         ]
         command = [
+            self.version,
             self.eval_script,
             self.log_parser,
             *(self.install.get(k) for k in ("test_cmd", "log_parser", "env_vars")),
         ]
-        tests = [sorted(self.fail_to_pass), sorted(self.pass_to_pass)]
-        text = json.dumps([self.id, *content, *tests, *(command if any(command) else ())])
+        text = json.dumps([self.id, *content, sorted(self.fail_to_pass), sorted(self.pass_to_pass), *command])
         return hashlib.sha256(text.encode()).hexdigest()[:20]

@@ -21,7 +21,7 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import default_parser, script_of
-from pytest_ssr.execution.test_runners import PYTEST
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.grading.evidence import contradiction
 from pytest_ssr.project.pytest_config import root_options
@@ -92,10 +92,10 @@ def open_task(
             sandbox=sandbox,
             python=python,
             test_runner=test_runner,
-            targets=() if test_runner is PYTEST else files,
+            targets=() if isinstance(test_runner, PytestRunner) else files,
             model_written=True,
         )
-    options = root_options(runner.snapshot, files) if test_runner is PYTEST else ()
+    options = root_options(runner.snapshot, files) if isinstance(test_runner, PytestRunner) else ()
     runner = replace(runner, pytest_options=options)
     bug = instance.patch.reverse()
     addopts, original_s, tests = _reference_runs(instance, runner, files, runner.original.apply(bug))

@@ -26,7 +26,7 @@ from pytest_ssr.errors import (
     SsrError,
     describe_unexpected,
 )
-from pytest_ssr.execution.test_runners import PYTEST
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import Grade, grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Flag, FlagCode, Reason, ReasonCode, Rule
@@ -177,7 +177,7 @@ class Grader:
             return {}
         log = test_log(grade.run)
         self.store.put_file(OUTCOMES, f"{self.key(instance, text)}.txt", log.encode("utf-8", "surrogateescape"))
-        if task.runner.test_runner is not PYTEST:
+        if not isinstance(task.runner.test_runner, PytestRunner):
             return {}
         pass_to_pass = [i for i in instance.pass_to_pass if i not in task.tests.set_aside]
         log_resolved = resolved_by(log, instance.fail_to_pass, pass_to_pass)

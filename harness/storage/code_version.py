@@ -11,9 +11,9 @@ from pytest_ssr.storage import store
 
 @functools.cache
 def code_hash() -> str:
-    """Return the hash of the code; prompts are part of it."""
+    """Return the hash of the code; prompts and tables are part of it."""
     package = Path(__file__).parents[1]
     digest = hashlib.sha256(store.code_hash().encode())
-    for path in sorted(p for p in package.rglob("*") if p.suffix in (".py", ".md")):
+    for path in sorted(p for p in package.rglob("*") if p.suffix in (".py", ".md", ".toml")):
         digest.update(str(path.relative_to(package)).encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()[:16]

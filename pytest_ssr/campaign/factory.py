@@ -13,7 +13,7 @@ from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.bytecode import with_bytecode
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.execution.test_runners import PYTEST, TestRunner
+from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
 from pytest_ssr.injectors.protocol import Injector
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.options import PluginSettings
@@ -73,15 +73,22 @@ def open_runner(
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees, needs_python=not isinstance(test_runner, CommandRunner))
-    needs_pytest = test_runner is PYTEST
+    needs_pytest = isinstance(test_runner, PytestRunner)
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest
     )
-    if compiled:
+    if compiled and not isinstance(test_runner, CommandRunner):
         snapshot = with_bytecode(
             snapshot, provider, interpreter, store.trees, progress, test_runner=test_runner, targets=targets
         )
-    folder = key_of(code_hash(), snapshot.tree_hash, interpreter.environment_hash, provider.name, settings.time_limit_s)
+    folder = key_of(
+        code_hash(),
+        snapshot.tree_hash,
+        interpreter.environment_hash,
+        provider.name,
+        settings.time_limit_s,
+        test_runner,
+    )
     references = StoredRecords(store, f"blind/{folder}")
     return Runner(snapshot, provider, interpreter, settings, test_runner=test_runner, reference_store=references)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from pytest_ssr.escaping import escaped_line
 from pytest_ssr.execution.log_parsers import parse_log
-from pytest_ssr.execution.test_runners import Start
+from pytest_ssr.execution.test_runners import Environment, Start
 from pytest_ssr.records.test_run import CaseResult, Limit, RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import ExecResult, Limits, Sandbox
 
@@ -36,6 +36,7 @@ class CommandRunner:
     """A name in `LOG_PARSERS`."""
     name: str = "command"
     reporter: str = ""
+    environment: Environment = ()
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests: always all of them."""

@@ -23,7 +23,7 @@ from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache,
 from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
-from pytest_ssr.execution.test_runners import PYTEST, TestRunner
+from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
@@ -302,7 +302,7 @@ class Runner:
 
     def _selection(self, targets: Sequence[str]) -> Selection | None:
         """Return the selection of the ids among the targets, if the test runner is started with files only."""
-        if self.test_runner is PYTEST or not any("::" in target for target in targets):
+        if isinstance(self.test_runner, PytestRunner) or not any("::" in target for target in targets):
             return None
         ids = [target for target in targets if "::" in target]
         return Selection(ids, files=[target for target in targets if "::" not in target])

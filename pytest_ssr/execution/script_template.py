@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.suite import guest_source
-from pytest_ssr.execution.test_runners import PYTEST, Start, TestRunner
+from pytest_ssr.execution.test_runners import PYTEST_ADDOPTS, Environment, PytestRunner, Start, TestRunner
 
 MARK = "#ssr-result "
 
@@ -19,7 +19,7 @@ _SCRIPT = """\
 #!/usr/bin/env bash
 # Runs the oracle tests from the repository root, verbosely, and prints each test's id and outcome on a line of its own.
 set -u
-export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1@ENVIRONMENT@
 plugin="$(mktemp -d)" || exit 1
 trap 'rm -rf "$plugin"' EXIT
 cat > "$plugin/ssr_lines.py" <<'PLUGIN'
@@ -80,16 +80,25 @@ print()
 '''
 
 
-def default_script(test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
-    """Return a script that runs these files with these pytest options: the project's own, without dropped ones."""
+def default_script(test_files: Sequence[str], *, options: Sequence[str], environment: Environment = ()) -> bytes:
+    """Return a script that runs these files with these pytest options: the project's own, without dropped ones.
+
+    environment: variables for the tests, besides `PYTEST_ADDOPTS`, whose options are among the project's own.
+    """
     quoted = " \\\n  ".join(shlex.quote(p) for p in test_files)
-    script = _SCRIPT.replace("@OPTIONS@", shlex.join(options)).replace("@FILES@", quoted)
-    return script.encode("utf-8", "surrogateescape")
+    script = _with_environment(_SCRIPT, environment).replace("@OPTIONS@", shlex.join(options))
+    return script.replace("@FILES@", quoted).encode("utf-8", "surrogateescape")
 
 
-def is_default(script: bytes, parser: bytes) -> bool:
+def _with_environment(script: str, environment: Environment) -> str:
+    exported = (f" {name}={shlex.quote(value)}" for name, value in environment if name != PYTEST_ADDOPTS)
+    return script.replace("@ENVIRONMENT@", "".join(exported))
+
+
+def is_default(script: bytes, parser: bytes, environment: Environment = ()) -> bool:
     """Return whether an artifact's script and parser are ours, which run its tests as `Runner.suite` does."""
-    start, _, rest = _SCRIPT.encode().partition(b"@OPTIONS@")
+    template = _with_environment(_SCRIPT, environment).encode("utf-8", "surrogateescape")
+    start, _, rest = template.partition(b"@OPTIONS@")
     between, _, end = rest.partition(b"@FILES@")
     middle = script.removeprefix(start).removesuffix(end)
     return parser == default_parser() and script == start + middle + end and middle.count(between) == 1
@@ -99,7 +108,7 @@ _PROGRAM_SCRIPT = """\
 #!/usr/bin/env bash
 # Runs the tests from the repository root with the project's own runner, and prints each test's id and outcome.
 set -u
-export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1@ENVIRONMENT@
 guest="$(mktemp -d)" || exit 1
 trap 'rm -rf "$guest"' EXIT
 export SSR_CHANNEL="$guest/channel"
@@ -108,7 +117,9 @@ export SSR_CHANNEL="$guest/channel"
 status=$?
 python - "$guest/channel" <<'PRINT'
 import json, sys
-for line in open(sys.argv[1]):
+with open(sys.argv[1], encoding="utf-8") as file:
+    lines = list(file)
+for line in lines:
     record = json.loads(line)
     if record["kind"] == "done":
         status = "failed" if record["outcome"] == "error" else record["outcome"]
@@ -120,24 +131,25 @@ exit $status
 
 def script_of(test_runner: TestRunner, test_files: Sequence[str], *, options: Sequence[str]) -> bytes:
     """Return a script that runs these files with a test runner; options are those of pytest, as in `default_script`."""
-    if test_runner is PYTEST:
-        return default_script(test_files, options=options)
     if isinstance(test_runner, CommandRunner):
         return test_runner.script.encode("utf-8", "surrogateescape")
+    if isinstance(test_runner, PytestRunner):
+        return default_script(test_files, options=options, environment=test_runner.environment)
     guests = [
         f"cat > \"$guest/ssr_{name}.py\" <<'GUEST'\n{guest_source(name).decode()}GUEST"
         for name in ("system_calls", "channel", test_runner.reporter)
     ]
     start = Start("python", "@GUEST@", [f"ssr_{test_runner.reporter}"], targets=test_files, verbose=True)
     command = shlex.join(test_runner.argv(start)).replace("@GUEST@", '"$guest"')
-    script = _PROGRAM_SCRIPT.replace("@GUESTS@", "\n".join(guests)).replace("@COMMAND@", command)
+    script = _with_environment(_PROGRAM_SCRIPT, test_runner.environment)
+    script = script.replace("@GUESTS@", "\n".join(guests)).replace("@COMMAND@", command)
     return script.encode("utf-8", "surrogateescape")
 
 
 def is_generated(script: bytes, parser: bytes, test_runner: TestRunner, test_files: Sequence[str]) -> bool:
     """Return whether an artifact's script and parser are those that we generate for a test runner."""
-    if test_runner is PYTEST:
-        return is_default(script, parser)
+    if isinstance(test_runner, PytestRunner):
+        return is_default(script, parser, test_runner.environment)
     return parser == default_parser() and script == script_of(test_runner, test_files, options=())
 
 

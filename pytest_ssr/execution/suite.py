@@ -156,7 +156,7 @@ def run_suite(
         return run if verbose else replace(run, output=b"")
     provide_guest(sandbox, "system_calls", "channel", test_runner.reporter)
     sandbox.write(channel, b"")
-    env["SSR_CHANNEL"] = channel
+    env = {**dict(test_runner.environment), **env, "SSR_CHANNEL": channel}
     if write_bytecode:
         del env["PYTHONDONTWRITEBYTECODE"]
     if order_seed is not None:

@@ -11,6 +11,11 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+Environment = tuple[tuple[str, str], ...]
+"""Names and values of environment variables, sorted."""
+PYTEST_ADDOPTS = "PYTEST_ADDOPTS"
+"""Options in this variable count as options of the project: those that change which tests run are dropped."""
+
 
 class TestRunner(Protocol):
     """Starts the tests of a project inside a sandbox."""
@@ -22,6 +27,10 @@ class TestRunner(Protocol):
     @property
     def reporter(self) -> str:
         """The guest module that reports the tests."""
+
+    @property
+    def environment(self) -> Environment:
+        """Environment variables of the tests; those of every run take precedence."""
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -70,6 +79,7 @@ class PytestRunner:
 
     name: str = "pytest"
     reporter: str = "reporter"
+    environment: Environment = ()
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -92,6 +102,7 @@ class ProgramRunner:
     labels: bool = True
     """Whether tests are named by modules (`package.test_module`) in place of files."""
     verbose_option: Sequence[str] = ("-v",)
+    environment: Environment = ()
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -113,9 +124,11 @@ class ProgramRunner:
 PYTEST = PytestRunner()
 DJANGO = ProgramRunner(
     "django",
-    ("tests/runtests.py", "--settings=test_sqlite", "--parallel=1"),
+    ("tests/runtests.py", "--settings=test_sqlite"),
     base="tests",
     verbose_option=("--verbosity=2",),
+    # As the option `--parallel=1`, which versions before 1.9 do not have.
+    environment=(("DJANGO_TEST_PROCESSES", "1"),),
 )
 UNITTEST = ProgramRunner("unittest", ("-m", "unittest"))
 SYMPY = ProgramRunner(
@@ -126,4 +139,9 @@ SYMPY = ProgramRunner(
     labels=False,
     verbose_option=("--verbose",),
 )
-RUNNERS: dict[str, TestRunner] = {"pytest": PYTEST, "django": DJANGO, "unittest": UNITTEST, "sympy": SYMPY}
+RUNNERS: dict[str, PytestRunner | ProgramRunner] = {
+    "pytest": PYTEST,
+    "django": DJANGO,
+    "unittest": UNITTEST,
+    "sympy": SYMPY,
+}
