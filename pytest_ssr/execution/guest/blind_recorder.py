@@ -150,6 +150,14 @@ def held(site, call, *values):
         _line(site, True, plain)
 
 
+def attempt(varied, own):
+    """Return a value computed from another input, or from the test's own if that fails."""
+    try:
+        return varied()
+    except Exception:
+        return own()
+
+
 class Raising:
     """A context manager around code that is expected to raise; writes what it raises."""
 
