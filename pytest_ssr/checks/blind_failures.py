@@ -1,17 +1,21 @@
 """Check whether tests that fail on the buggy state fail because of the values that the code computes.
 
 The tests run blind: rewritten so that they write the values that the code computes and do not hold the values they
-expect. If possible they run without pytest, with other clocks, environment variables and hash seeds, and twice in one
-process; tests that need fixtures run under pytest. If the code then computes what a test expects, the bug shows only
+expect. If possible they run without pytest, with other clocks, environment variables and hash seeds, twice in one
+process, and from another folder in a tree without the tests' own one and without configuration files; tests that need
+pytest's own fixtures run under pytest. If the code then computes what a test expects, the bug shows only
 under pytest, depends on the text of the tests, or lasts only for a while.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
+import string
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from pytest_ssr.checks.moved_tests import move_tests
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.assertions import END, SAME, Site
@@ -102,38 +106,39 @@ def _measure_reference(runner: Runner, files: Sequence[str]) -> _Reference:
 
 
 def _run_plainly(
-    runner: Runner, buggy: CodebaseState, reference: _Reference, cases: Iterable[str], rng: random.Random
+    runner: Runner, buggy: CodebaseState, reference: _Reference, cases: Collection[str], rng: random.Random
 ) -> dict[str, bool]:
     """Return the tests that can run without pytest, and whether their values satisfy them in any surroundings."""
-    wanted = [PlainCase(case, reference.rows[case]) for case in cases]
-    seeds = rng.sample(range(3, 1000), 2)
+    seeds, folder = rng.sample(range(3, 1000), 3), "".join(rng.choices(string.ascii_lowercase, k=8))
+    files = {case.partition("::")[0] for case in cases}
     all_surroundings = [
-        Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, seed=seeds[0]),
-        Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]),
+        (Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, seed=seeds[0]), ""),
+        (Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]), ""),
+        (Surroundings(seeds[2], with_pytest=False, ahead_s=0, seed=seeds[2]), folder),
     ]
 
-    def records(state: CodebaseState, surroundings: Surroundings) -> Records:
+    def records(state: CodebaseState, surroundings: Surroundings, folder: str) -> Records:
         blind, like_s = reference.files.put_into(state), _ROUNDS * reference.seconds
+        blind, paths = move_tests(blind, files, folder) if folder else (blind, {})
+        wanted = [PlainCase(c, reference.rows[c], paths.get(c.partition("::")[0], "")) for c in cases]
         return read_records(runner.plain_values(blind, wanted, surroundings, like_s=like_s))
 
-    first, second = (records(runner.original, surroundings) for surroundings in all_surroundings)
-    usable_tests: dict[str, dict[str, Test]] = {}
-    for case in cases:
-        for ending in ("", AGAIN):
-            reference_test = _common_lines(first.get(case + ending, {}), second.get(case + ending, {}))
-            if reference.is_usable(case, reference_test):
-                usable_tests.setdefault(case, {})[case + ending] = reference_test
+    first, *others = (records(runner.original, *surroundings) for surroundings in all_surroundings)
+    usable_tests: dict[tuple[str, str, int], Test] = {}
+    for case, ending, (number, other) in itertools.product(cases, ("", AGAIN), enumerate(others, 1)):
+        reference_test = _common_lines(first.get(case + ending, {}), other.get(case + ending, {}))
+        if reference.is_usable(case, reference_test):
+            usable_tests[case, ending, number] = reference_test
     if not usable_tests:
         return {}
-    actual = [records(buggy, surroundings) for surroundings in all_surroundings]
-    return {
-        case: any(
-            satisfies(reference.files.sites, run_records.get(name, {}), reference_test, reference.full.get(case, {}))
-            for name, reference_test in tests.items()
-            for run_records in actual
-        )
-        for case, tests in usable_tests.items()
-    }
+    actual = [records(buggy, *surroundings) for surroundings in all_surroundings]
+    results: dict[str, bool] = {}
+    for (case, ending, number), reference_test in usable_tests.items():
+        runs = [actual[n].get(case + ending, {}) for n in (0, number)]
+        full = reference.full.get(case, {})
+        held = any(satisfies(reference.files.sites, run, reference_test, full) for run in runs)
+        results[case] = results.get(case, False) or held
+    return results
 
 
 def _common_lines(first: Test, second: Test) -> Test:

@@ -1,4 +1,7 @@
-"""Check 4, `bug-scope`: the bug changes enough files, only code, none of the test surface, and is not a time bomb."""
+"""Check 4, `bug-scope`: the bug changes enough files, only code, none of the test surface, and is not a time bomb.
+
+A file that no longer parses is refused: the bug would be that it cannot be imported, and nothing could read its code.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pytest_ssr.checks.forbidden_uses import forbidden_uses
 from pytest_ssr.grading.repaired_state import shadowing
 from pytest_ssr.project.file_roles import is_code, is_test_surface
 from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.source.parsing import parse_module
 
 NAME = "bug-scope"
 
@@ -27,7 +31,18 @@ def check(context: ValidationContext) -> Finding:
     state = context.buggy
     if not state.changes:
         return failed(CheckCode.NOTHING_CHANGED)
+    unreadable = [path for path in bug.paths if path.endswith(".py") and _is_unreadable(context, path)]
+    if unreadable:
+        return failed(CheckCode.NOT_PARSABLE, file=unreadable[0])
     forbidden = forbidden_uses(context.original, state)
     if forbidden:
         return failed(CheckCode.FORBIDDEN_USE, use=forbidden[0])
     return passed(CheckCode.CODE_CHANGED, count=len(bug.files))
+
+
+def _is_unreadable(context: ValidationContext, path: str) -> bool:
+    """Return whether the bug makes a Python file that cannot be parsed; the original's may be for another Python."""
+    before, after = context.original.entry(path), context.buggy.entry(path)
+    if after is None or parse_module(after.data) is not None:
+        return False
+    return before is None or parse_module(before.data) is not None

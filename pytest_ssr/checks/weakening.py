@@ -1,4 +1,7 @@
-"""Check 6, `test-weakening`: the weakening hides at least one failure, and the weakened suite runs and passes."""
+"""Check 6, `test-weakening`: the weakening hides at least one failure, and the weakened suite runs and passes.
+
+It must not require the bug: tests that pass on the weakened state must not fail on the original with the weakening.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,18 @@ def check(context: ValidationContext) -> Finding:
         return None
 
     _, reason = context.judged(context.weakened, "weakened", objection)
+    reason = reason or _requires_bug(context)
     if reason is not None:
         return Finding(False, reason)
     removed = len(context.fail_to_pass - set(run.statuses))
     return passed(CheckCode.FAILURES_HIDDEN, hidden=len(hidden), removed=removed, passing=len(run.passing))
+
+
+def _requires_bug(context: ValidationContext) -> CheckReason | None:
+    """Return why a weakening asserts what the buggy code does; None if it does not, as for our own weakening."""
+    if context.runner.selection is not None:
+        return None
+    repaired = context.original.apply(context.artifact.weaken)
+    with_bug, without = context.suite(context.weakened, "weakened"), context.suite(repaired, "original, weakened")
+    lost = with_bug.passing - without.passing - set(context.set_aside)
+    return CheckReason.of(CheckCode.WEAKENED_NEEDS_BUG, tests=lost) if lost else None

@@ -26,6 +26,8 @@ class PlainCase:
     """Its id in pytest."""
     rows: Mapping[str, int]
     """Parameter to the index of the row that its value comes from."""
+    path: str = ""
+    """The file that holds it, if that is not the one of its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +69,10 @@ def run_plain(
         "TZ": "Asia/Tokyo",
     }
     job = {
-        "cases": [[case.node_id, dict(case.rows)] for case in cases],
+        "cases": [[c.node_id, c.path or c.node_id.partition("::")[0], dict(c.rows)] for c in cases],
         "pytest": surroundings.with_pytest,
         "ahead_s": surroundings.ahead_s,
+        "moved": any(case.path for case in cases),
         "seed": surroundings.seed,
     }
     sandbox.exec([str(interpreter.executable), program], limits=limits, env=env, stdin=json.dumps(job).encode())

@@ -25,7 +25,7 @@ _NAME_PREFIXES = (b"rename from ", b"rename to ", b"copy from ", b"copy to ")
 def parse_files(data: bytes) -> tuple[FileChange, ...]:
     """Return the changes of a diff; text before the first `diff --git` is ignored, but must not be a diff itself."""
     if len(data) > _MAX_BYTES:
-        raise ArtifactError(f"the diff has {len(data) >> 20} MiB; more than {_MAX_BYTES >> 20} are not read")
+        raise ArtifactError(f"the diff is larger than {_MAX_BYTES >> 20} MiB")
     lines = data.split(b"\n")
     cut_off = bool(lines.pop())
     lines = [x + b"\n" for x in lines]

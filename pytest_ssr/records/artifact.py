@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -152,6 +153,8 @@ def _content(path: Path) -> bytes:
                 raise ArtifactError(f"{path} is not a regular file")
             data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise ArtifactError(f"{path} is a symbolic link; replace it by the file") from None
         raise ArtifactError(f"{path} is not a readable regular file: {error.strerror}") from None
     if len(data) > MAX_FILE_BYTES:
         raise ArtifactError(f"{path} is larger than {MAX_FILE_BYTES // 1024**2} MiB")

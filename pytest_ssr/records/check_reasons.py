@@ -65,6 +65,7 @@ class CheckCode(StrEnum):
     MODULE_SHADOWED = "module-shadowed"
     TEST_SURFACE_CHANGED = "test-surface-changed"
     NOT_CODE = "not-code"
+    NOT_PARSABLE = "not-parsable"
     NOTHING_CHANGED = "nothing-changed"
     FORBIDDEN_USE = "forbidden-use"
     # bug-validity
@@ -79,6 +80,7 @@ class CheckCode(StrEnum):
     WEAKENED_FAILS = "weakened-fails"
     WEAKENED_EXIT_STATUS = "weakened-exit-status"
     WEAKENED_NOT_COLLECTED = "weakened-not-collected"
+    WEAKENED_NEEDS_BUG = "weakened-needs-bug"
     # inverse-mutation, and combined bugs in the screening
     NOTHING_REVIVED = "nothing-revived"
     REVERT_PROVES_NOTHING = "revert-proves-nothing"
@@ -143,6 +145,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.MODULE_SHADOWED: "bug_inject.diff adds {file}, which takes the place of a module that tests import",
     CheckCode.TEST_SURFACE_CHANGED: "bug_inject.diff touches {file}, which belongs to the test surface",
     CheckCode.NOT_CODE: "bug_inject.diff touches {file}, which is not a code file",
+    CheckCode.NOT_PARSABLE: "with the bug, {file} cannot be parsed, or has more than 500,000 bytes",
     CheckCode.NOTHING_CHANGED: "bug_inject.diff changes nothing",
     CheckCode.FORBIDDEN_USE: "with the bug {use}: it could come and go, or fail tests without breaking code",
     CheckCode.TOO_FEW_BREAK: "{count} tests go from pass to fail, {required} are required",
@@ -157,6 +160,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.WEAKENED_FAILS: "the weakened suite does not pass: {tests} fails",
     CheckCode.WEAKENED_EXIT_STATUS: "the weakened suite does not pass: the script ended with status {status}",
     CheckCode.WEAKENED_NOT_COLLECTED: "the weakened suite cannot be collected: {cause}",
+    CheckCode.WEAKENED_NEEDS_BUG: "{tests} of the weakened suite pass with the bug and fail on the original",
     CheckCode.NOTHING_REVIVED: "reverting {part} alone makes no failing test pass",
     CheckCode.REVERT_PROVES_NOTHING: "the run with {part} alone reverted proves nothing: {cause}",
     CheckCode.NOT_RESOLVED: "the exact reverse of the bug does not resolve it: {cause}",

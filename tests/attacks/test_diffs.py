@@ -27,7 +27,7 @@ OUTSIDE = (
 
 def test_an_oversized_diff_is_not_read():
     data = adding("x.py", text="x" * (16 << 20))
-    with pytest.raises(ArtifactError, match="the diff has 16 MiB; more than 16 are not read"):
+    with pytest.raises(ArtifactError, match="the diff is larger than 16 MiB"):
         Patch.parse(data)
     assert Patch.parse(adding("x.py", text="x" * (15 << 20))).paths == ("x.py",)
 
@@ -107,7 +107,7 @@ def test_a_link_among_the_five_files_is_not_followed(copied, tmp_path: Path):
     write_artifact(folder, copied.artifact())
     (folder / "test_script.sh").unlink()
     (folder / "test_script.sh").symlink_to("/etc/passwd")
-    with pytest.raises(ArtifactError, match=r"test_script\.sh is not a readable regular file"):
+    with pytest.raises(ArtifactError, match=r"test_script\.sh is a symbolic link"):
         read_artifact(folder)
 
 

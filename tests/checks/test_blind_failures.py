@@ -28,7 +28,11 @@ def test_rows(a, b, both, more):
     assert add(a + more, b) == both + more
 
 
-def test_fixture(two, capsys):
+def test_fixture(two):
+    assert double(two) == 4
+
+
+def test_captured(two, capsys):
     print(double(two))
     assert capsys.readouterr().out == "4\\n"
 
@@ -58,7 +62,7 @@ FAILING = frozenset(
     f"tests/test_rows.py::{name}"
     for name in (
         *("test_rows[0-1-2-3]", "test_rows[0-same]", "test_rows[5-1-2-3]", "test_rows[5-same]"),
-        *("test_fixture", "TestMethods::test_method", "TestUnit::test_unit"),
+        *("test_fixture", "test_captured", "TestMethods::test_method", "TestUnit::test_unit"),
     )
 )
 UNDER_PYTEST = (
@@ -100,9 +104,9 @@ def test_all_failing_tests_run_blind_and_none_is_satisfied(rows):
 
 
 def test_a_bug_that_shows_only_under_pytest_is_pretended(rows):
-    """Blind, only the test that needs a pytest fixture sees the bug."""
+    """Blind, only the test that needs a fixture of pytest itself sees the bug."""
     result = run_blind(rows, {"pkg/adding.py": UNDER_PYTEST})
-    assert result == BlindFailures(FAILING, FAILING - {"tests/test_rows.py::test_fixture"})
+    assert result == BlindFailures(FAILING, FAILING - {"tests/test_rows.py::test_captured"})
     assert result.pretended
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.checks.moved_tests import move_tests
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import FileEntry
@@ -111,11 +112,72 @@ def test_process():
 """
 
 
+CONFTEST = """\
+import pytest
+
+
+@pytest.fixture(params=["one", pytest.param("two", id="second")])
+def number(request):
+    return request.param
+
+
+@pytest.fixture(autouse=True)
+def always(events):
+    events.append("always")
+
+
+@pytest.fixture
+def events():
+    return []
+"""
+FIXTURES = """\
+import os
+
+import pytest
+import ssr_blind_recorder
+
+
+@pytest.fixture(name="opened")
+def open_it(events, request):
+    events.append("open")
+    request.addfinalizer(lambda: events.append("final"))
+    yield events
+    events.append("close")
+    ssr_blind_recorder.record(1, events)
+
+
+def test_opened(opened):
+    ssr_blind_recorder.record(0, opened)
+
+
+def test_number(number, monkeypatch):
+    monkeypatch.setenv("SSR_NUMBER", number)
+    ssr_blind_recorder.record(0, os.environ["SSR_NUMBER"])
+
+
+class TestClass:
+    @pytest.fixture
+    def own(self, opened):
+        self.names = opened
+        return "own"
+
+    @pytest.mark.usefixtures("own")
+    def test_used(self, events):
+        ssr_blind_recorder.record(0, events is self.names, [name for name in events if name != "always"])
+
+    def test_missing(self, own, caplog):
+        ssr_blind_recorder.record(0)
+"""
+
+
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Runner:
     folder = tmp_path_factory.mktemp("plain")
     (folder / "project" / "tests").mkdir(parents=True)
     (folder / "project" / "tests" / "test_rows.py").write_text(TESTS)
+    (folder / "project" / "tests" / "fixtures").mkdir()
+    (folder / "project" / "tests" / "fixtures" / "conftest.py").write_text(CONFTEST)
+    (folder / "project" / "tests" / "fixtures" / "test_fixtures.py").write_text(FIXTURES)
     return open_runner(folder / "project", Store(folder / "store"), settings=RuleSettings(), sandbox="process")
 
 
@@ -151,6 +213,65 @@ def test_tests_that_need_pytest_are_skipped(runner: Runner, name: str) -> None:
     """The cases after it run."""
     lines = run_cases(runner, HERE, [(name, {"a": 0}), ("TestUnit::test_unit", {})])
     assert [case for case, _ in lines] == ["TestUnit::test_unit", f"TestUnit::test_unit{AGAIN}"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "lines"),
+    [
+        (
+            "test_opened",
+            {},
+            [(0, [["l", "always", "open"]]), (1, [["l", "always", "open", "close"]])],
+        ),
+        ("test_number[one]", {"number": 0}, [(0, ["one"])]),
+        ("test_number[second]", {"number": 1}, [(0, ["two"])]),
+        ("TestClass::test_used", {}, [(0, [True, ["l", "open"]]), (1, [["l", "always", "open", "close"]])]),
+        ("TestClass::test_missing", {}, [(1, [["l", "always", "open", "close"]])]),
+    ],
+)
+def test_fixtures_are_made_for_each_test(
+    runner: Runner, name: str, rows: dict[str, int], lines: list[tuple[int, list[object]]]
+) -> None:
+    case = f"tests/fixtures/test_fixtures.py::{name}"
+    written = runner.plain_values(runner.original, [PlainCase(case, rows)], HERE, like_s=1.0)
+    expected = [(case + ending, *line) for ending in ("", AGAIN) for line in lines]
+    assert [(c, site, values) for c, site, _, values in map(json.loads, written)] == expected
+
+
+def test_tests_run_under_other_names_in_another_folder(runner: Runner) -> None:
+    text = b"""\
+import os, ssr_blind_recorder, sys
+
+
+def test_names():
+    code = sys._getframe().f_code
+    ssr_blind_recorder.record(0, os.path.exists("tests"), code.co_name, os.path.relpath(code.co_filename))
+"""
+    state = runner.original.replace({FILE: FileEntry(text), "pytest.ini": FileEntry(b"[pytest]\n")})
+    moved, paths = move_tests(state, [FILE], "elsewhere")
+    assert moved.entry("pytest.ini") is None
+    assert moved.entry("elsewhere/fixtures/conftest.py") == state.entry("tests/fixtures/conftest.py")
+    case = PlainCase(f"{FILE}::test_names", {}, paths[FILE])
+    lines = runner.plain_values(moved, [case], HERE, like_s=1.0)
+    assert [json.loads(line)[3] for line in lines] == [[False, "check", "elsewhere/elsewhere_0.py"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("path", "moved"),
+    [
+        ("test_it.py", "x_0.py"),
+        ("pkg/test_it.py", "pkg/x_0.py"),
+        ("tests/test_it.py", "x/x_0.py"),
+        ("pkg/tests/unit/test_it.py", "pkg/x/unit/x_0.py"),
+        ("tests/unit/test/test_it.py", "x/unit/test/x_0.py"),
+    ],
+)
+def test_only_folders_of_tests_are_moved(runner: Runner, path: str, moved: str) -> None:
+    state = runner.original.replace({path: FileEntry(b""), "pkg/code.py": FileEntry(b"")})
+    new_state, paths = move_tests(state, [path], "x")
+    assert paths == {path: moved}
+    assert new_state.entry(path) is None
+    assert new_state.entry("pkg/code.py") is not None
 
 
 def test_a_test_that_raises_does_not_reach_its_end(runner: Runner) -> None:

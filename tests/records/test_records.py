@@ -82,7 +82,7 @@ def damage(folder: Path, kind: str) -> None:
         ("bytes", "test_parser.py is not UTF-8 at byte 0"),
         ("escape", "line 1: '../outside.py' is not a plain relative path"),
         ("absolute", "line 1: '/etc/passwd' is not a plain relative path"),
-        ("link", "test_parser.py is not a readable regular file"),
+        ("link", "test_parser.py is a symbolic link"),
         ("diff", "bug_inject.diff: line"),
         ("leaving diff", "bug_inject.diff: line"),
         ("version", "artifact.json has schema version 99; this release reads 1"),

@@ -19,7 +19,7 @@ from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
-from pytest_ssr.records.artifact import BugArtifact, find_artifacts, read_artifact
+from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason, reason_to_json
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
@@ -183,7 +183,12 @@ def _stored_verdict(artifact: BugArtifact, store: Store | None, runner: Runner) 
 
 def _patch(path: Path) -> Patch:
     try:
-        data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+        # Not more than it takes to see that the diff is too large.
+        if str(path) == "-":
+            data = sys.stdin.buffer.read(MAX_FILE_BYTES + 1)
+        else:
+            with path.open("rb") as file:
+                data = file.read(MAX_FILE_BYTES + 1)
     except OSError as error:
         raise ArtifactError(f"{path} cannot be read: {error.strerror}") from None
     return Patch.parse(data)

@@ -80,7 +80,7 @@ def share_among(tests):
     _share[0] = max(600, _MOST_BYTES // max(1, tests))
 
 
-def pytest_runtest_logstart(nodeid, location):
+def start(nodeid, location):
     """Store which test runs."""
     _case[0] = nodeid
     if _copies and _copies in nodeid:
@@ -90,13 +90,17 @@ def pytest_runtest_logstart(nodeid, location):
         faulthandler.dump_traceback_later(_stuck_s, exit=True, file=_devnull)
 
 
-def pytest_runtest_logfinish(nodeid, location):
+def finish(nodeid, location):
     """Write the digest of the values that did not fit."""
     if _copies and _copies in nodeid:
         signal.setitimer(signal.ITIMER_PROF, 0)
         faulthandler.cancel_dump_traceback_later()
     if nodeid in _rest:
         _put([nodeid, -1, None, [["z", _rest.pop(nodeid).hexdigest()]]])
+
+
+# The code of the hooks has other names: code under test could recognize pytest by them.
+pytest_runtest_logstart, pytest_runtest_logfinish = start, finish
 
 
 def _too_slow(number, frame):
@@ -144,6 +148,14 @@ def held(site, call, *values):
         _line(site, False, plain)
     else:
         _line(site, True, plain)
+
+
+def attempt(varied, own):
+    """Return a value computed from another input, or from the test's own if that fails."""
+    try:
+        return varied()
+    except Exception:
+        return own()
 
 
 class Raising:

@@ -1,12 +1,14 @@
 """Run blind tests without pytest in charge: no capture, no plugins, no warning filters.
 
-Input: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, {parameter: row}], ids of
-pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are ahead) and `seed` (for how many objects
-are created between the tests, so that others get other addresses).
-Output: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Tests that need
-fixtures other than `tmp_path` are skipped.
+Input: `SSR_VALUES` for the recorder; on standard input one JSON object: `cases` ([id, file, {parameter: row}], ids of
+pytest), `pytest` (import it first), `ahead_s` (seconds by which the clocks are ahead), `moved` (the tests
+were moved) and `seed` (for how many objects are created between the tests, so that others get other addresses).
+Output: what the recorder writes. Each test runs twice; the second time its id ends with `again`. Fixtures of the
+project, `monkeypatch`, `request` and `tmp_path` are made for each test; tests that need others of pytest are skipped.
 """
 
+import contextlib
+import functools
 import importlib
 import inspect
 import json
@@ -16,6 +18,7 @@ import random
 import sys
 import tempfile
 import time
+import types
 import unittest
 
 import ssr_blind_recorder as recorder
@@ -51,7 +54,7 @@ class _Modules:
     """Imports test modules as pytest does by default, with the first folder that is not a package on the path."""
 
     def __init__(self):
-        self.modules = {}
+        self.modules, self.conftests = {}, {}
 
     def of(self, path):
         if path not in self.modules:
@@ -61,10 +64,10 @@ class _Modules:
             while folder.startswith(os.getcwd()):
                 folders.insert(0, folder)
                 folder = os.path.dirname(folder)
-            for folder in folders:
-                if os.path.exists(os.path.join(folder, "conftest.py")):
-                    self.imported(os.path.join(folder, "conftest.py"))
+            files = [os.path.join(folder, "conftest.py") for folder in folders]
+            self.conftests[path] = [self.imported(file) for file in files if os.path.exists(file)]
             self.modules[path] = self.imported(os.path.abspath(path))
+            _rename_functions(self.modules[path])
             for name in _MODULE_SETUPS:
                 _call(getattr(self.modules[path], name, None), self.modules[path])
         if self.modules[path] is None:
@@ -85,6 +88,88 @@ class _Modules:
         return importlib.import_module(name)
 
 
+def _rename_functions(module):
+    """Rename the code of the functions of a test file: code under test may look for a test among its callers."""
+    own = [v for v in vars(module).values() if getattr(v, "__module__", None) == module.__name__]
+    for holder in [module, *(v for v in own if isinstance(v, type))]:
+        for value in vars(holder).values():
+            if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
+                names = [n for n in ("co_name", "co_qualname") if hasattr(value.__code__, n)]
+                value.__code__ = value.__code__.replace(**dict.fromkeys(names, "check"))
+
+
+class _Fixtures(contextlib.ExitStack):
+    """Makes the fixtures of one test: those of its class, its file and the conftest files, and some of pytest."""
+
+    def __init__(self, holders, indices):
+        super().__init__()
+        # The innermost first.
+        self.holders, self.indices, self.values = holders, indices, {}
+
+    def use_automatic(self):
+        for holder in reversed(self.holders):
+            for name in dir(holder):
+                marker, _ = _fixture(holder, name)
+                if marker is not None and marker.autouse:
+                    self.value(marker.name or name)
+
+    def value(self, name):
+        if name not in self.values:
+            self.values[name] = self.made(name)
+        return self.values[name]
+
+    def made(self, name):
+        for holder in self.holders:
+            for attribute in [name, *dir(holder)]:
+                marker, function = _fixture(holder, attribute)
+                if marker is not None and (marker.name or attribute) == name:
+                    return self.result(function, self.request(name, marker.params))
+        if name == "tmp_path":
+            return pathlib.Path(tempfile.mkdtemp())
+        if name == "monkeypatch":
+            return self.enter_context(importlib.import_module("pytest").MonkeyPatch.context())
+        raise _UnfitError
+
+    def request(self, name, params):
+        request = types.SimpleNamespace(getfixturevalue=self.value, addfinalizer=self.callback)
+        if params is not None:
+            param = params[self.indices[name]]
+            request.param = param.values[0] if hasattr(param, "marks") else param
+        return request
+
+    def result(self, function, request):
+        """Call the function of a fixture; it may be a generator that is resumed after the test."""
+        arguments = {n: request if n == "request" else self.value(n) for n in _required(function)}
+        result = function(**arguments)
+        if inspect.isawaitable(result) or inspect.isasyncgen(result):
+            raise _UnfitError
+        if not inspect.isgenerator(result):
+            return result
+        value = next(result)
+        self.callback(next, result, None)
+        return value
+
+
+def _fixture(holder, name):
+    """Return the marker and the function of a fixture, or None twice; both are attributes of its definition."""
+    definition = inspect.getattr_static(holder, name, None)
+    marker = getattr(definition, "_fixture_function_marker", None)
+    function = getattr(definition, "_fixture_function", None)
+    if marker is None and isinstance(definition, types.FunctionType):
+        # pytest < 8.4
+        marker = vars(definition).get("_pytestfixturefunction")
+        function = getattr(vars(definition).get("__pytest_wrapped__"), "obj", None)
+    if marker is None or function is None:
+        return None, None
+    return marker, function if isinstance(holder, types.ModuleType) else functools.partial(function, holder)
+
+
+def _required(function):
+    """Return the names of the parameters of a function that have no default."""
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+
 def _call(function, argument):
     """Call a setup or teardown function, which may take an argument."""
     if function is not None:
@@ -97,8 +182,8 @@ class _Runner:
     def __init__(self):
         self.modules, self.rows = _Modules(), {}
 
-    def run(self, node_id, indices):
-        path, *names = node_id.partition("[")[0].split("::")
+    def run(self, node_id, path, indices):
+        _, *names = node_id.partition("[")[0].split("::")
         module = self.modules.of(path)
         holders = [module]
         for name in names[:-1]:
@@ -106,7 +191,7 @@ class _Runner:
         if isinstance(holders[-1], type) and issubclass(holders[-1], unittest.TestCase):
             self.run_unit(holders[-1], names[-1])
         else:
-            self.run_function(holders, names[-1], indices)
+            self.run_function(holders, names[-1], self.modules.conftests[path], indices)
 
     def run_unit(self, kind, name):
         kind.setUpClass()
@@ -115,12 +200,13 @@ class _Runner:
         finally:
             kind.tearDownClass()
 
-    def run_function(self, holders, name, indices):
+    def run_function(self, holders, name, conftests, indices):
         module, holder = holders[0], holders[-1]
         instance = holder if holder is module else holder()
         function = getattr(instance, name)
         marks = _marks(function) + [m for h in reversed(holders) for m in _marks(h)]
         values = self.values(function, marks, indices)
+        fixtures = _Fixtures([*([instance] if holder is not module else []), module, *reversed(conftests)], indices)
         setups, teardowns = [("setup_function", function)], [("teardown_function", function)]
         if holder is not module:
             setups = [("setup_class", holder), ("setup_method", function)]
@@ -128,22 +214,23 @@ class _Runner:
         try:
             for setup, argument in setups:
                 _call(getattr(instance, setup, None), argument)
-            function(**values)
+            with fixtures:
+                fixtures.use_automatic()
+                names = [n for m in marks if m.name == "usefixtures" for n in m.args] + _required(function)
+                provided = {n: fixtures.value(n) for n in names if n not in values}
+                function(**values, **{n: provided[n] for n in _required(function) if n in provided})
         finally:
             for teardown, argument in teardowns:
                 _call(getattr(instance, teardown, None), argument)
 
     def values(self, function, marks, indices):
-        """Return the arguments of a test."""
-        if inspect.iscoroutinefunction(function) or any(m.name == "usefixtures" and m.args for m in marks):
+        """Return the arguments of a test that come from tables."""
+        if inspect.iscoroutinefunction(function):
             raise _UnfitError
         values = {}
         for mark in marks:
             if mark.name == "parametrize":
                 values.update(self.row(mark, indices))
-        if "tmp_path" in inspect.signature(function).parameters:
-            values.setdefault("tmp_path", pathlib.Path(tempfile.mkdtemp()))
-        # If other fixtures are missing, the call fails.
         return values
 
     def row(self, mark, indices):
@@ -162,6 +249,13 @@ class _Runner:
         elif alone:
             row = (row,)
         return dict(zip(names, row))
+
+
+def _remove_empty_folders():
+    """Remove the folders that the tests were in."""
+    for folder, _, _ in os.walk(".", topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _marks(holder):
@@ -185,18 +279,20 @@ def main():
         _set_ahead(job["ahead_s"])
     if job["pytest"]:
         importlib.import_module("pytest")
+    if job["moved"]:
+        _remove_empty_folders()
     recorder.share_among(2 * len(job["cases"]))
     runner = _Runner()
     for ending in ("", _AGAIN):
-        for node_id, indices in job["cases"]:
+        for node_id, path, indices in job["cases"]:
             spare_objects.append([object() for _ in range(rng.randrange(_MOST_SPARE))])
-            recorder.pytest_runtest_logstart(node_id + ending, None)
+            recorder.start(node_id + ending, None)
             try:
-                runner.run(node_id, indices)
+                runner.run(node_id, path, indices)
             except BaseException:
                 # The test ended early; it writes nothing from here on.
                 pass
-            recorder.pytest_runtest_logfinish(node_id + ending, None)
+            recorder.finish(node_id + ending, None)
     # Threads of the tests may still run.
     os._exit(0)
 

@@ -5,22 +5,17 @@ from __future__ import annotations
 import ast
 import copy
 import random
-import re
-import string
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from pytest_ssr.grading.blind.assertions import RAISING, root_of
 from pytest_ssr.grading.blind.data_flow import functions_of
+from pytest_ssr.grading.blind.other_values import other_value
 from pytest_ssr.grading.blind.rewrite import RECORDER
 from pytest_ssr.grading.blind.tables import Definition, called, is_param, marks_of
 
-_SEPARATORS = " \t\n,;:.-_/|=&?#"
-_UNICODE = "äßéİ中😀\u00a0\u0301"
 _LARGEST, _LONGEST = 10**9, 400
 _MANY, _REORDERED, _SHARED = 0.5, 0.2, 0.5
-_FAR_TEXTS, _REFORMATTED = 3, 0.5
-"""Share of the far strings that keep the format of a string with numbers; code often refuses all others."""
-_NUMBER = re.compile(r"[0-9]+")
+_REPEATS = 3
 _SET_UPS = frozenset(("setUp", "setUpClass", "asyncSetUp", "setup_method", "setup_class", "setup_function", "setup"))
 _BLOCKS = ast.If | ast.While | ast.Try | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _NOT_INPUT = frozenset(("encoding", "mode", "errors", "ids", "indirect", "reason", "match", "autospec", "scope"))
@@ -61,6 +56,7 @@ def vary(
     share = _SHARED if groups else 1.0
     shared_groups = ([n for n in group if id(n) not in fixed] for group in _shared_inputs(tree, tests))
     groups += [group for group in shared_groups if group and rng.random() < share]
+    calls = {id(n): copy.deepcopy(n) for value in _values_at_import(tree) for n in ast.walk(value) if _is_guarded(n)}
     for group in groups:
         picked = [n for n in group if rng.random() < _MANY] if many else []
         for literal in picked or [rng.choice(group)]:
@@ -68,8 +64,38 @@ def vary(
             changed.add(id(literal))
     for node in tests:
         changed |= _reorder(node, rng, far=far)
+    _Guard(calls, changed).visit(tree)
     shared = _reached_names(tree, changed, names)
     return tree, frozenset(site for node in tests for site in _unchanged(node, changed, shared))
+
+
+def _values_at_import(tree: ast.Module) -> Iterator[ast.expr]:
+    """Yield the tables and constants that are computed when a file is imported, outside of classes."""
+    for node in tree.body:
+        if isinstance(node, Definition):
+            yield from (rows for _, _, rows in marks_of(node))
+        elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            yield node.value
+
+
+def _is_guarded(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and not is_param(node)
+
+
+class _Guard(ast.NodeTransformer):
+    """Makes calls with changed inputs fall back to their own inputs: if one failed, all tests of the file would."""
+
+    def __init__(self, calls: Mapping[int, ast.AST], changed: Collection[int]) -> None:
+        self._calls, self._changed = calls, changed
+
+    def visit_Call(self, node: ast.Call) -> ast.Call:
+        own = self._calls.get(id(node))
+        if not isinstance(own, ast.Call) or not _mentions(node, self._changed, ()):
+            self.generic_visit(node)
+            return node
+        no_parameters = ast.arguments([], [], None, [], [], None, [])
+        attempt = ast.Attribute(ast.Name(RECORDER, ast.Load()), "attempt", ast.Load())
+        return ast.Call(attempt, [ast.Lambda(no_parameters, node), ast.Lambda(no_parameters, own)], [])
 
 
 def _field_names(tree: ast.Module) -> Iterator[int]:
@@ -146,8 +172,9 @@ def _shared_inputs(tree: ast.Module, tests: Sequence[Definition]) -> Iterator[li
     holders: list[ast.Module | ast.ClassDef] = [tree, *(n for n in tree.body if isinstance(n, ast.ClassDef))]
     for holder in holders:
         for statement in holder.body:
-            if isinstance(statement, ast.Assign) and any(getattr(t, "id", "") in used for t in statement.targets):
-                yield from (_row_literals(row) for row in _rows(statement.value))
+            value = statement.value if isinstance(statement, ast.Assign | ast.AnnAssign) else None
+            if value is not None and _bound(statement) & used:
+                yield from (_row_literals(row) for row in _rows(value))
 
 
 def _rows(value: ast.expr) -> Sequence[ast.expr]:
@@ -291,100 +318,6 @@ def _varies(value: object, *, every: bool) -> bool:
     return isinstance(value, float) or (isinstance(value, str | bytes) and (every or len(value) < _LONGEST))
 
 
-def other_value(value: object, rng: random.Random, pool: Sequence[str] = (), *, far: bool = False) -> object:
-    """Return a different value of the same type."""
-    for _ in range(10):
-        result = _far(value, rng) if far else _near(value, rng, pool)
-        if result != value:
-            return result
-    return result
-
-
-def _far(value: object, rng: random.Random) -> object:
-    """Return a value that is larger, longer or made of other characters than the values in a test."""
-    if isinstance(value, bytes):
-        return _long_text(value.decode("latin-1"), rng, string.printable).encode("latin-1", "ignore")
-    if isinstance(value, str):
-        if rng.random() < _REFORMATTED and (numbers := _NUMBER.sub(lambda m: _other_number(m[0], rng), value)) != value:
-            return numbers
-        letters = rng.choice((string.ascii_letters, string.ascii_lowercase, string.digits, _SEPARATORS, _UNICODE))
-        return _long_text(value, rng, letters)
-    if isinstance(value, bool):
-        return not value
-    assert isinstance(value, int | float)
-    size = 10 ** rng.randint(2, 5) * (1 + int(min(abs(value), _LARGEST)))
-    number = rng.choice((1, 1, -1)) * rng.randint(size // 10, size)
-    return number if isinstance(value, int) else number + rng.random()
-
-
-def _other_number(digits: str, rng: random.Random) -> str:
-    """Return a number, half of the time with as many digits: most strings with numbers in them remain valid."""
-    length = rng.choice((len(digits), rng.randint(1, 4)))
-    return str(rng.randrange(10**length)).zfill(length if digits.startswith("0") else 1)
-
-
-def _long_text(text: str, rng: random.Random, letters: str) -> str:
-    new = "".join(rng.choices(letters, k=rng.randint(1, 12)))
-    index = rng.randint(0, len(text))
-    draw = rng.random()
-    if draw < 0.3:
-        return text * rng.randint(2, 5) + new
-    if draw < 0.6:
-        return text[:index] + new + text[index:]
-    if draw < 0.8:
-        # Keep the shape, but replace each letter.
-        return "".join(_letter(c, rng) for c in text) * rng.randint(1, _FAR_TEXTS)
-    return new + " " + text if draw < 0.9 else new
-
-
-def _near(value: object, rng: random.Random, pool: Sequence[str]) -> object:
-    if isinstance(value, bool):
-        return not value
-    if isinstance(value, bytes):
-        text = _text(value.decode("latin-1"), rng, [p for p in pool if p.isascii()])
-        return text.encode("latin-1", "ignore")
-    if isinstance(value, str):
-        return _text(value, rng, pool)
-    if isinstance(value, float):
-        return rng.choice((-value, value * 10, value / 3, value + rng.uniform(-2, 2), float(round(value) + 1)))
-    assert isinstance(value, int)
-    size = 10 * abs(value) + 10
-    near = (value + rng.randint(1, 9), value - rng.randint(1, 9), value + rng.randint(1, 9))
-    return rng.choice((*near, -value, 0, value * 2, value * 10, rng.randint(0, size), rng.randint(-size, size)))
-
-
-def _text(text: str, rng: random.Random, pool: Sequence[str]) -> str:
-    """Return a different string, mostly of the same shape."""
-    draw = rng.random()
-    if text and draw < 0.5:
-        indices = rng.sample(range(len(text)), min(len(text), rng.randint(1, 3)))
-        return "".join(_letter(c, rng) if n in indices else c for n, c in enumerate(text))
-    start, end = sorted((rng.randint(0, len(text)), rng.randint(0, len(text))))
-    if draw < 0.65:
-        new: str = rng.choice((*string.ascii_letters, *string.digits, *_SEPARATORS, *_UNICODE))
-        return text[:start] + new + text[start:]
-    if draw < 0.75:
-        return text[:start] + text[end:]
-    if draw < 0.8:
-        return text[:start] + text[start:end] * 2 + text[end:]
-    if draw < 0.85:
-        turned: str = rng.choice((text.swapcase(), text.upper(), text.lower(), text.title(), text[::-1]))
-        return turned
-    if draw < 0.9:
-        return rng.choice((f" {text}", f"{text} ", f"{text}\n", ""))
-    other = rng.choice(pool) if pool else "x"
-    joined = (text[:start] + other + text[end:], text + other, other + text, other)
-    return rng.choice(joined)
-
-
-def _letter(letter: str, rng: random.Random) -> str:
-    """Return a different letter of the same class."""
-    for letters in (string.digits, string.ascii_lowercase, string.ascii_uppercase, _SEPARATORS):
-        if letter in letters:
-            return rng.choice(letters) if letters is not _SEPARATORS or rng.random() < 0.2 else letter
-    return letter if rng.random() < 0.7 else rng.choice(string.ascii_lowercase)
-
-
 def _reorder(node: Definition, rng: random.Random, *, far: bool) -> set[int]:
     """Shuffle list literals, repeat or remove an item; return the ids of changed lists. far: repeat several times."""
     changed = set()
@@ -395,7 +328,7 @@ def _reorder(node: Definition, rng: random.Random, *, far: bool) -> set[int]:
             if operation == 0:
                 rng.shuffle(literal.elts)
             elif operation == 1:
-                literal.elts += [copy.deepcopy(literal.elts[index]) for _ in range(_FAR_TEXTS if far else 1)]
+                literal.elts += [copy.deepcopy(literal.elts[index]) for _ in range(_REPEATS if far else 1)]
             else:
                 del literal.elts[index]
             changed.add(id(literal))

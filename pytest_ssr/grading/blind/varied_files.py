@@ -13,7 +13,8 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from pytest_ssr.grading.blind.files import BlindFiles, names_imported
-from pytest_ssr.grading.blind.inputs import names_of_tests, other_value, vary, vary_module, written_module
+from pytest_ssr.grading.blind.inputs import names_of_tests, vary, vary_module, written_module
+from pytest_ssr.grading.blind.other_values import other_value
 from pytest_ssr.grading.blind.rewrite import Blind
 from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.file_roles import is_test_surface

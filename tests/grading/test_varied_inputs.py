@@ -1,0 +1,65 @@
+"""Draw other inputs for blind tests: which literals are varied, and what is drawn for them."""
+
+from __future__ import annotations
+
+import ast
+import random
+import re
+
+import pytest
+
+from pytest_ssr.grading.blind.inputs import vary
+from pytest_ssr.grading.blind.other_values import other_value
+
+TABLE = """\
+from datetime import date
+import ssr_blind_recorder
+ROWS{annotation} = [{rows}]
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows(row):
+    ssr_blind_recorder.record(0, f(row))
+"""
+
+
+def varied(annotation: str, rows: str) -> str:
+    tree = ast.parse(TABLE.format(annotation=annotation, rows=rows))
+    new, unchanged = vary(tree, ["test_rows"], random.Random(1), many=False, far=True)
+    assert unchanged == frozenset()
+    assignment = next(n for n in new.body if isinstance(n, ast.Assign | ast.AnnAssign))
+    assert assignment.value is not None
+    return ast.unparse(assignment.value)
+
+
+@pytest.mark.parametrize("annotation", ["", ": list[int]"])
+def test_the_rows_of_a_constant_are_varied(annotation: str) -> None:
+    assert re.fullmatch(r"\[-?\d+, -?\d+\]", text := varied(annotation, "3, 5"))
+    assert text != "[3, 5]"
+
+
+def test_a_call_that_fails_with_another_input_falls_back_to_its_own() -> None:
+    assert re.fullmatch(
+        r"\[ssr_blind_recorder\.attempt\(lambda: date\(.*\), lambda: date\(2000, 2, 29\)\)\]",
+        varied("", "date(2000, 2, 29)"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "valid", "share"),
+    [
+        ("1985-04", r"\d{4}-(0[1-9]|1[0-2])", 0.05),
+        ("P1DT2H", r"P\d+DT\d+H", 0.2),
+        ("#09c", "#[0-9a-f]{3}", 0.25),
+    ],
+)
+@pytest.mark.parametrize("far", [True, False])
+def test_many_drawn_strings_keep_the_format_of_numbers(text: str, valid: str, share: float, far: bool) -> None:
+    rng = random.Random(1)
+    drawn = [other_value(text, rng, far=far) for _ in range(1000)]
+    assert sum(re.fullmatch(valid, str(value)) is not None for value in drawn) > share * len(drawn)
+
+
+def test_digits_and_letters_of_a_string_may_change_places() -> None:
+    rng = random.Random(1)
+    drawn = [str(other_value("#09c", rng)) for _ in range(500)]
+    assert any(re.fullmatch("#[c].[0-9a-z]", value) for value in drawn)
