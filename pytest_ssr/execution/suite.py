@@ -191,7 +191,7 @@ def run_suite(
 
 def pytest_arguments(sandbox: Sandbox, *, verbose: bool = False) -> list[str]:
     """Return the pytest options of every run; verbose: those that report each test and its failure."""
-    options = ["-rA", "-v"] if verbose else ["-q", "--tb=no"]
+    options = ["-rPpsxXEf", "-v"] if verbose else ["-q", "--tb=no"]
     return [
         *options,
         "--continue-on-collection-errors",

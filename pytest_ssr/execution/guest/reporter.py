@@ -4,6 +4,7 @@ Input: `SSR_CHANNEL` (a file to append to), `SSR_ORDER_SEED` (reorder files, the
 Output: one JSON object per line: begin, collected, collect-error, start, done, end.
 """
 
+import collections
 import gc
 import json
 import os
@@ -13,11 +14,16 @@ import time
 
 import pytest
 import ssr_system_calls
+from _pytest import hookspec
 
 _FD = os.open(os.environ.pop("SSR_CHANNEL"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
 _PID = os.getpid()
+_ROOT = os.getcwd()
+# How many of the arguments are not from the project's configuration.
+_GIVEN = [0]
 _BRIEF = False
+_INSTANCE = "::()::"
 _WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
 _DROPPED_WITH_VALUE = [
     "-n",
@@ -116,14 +122,22 @@ def kept_options(options):
 
 def _send(kind, **fields):
     if os.getpid() == _PID:
-        fields["kind"] = kind
-        ssr_system_calls.write(_FD, (json.dumps(fields) + "\n").encode())
+        # The kind comes last: whoever watches a run counts the ends of lines. Plain dictionaries had no order in 3.5.
+        record = collections.OrderedDict(fields)
+        record["kind"] = kind
+        ssr_system_calls.write(_FD, (json.dumps(record) + "\n").encode())
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_parse(args):
+    """Count the arguments before those of the configuration join them."""
+    _GIVEN[0] = len(args)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     """Neutralise the project's own options before other plugins act on them."""
-    own = len(early_config.invocation_params.args)
+    own = _GIVEN[0]
     head = list(args[: len(args) - own])
     options = kept_options(head)
     args[: len(args) - own] = options
@@ -184,13 +198,19 @@ class Reporter:
         self.phases = {}
         self.positions = {}
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc):
         """Store each parameter's index in its mark: newer pytest renumbers the parameters after this."""
-        result = yield
+        yield
         for callspec in getattr(metafunc, "_calls", ()):
             self.positions[id(callspec)] = callspec, sorted(callspec.indices.items())
-        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item):
+        """Name a method as newer pytest does: older ones add the instance, as in `test_a.py::TestA::()::test_b`."""
+        name, bracket, parameters = item.nodeid.partition("[")
+        if _INSTANCE in name:
+            item._nodeid = name.replace(_INSTANCE, "::") + bracket + parameters
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -204,7 +224,7 @@ class Reporter:
             _, indices = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
             if indices:
                 parameters[item.nodeid] = indices
-        modules = [] if _BRIEF else _modules(str(session.config.invocation_params.dir))
+        modules = [] if _BRIEF else _modules(_ROOT)
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
         doctests = [] if _BRIEF else [i.nodeid for i in session.items if type(i).__name__ == "DoctestItem"]
@@ -256,12 +276,29 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
-        sources, foreign = ([], []) if _BRIEF else _imported(str(session.config.invocation_params.dir))
+        sources, foreign = ([], []) if _BRIEF else _imported(_ROOT)
         evidence = sys.modules.get("ssr_evidence")
         exercised = evidence.exercised() if evidence is not None else []
         _send("end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time())
-        if "A" not in getattr(session.config.option, "reportchars", ""):
+        if "P" not in (session.config.option.reportchars or ""):
             _without_summary(session.config.hook.pytest_terminal_summary)
+
+
+class _LogFinishSpec:
+    """The hook `pytest_runtest_logfinish`, which pytest has since 3.4."""
+
+    def pytest_runtest_logfinish(self, nodeid, location):
+        """Be called when a test has ended."""
+
+
+class _LogFinish:
+    """Calls that hook in older pytest."""
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        """Report the end of a test."""
+        yield
+        item.config.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 def _without_summary(hook):
@@ -289,7 +326,7 @@ def _imported(root):
             for base in ("src/", ""):
                 for tail in ("/__init__.py", ".py"):
                     if os.path.exists(prefix + base + name + tail):
-                        foreign.add(f"{name} ({path})")
+                        foreign.add(name + " (" + path + ")")
     return sorted(sources), sorted(foreign)
 
 
@@ -306,6 +343,13 @@ def _modules(root):
     return [name for name in names if name != "__main__" and not name.startswith("ssr_")]
 
 
+def pytest_addhooks(pluginmanager):
+    """Provide the hook that other plugins need as well."""
+    if not hasattr(hookspec, "pytest_runtest_logfinish"):
+        pluginmanager.add_hookspecs(_LogFinishSpec)
+        pluginmanager.register(_LogFinish(), "ssr-log-finish")
+
+
 def pytest_configure(config):
     """Register the reporter when the options are known."""
     config.pluginmanager.register(Reporter(), "ssr-reporter")
@@ -313,4 +357,7 @@ def pytest_configure(config):
 
 def pytest_unconfigure():
     """Avoid two garbage collections at exit, a sixth of a short run; everything is reported by now."""
-    gc.freeze()
+    # Python has it since 3.7.
+    freeze = getattr(gc, "freeze", None)
+    if freeze is not None:
+        freeze()
