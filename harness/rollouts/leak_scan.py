@@ -1,12 +1,11 @@
 """Search a sandbox for copies of files: as source, compiled, and in archives.
 
-This program is passed as a string to an interpreter of any version, and needs only the standard library. It reads a
-JSON file with the folders to search, the files' names and contents, and passages that only the originals contain. It
-prints JSON: for each copy its path, the index of a passage (-1 if it is compiled), and the archive's member. The total
-size and time for archives are limited; a larger archive with a copy would have to be made on purpose.
+This program is passed as a string to an interpreter of any version since 3.6, and needs only the standard library. It
+reads a JSON file with the folders to search, the files' names and contents, and passages that only the originals
+contain. It prints JSON: for each copy its path, the index of a passage (-1 if it is compiled), and the member of the
+archive. The total size and time for archives are limited; a larger archive with a copy would have to be made on
+purpose.
 """
-
-from __future__ import annotations
 
 import importlib.util
 import json
@@ -29,7 +28,9 @@ if TYPE_CHECKING:
 
 ZIPS = (".whl", ".egg", ".zip", ".pyz")
 TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
-LONG, MIN_SHARE, MIN_NAMES, HEADER = 48, 0.5, 8, 16
+LONG, MIN_SHARE, MIN_NAMES = 48, 0.5, 8
+# Of a compiled file, in bytes (PEP 552).
+HEADER = 16 if sys.version_info >= (3, 7) else 12
 
 
 class Compiled:
@@ -59,7 +60,7 @@ class Compiled:
         return any(len(p[1]) > LONG for p in matching) or (bool(matching) and share >= MIN_SHARE)
 
 
-def compiled(text: bytes, level: int) -> types.CodeType | None:
+def compiled(text: bytes, level: int) -> "types.CodeType | None":
     """Return the code of a file, or None if it is not valid in this Python version."""
     try:
         return compile(text, "", "exec", dont_inherit=True, optimize=level)
@@ -67,7 +68,7 @@ def compiled(text: bytes, level: int) -> types.CodeType | None:
         return None
 
 
-def codes(top: types.CodeType | None) -> Iterator[types.CodeType]:
+def codes(top: "types.CodeType | None") -> "Iterator[types.CodeType]":
     """Yield a code object and all code objects nested in it."""
     waiting: list[object] = [top]
     while waiting:
@@ -77,7 +78,7 @@ def codes(top: types.CodeType | None) -> Iterator[types.CodeType]:
             waiting.extend(code.co_consts)
 
 
-def fingerprint(code: types.CodeType) -> Fingerprint:
+def fingerprint(code: types.CodeType) -> "Fingerprint":
     """Return the parts of a code object that do not depend on the file's path and the code around the function."""
     consts = tuple(plain(c) for c in code.co_consts if not isinstance(c, types.CodeType))
     return code.co_name, code.co_code, consts, code.co_names, code.co_varnames
@@ -91,7 +92,7 @@ def plain(value: object) -> str:
 class Search:
     """One search of a sandbox for copies."""
 
-    def __init__(self, query: dict[str, Any]) -> None:
+    def __init__(self, query: "dict[str, Any]") -> None:
         self.matches: dict[str, tuple[str, int, str]] = {}
         self.query = query
         self.passages = [text.encode("latin-1") for text in query["passages"]]
@@ -137,7 +138,7 @@ class Search:
             if type(error).__module__ not in ("zlib", "lzma", "_lzma"):
                 raise
 
-    def members(self, path: str) -> Iterator[tuple[str, bytes]]:
+    def members(self, path: str) -> "Iterator[tuple[str, bytes]]":
         """Yield (name, content) of an archive's members that have the name of a searched file."""
         if path.endswith(ZIPS):
             with zipfile.ZipFile(path) as archive:

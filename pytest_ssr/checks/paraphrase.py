@@ -10,6 +10,7 @@ import tokenize
 from itertools import count
 
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.portable import unparse
 
 
 def paraphrase(data: bytes) -> bytes | None:
@@ -22,7 +23,7 @@ def paraphrase(data: bytes) -> bytes | None:
         return None
     taken = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
     try:
-        return _spaced(ast.unparse(ast.fix_missing_locations(_ReturnSplitter(taken).visit(tree)))).encode()
+        return _spaced(unparse(_ReturnSplitter(taken).visit(tree))).encode()
     except (RecursionError, ValueError, tokenize.TokenError, SyntaxError):
         return None
 

@@ -56,7 +56,7 @@ class Start:
 
 def pytest_arguments(folder: str, *, verbose: bool = False) -> list[str]:
     """Return the pytest options of every run; verbose: those that report each test and its failure."""
-    options = ["-rA", "-v"] if verbose else ["-q", "--tb=no"]
+    options = ["-rPpsxXEf", "-v"] if verbose else ["-q", "--tb=no"]
     return [*options, "--continue-on-collection-errors", "-o", f"cache_dir={folder}/cache", "-p", "no:randomly"]
 
 

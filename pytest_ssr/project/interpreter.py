@@ -16,9 +16,25 @@ from pytest_ssr.errors import ProjectError
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
 _PROBE = """
-import glob, importlib.metadata as m, json, os, site, sys
+import email.parser, glob, json, os, site, sys
+def distributions():
+    try:
+        import importlib.metadata
+    except ImportError:
+        # Before Python 3.8.
+        kinds = "*.dist-info/METADATA", "*.egg-info/PKG-INFO", "*.egg-info", "EGG-INFO/PKG-INFO"
+        for path in [f for p in sys.path for kind in kinds for f in glob.glob(os.path.join(glob.escape(p), kind))]:
+            if os.path.isfile(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    found = email.parser.Parser().parse(file, headersonly=True)
+                yield found["Name"] or "", found["Version"] or ""
+    else:
+        for found in importlib.metadata.distributions():
+            yield found.metadata["Name"] or "", found.version
 wanted, own = json.loads(sys.argv[1])
-sites = site.getsitepackages([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
+# The package virtualenv had a module `site` of its own.
+find_sites = getattr(site, "getsitepackages", lambda prefixes: [])
+sites = find_sites([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
 sites += glob.glob("/usr/lib/python3*/*-packages") + glob.glob("/usr/local/lib/python3*/*-packages")
 places = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
 found = [os.path.join(p, n) for p in places for n in wanted]
@@ -26,9 +42,8 @@ for p in [p for p in found if p.endswith(".py")]:
     stem = os.path.join(os.path.dirname(p), "__pycache__", os.path.basename(p)[:-3])
     found += glob.glob(glob.escape(stem) + ".*.pyc")
 hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
-dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
-"path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden)}))
+"path": sys.path, "version": sys.version, "dists": sorted(set(distributions())), "hidden": sorted(hidden)}))
 """
 _TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 

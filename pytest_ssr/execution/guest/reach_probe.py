@@ -60,17 +60,15 @@ def _mark(tree, path):
         for name in _BLOCKS:
             block = getattr(node, name, None)
             if isinstance(block, list) and block and isinstance(block[0], ast.stmt):
-                setattr(node, name, _marked(block, path, _has_docstring(node, name, block)))
+                setattr(node, name, _marked(block, path, _has_docstring(node, name)))
     return tree
 
 
-def _has_docstring(node, name, block):
+def _has_docstring(node, name):
     return (
         name == "body"
         and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
-        and isinstance(block[0], ast.Expr)
-        and isinstance(block[0].value, ast.Constant)
-        and isinstance(block[0].value.value, str)
+        and ast.get_docstring(node, clean=False) is not None
     )
 
 
@@ -141,7 +139,7 @@ def _clear_caches():
     if _caches == [None]:
         kind = getattr(functools, "_lru_cache_wrapper", None)
         # Otherwise objects that the project has frozen would not be listed.
-        gc.unfreeze()
+        getattr(gc, "unfreeze", int)()
         _caches[:] = [x for x in gc.get_objects() if type(x) is kind and _is_projects(x)]
     for cache in _caches:
         cache.cache_clear()
@@ -207,11 +205,11 @@ def _instrumented(self, fullname):
 _loader.get_code = _instrumented
 
 
-def _while_importing(kind):
+def _while_importing(kind, method):
     """Count what a module runs during its execution as reached at import, whoever imports it."""
-    execute = kind.exec_module
+    execute = getattr(kind, method)
 
-    def exec_module(self, module):
+    def execute_module(self, module):
         _assign_hits()
         _holder.append(_IMPORT)
         try:
@@ -221,10 +219,10 @@ def _while_importing(kind):
             _holder.pop()
             _caches[:] = [None]
 
-    kind.exec_module = exec_module
+    setattr(kind, method, execute_module)
 
 
-_while_importing(_loader)
+_while_importing(_loader, "exec_module")
 for _module in list(sys.modules.values()):
     _path = getattr(_module, "__file__", None)
     if isinstance(_path, str) and os.path.realpath(_path) in _TARGETS:
@@ -234,7 +232,10 @@ for _module in list(sys.modules.values()):
 import pytest  # noqa: E402
 from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
 
-_while_importing(AssertionRewritingHook)
+# Up to pytest 4 it is an older kind of import hook.
+_while_importing(
+    AssertionRewritingHook, "exec_module" if hasattr(AssertionRewritingHook, "exec_module") else "load_module"
+)
 
 _PROCESSES = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn")
@@ -295,7 +296,11 @@ def _audit(event, arguments):
         _note(holder=_holder[-1], starts_processes=True)
 
 
-sys.addaudithook(_audit)
+if sys.version_info >= (3, 8):
+    sys.addaudithook(_audit)  # novm
+else:
+    # Nothing tells which tests open files or start processes: each may.
+    _note(holder=_ALL, starts_processes=True)
 try:
     # multiprocessing starts its helpers with this function, which raises no audit event.
     import _posixsubprocess
@@ -327,15 +332,13 @@ def _has_children():
 class Probe:
     """Assigns the reached statements to tests."""
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_make_collect_report(self, collector):
         """Store which file is being collected."""
-        file = ssr_system_calls.realpath(str(getattr(collector, "path", collector.session.fspath)))
+        file = ssr_system_calls.realpath(str(getattr(collector, "path", None) or collector.fspath))
         _collected[:] = [file, "file " + collector.nodeid.partition("::")[0]]
-        try:
-            return (yield)
-        finally:
-            _collected[:] = ["", _IMPORT]
+        yield
+        _collected[:] = ["", _IMPORT]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self):
@@ -345,7 +348,7 @@ class Probe:
         _holder[-1] = _ALL
         _first_threads[0] = frozenset(threading.enumerate())
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
         """Assign to one test what it reaches."""
         _assign_hits()
@@ -353,26 +356,23 @@ class Probe:
         _holder.append(item.nodeid)
         if _has_children():
             _note(holder=item.nodeid, starts_processes=True)
-        try:
-            return (yield)
-        finally:
-            _assign_hits()
-            _holder.pop()
-            _flush()
+        yield
+        _assign_hits()
+        _holder.pop()
+        _flush()
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_fixture_setup(self, fixturedef, request):
         """Assign what a fixture of a wider scope reaches to every test of that scope."""
         if fixturedef.scope == "function":
-            return (yield)
+            yield
+            return
         _assign_hits()
         file = request.node.nodeid.partition("::")[0]
         _holder.append("file " + file if fixturedef.scope in ("class", "module") and file else _ALL)
-        try:
-            return (yield)
-        finally:
-            _assign_hits()
-            _holder.pop()
+        yield
+        _assign_hits()
+        _holder.pop()
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self):

@@ -11,9 +11,14 @@ import time
 
 import pytest
 import ssr_channel
+from _pytest import hookspec
 
 _ORDER_SEED = os.environ.pop("SSR_ORDER_SEED", "")
+_ROOT = os.getcwd()
+# How many of the arguments are not from the project's configuration.
+_GIVEN = [0]
 _BRIEF = False
+_INSTANCE = "::()::"
 _WITH_VALUE = frozenset(("-k", "-m", "-p", "-c", "-o", "-r", "-W"))
 _DROPPED_WITH_VALUE = [
     "-n",
@@ -111,9 +116,15 @@ def kept_options(options):
 
 
 @pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_parse(args):
+    """Count the arguments before those of the configuration join them."""
+    _GIVEN[0] = len(args)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_load_initial_conftests(early_config, parser, args):
     """Neutralise the project's own options before other plugins act on them."""
-    own = len(early_config.invocation_params.args)
+    own = _GIVEN[0]
     head = list(args[: len(args) - own])
     options = kept_options(head)
     args[: len(args) - own] = options
@@ -152,13 +163,19 @@ class Reporter:
         self.phases = {}
         self.positions = {}
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
     def pytest_generate_tests(self, metafunc):
         """Store each parameter's index in its mark: newer pytest renumbers the parameters after this."""
-        result = yield
+        yield
         for callspec in getattr(metafunc, "_calls", ()):
             self.positions[id(callspec)] = callspec, sorted(callspec.indices.items())
-        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_itemcollected(self, item):
+        """Name a method as newer pytest does: older ones add the instance, as in `test_a.py::TestA::()::test_b`."""
+        name, bracket, parameters = item.nodeid.partition("[")
+        if _INSTANCE in name:
+            item._nodeid = name.replace(_INSTANCE, "::") + bracket + parameters
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items):
@@ -172,7 +189,7 @@ class Reporter:
             _, indices = self.positions.get(id(getattr(item, "callspec", None)), (None, None))
             if indices:
                 parameters[item.nodeid] = indices
-        modules = [] if _BRIEF else ssr_channel.outside_modules(str(session.config.invocation_params.dir))
+        modules = [] if _BRIEF else ssr_channel.outside_modules(_ROOT)
         ids = [item.nodeid for item in session.items]
         selection = session.config.pluginmanager.get_plugin("ssr-selection")
         doctests = [] if _BRIEF else [i.nodeid for i in session.items if type(i).__name__ == "DoctestItem"]
@@ -224,14 +241,31 @@ class Reporter:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
         """Send the exit status and which files were imported from where."""
-        sources, foreign = ([], []) if _BRIEF else ssr_channel.imported(str(session.config.invocation_params.dir))
+        sources, foreign = ([], []) if _BRIEF else ssr_channel.imported(_ROOT)
         evidence = sys.modules.get("ssr_evidence")
         exercised = evidence.exercised() if evidence is not None else []
         ssr_channel.send(
             "end", exit=int(exitstatus), sources=sources, foreign=foreign, exercised=exercised, time=time.time()
         )
-        if "A" not in getattr(session.config.option, "reportchars", ""):
+        if "P" not in (session.config.option.reportchars or ""):
             _without_summary(session.config.hook.pytest_terminal_summary)
+
+
+class _LogFinishSpec:
+    """The hook `pytest_runtest_logfinish`, which pytest has since 3.4."""
+
+    def pytest_runtest_logfinish(self, nodeid, location):
+        """Be called when a test has ended."""
+
+
+class _LogFinish:
+    """Calls that hook in older pytest."""
+
+    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item):
+        """Report the end of a test."""
+        yield
+        item.config.hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
 
 def _without_summary(hook):
@@ -243,6 +277,13 @@ def _without_summary(hook):
         pass
 
 
+def pytest_addhooks(pluginmanager):
+    """Provide the hook that other plugins need as well."""
+    if not hasattr(hookspec, "pytest_runtest_logfinish"):
+        pluginmanager.add_hookspecs(_LogFinishSpec)
+        pluginmanager.register(_LogFinish(), "ssr-log-finish")
+
+
 def pytest_configure(config):
     """Register the reporter when the options are known."""
     config.pluginmanager.register(Reporter(), "ssr-reporter")
@@ -250,4 +291,7 @@ def pytest_configure(config):
 
 def pytest_unconfigure():
     """Avoid two garbage collections at exit, a sixth of a short run; everything is reported by now."""
-    gc.freeze()
+    # Python has it since 3.7.
+    freeze = getattr(gc, "freeze", None)
+    if freeze is not None:
+        freeze()

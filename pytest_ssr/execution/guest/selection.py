@@ -52,7 +52,12 @@ class Selection:
             return
         self.failed.add(report.nodeid)
         if len(self.failed) >= self.stop_after:
-            self.session.shouldfail = f"{len(self.failed)} of the tests that count failed"
+            _stop(self.session, "%d of the tests that count failed" % len(self.failed))
+
+
+def _stop(session, reason):
+    # Sessions have `shouldfail` since pytest 3.5.
+    setattr(session, "shouldfail" if hasattr(session, "shouldfail") else "shouldstop", reason)
 
 
 def requested():

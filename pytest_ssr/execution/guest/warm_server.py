@@ -104,6 +104,8 @@ class Server:
         """Report that the server is ready."""
         if len(os.listdir("/proc/self/task")) > 1:
             self.refuse("threads are running after all imports")
+        if not hasattr(_libc, "memfd_create"):
+            self.refuse("the C library has no memfd_create")
         _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
         os.makedirs(self.settings["scratch"] + "/ssr-view", exist_ok=True)
         if shares_memory():
@@ -119,7 +121,7 @@ class Server:
         self.mask = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
         self.random = random.getstate()
         gc.collect()
-        gc.freeze()
+        getattr(gc, "freeze", int)()
         self.connection.send(dict(facts, ready=True))
 
     def _try_view(self):
@@ -147,7 +149,8 @@ class Server:
             request = self.connection.receive()
             if request is None:
                 os._exit(0)
-            channel = os.memfd_create("ssr-channel", 0)
+            # Python has the function since 3.8, the C library for longer.
+            channel = _libc.memfd_create(b"ssr-channel", 0)
             self.deadline.set(request["start_s"])
             pid = os.fork()
             if pid == 0:

@@ -20,7 +20,7 @@ def live_functions():
     codes, real = {}, {}
     prefix = os.path.realpath(_ROOT).rstrip("/") + "/"
     # Otherwise objects that the project has frozen would not be listed.
-    gc.unfreeze()
+    getattr(gc, "unfreeze", int)()
     for thing in gc.get_objects():
         kind = type(thing)
         if kind is types.FunctionType:

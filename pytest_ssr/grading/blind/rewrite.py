@@ -28,6 +28,7 @@ from pytest_ssr.grading.blind.assertions import (
 from pytest_ssr.grading.blind.data_flow import Flow, Function, Level
 from pytest_ssr.grading.blind.pruning import Loads, prune
 from pytest_ssr.grading.blind.tables import Definition, called, marks_of
+from pytest_ssr.source.portable import unparse
 
 RECORDER = "ssr_blind_recorder"
 _ASSERTING = re.compile(r"_?(assert|check|verify|expect|ensure)(_|[A-Z])|assert\w")
@@ -44,7 +45,7 @@ class Blind:
     @cached_property
     def text(self) -> bytes:
         """The file's content."""
-        return ast.unparse(ast.fix_missing_locations(self.tree)).encode("utf-8", "surrogatepass") + b"\n"
+        return unparse(self.tree).encode("utf-8", "surrogatepass") + b"\n"
 
 
 def rewrite(
