@@ -28,7 +28,9 @@ for p in [p for p in found if p.endswith(".py")]:
 hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
 dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
-"path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden)}))
+"path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden),
+"search_path": os.environ.get("PATH", ""), "aliases": [n for n in ("python", "python3")
+if os.path.realpath(os.path.join(os.path.dirname(sys.executable), n)) == os.path.realpath(sys.executable)]}))
 """
 _TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 
@@ -49,6 +51,10 @@ class Interpreter:
     """Installed copies of the project's own files and folders; folders end with a slash."""
     note: str = ""
     """Why the project's own environment is not used; empty if it is."""
+    aliases: tuple[str, ...] = ()
+    """Those of the names `python` and `python3` that start it from its own directory."""
+    search_path: str = "/usr/local/bin:/usr/bin:/bin"
+    """Where programs are looked up after the interpreter's own directory: PATH of the image, if there is one."""
 
 
 def named_interpreter(text: str, folder: Path) -> Path:
@@ -79,7 +85,8 @@ def find_interpreter(project: Path, python: Path | None) -> Interpreter:
 def find_in_image(provider: SandboxProvider, project: Path, python: Path | None) -> Interpreter | None:
     """Return the interpreter of a provider's image: the one named, else SWE-bench's, else the first on its PATH.
 
-    Returns None for a provider that shows the host's system. Raises ProjectError if no interpreter has pytest.
+    If there is SWE-bench's, no other is tried, as the project's dependencies are installed there. Returns None for a
+    provider that shows the host's system. Raises ProjectError if no interpreter has pytest.
     """
     if not isinstance(provider, WithImage) or not provider.image:
         return None
@@ -90,11 +97,15 @@ def find_in_image(provider: SandboxProvider, project: Path, python: Path | None)
             command = [name, "-c", _PROBE, _probe_argument(project, sandbox.root)]
             done = sandbox.exec(command, limits=Limits(wall_s=60), cwd=sandbox.scratch)
             try:
-                return _checked(json.loads(done.stdout), name, (), provider.image_digest())
+                facts = json.loads(done.stdout)
+                interpreter = _checked(facts, name, (), provider.image_digest())
+                return replace(interpreter, search_path=facts["search_path"])
             except ValueError:
                 failure = failure or f"{name} does not run"
             except ProjectError as error:
                 failure = str(error)
+                if name == _TESTBED:
+                    break
     raise ProjectError(f"the image {provider.image} has no interpreter to use: {failure}; name one with --python")
 
 
@@ -115,6 +126,7 @@ def _checked(facts: dict[str, Any], chosen: str, readable: tuple[Path, ...], ima
         environment_hash=hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16],
         version=facts["version"].split()[0],
         hidden=tuple(facts["hidden"]),
+        aliases=tuple(facts["aliases"]),
     )
 
 
