@@ -1,4 +1,4 @@
-"""Provide the repositories of instances, from local clones or cloned once, and their files at a commit."""
+"""Provide the repositories of instances, from local clones, their images, or cloned once, and their files at a commit."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.datasets.image_commits import read_commit
 from harness.datasets.instance import Instance, InstanceError
-from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.errors import ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.storage.store import Store, key_of
 
@@ -28,6 +29,8 @@ class Repositories:
     """A folder of local clones named `owner__name`, `owner/name` or `name`, bare or not."""
     remote: str = REMOTE
     """The URL to clone other repositories from, with `{repo}`."""
+    images: str = ""
+    """`docker` or `apptainer` if each instance runs in its own image, which also has its repository."""
     report: Callable[[str], None] = lambda _: None
     """Called before a slow step, with a line that describes it."""
     _git_directories: dict[str, Path] = field(default_factory=dict)
@@ -40,10 +43,38 @@ class Repositories:
     def repository(self, repo: str) -> Path:
         """Return the git directory of a repository, cloned if needed; raises InstanceError if that fails."""
         if repo not in self._git_directories:
-            self._git_directories[repo] = self._find_local(repo) or self._clone(repo)
+            self._git_directories[repo] = self.find_local(repo) or self._clone(repo)
         return self._git_directories[repo]
 
-    def _find_local(self, repo: str) -> Path | None:
+    def repository_of(self, instance: Instance) -> Path:
+        """Return a git directory that has an instance's commit: a clone, or one with commits of images.
+
+        Raises InstanceError if there is none.
+        """
+        local = self.find_local(instance.repo)
+        if not self.images or (local is not None and has_commit(local, instance.base_commit)):
+            return self.repository(instance.repo)
+        target = self.image_commits(instance.repo)
+        with self.store.alone(key_of("commits", instance.repo)):
+            if has_commit(target, instance.base_commit):
+                return target
+            self.report(f"{instance.id}: reading its commit from its image")
+            try:
+                _add_pack(target, read_commit(instance, self.images))
+                return target
+            except (SandboxError, InstanceError) as error:
+                missing = error
+        try:
+            return self.repository(instance.repo)
+        except InstanceError as error:
+            raise InstanceError(f"{missing}; {error}") from None
+
+    def image_commits(self, repo: str) -> Path:
+        """Return the git directory of the commits that were read from images; it may not exist yet."""
+        return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.images.git"
+
+    def find_local(self, repo: str) -> Path | None:
+        """Return the git directory of a local clone, or None."""
         if self.repos is None:
             return None
         for name in (repo.replace("/", "__"), repo, repo.split("/")[1]):
@@ -76,7 +107,7 @@ class Repositories:
 
         Raises InstanceError if the commit does not exist, or a patch does not apply.
         """
-        git = self.repository(instance.repo)
+        git = self.repository_of(instance)
         folder.mkdir(parents=True)
         with tempfile.TemporaryDirectory() as directory:
             env = {"GIT_INDEX_FILE": f"{directory}/index"}
@@ -98,13 +129,31 @@ class Repositories:
                 raise InstanceError(f"{instance.id}: {name} does not apply: {error}") from None
 
 
-def _git(git: Path | None, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+def has_commit(git: Path, commit: str) -> bool:
+    """Return whether a git directory has a commit and its tree."""
+    return git.is_dir() and _git(git, "cat-file", "-e", f"{commit}^{{tree}}").returncode == 0
+
+
+def _add_pack(git: Path, pack: bytes) -> None:
+    """Add the objects of a pack to a repository, which is created if it does not exist; git computes their names."""
+    git.parent.mkdir(parents=True, exist_ok=True)
+    if not git.is_dir():
+        _git(None, "init", "--quiet", "--bare", "--", str(git))
+    process = _git(git, "index-pack", "--stdin", stdin=pack)
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip()[-200:]
+        raise InstanceError(f"the objects of the image cannot be added to {git}: {reason}")
+
+
+def _git(
+    git: Path | None, *arguments: str, env: dict[str, str] | None = None, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
     command = ["git", *(("--git-dir", str(git)) if git else ()), *arguments]
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
     if git is not None:
         # A repository's .gitattributes must not start programs that the user's configuration names.
         environment["GIT_CONFIG_GLOBAL"] = os.devnull
-    return subprocess.run(command, capture_output=True, check=False, env=environment)
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment)
 
 
 def _write(patch: Patch, folder: Path) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
+# The interpreter of an image may be older than 3.8, which has no `importlib.metadata`.
 _PROBE = """
-import glob, importlib.metadata as m, json, os, site, sys
+import glob, json, os, site, sys
 wanted, own = json.loads(sys.argv[1])
 sites = site.getsitepackages([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
 sites += glob.glob("/usr/lib/python3*/*-packages") + glob.glob("/usr/local/lib/python3*/*-packages")
@@ -26,7 +27,12 @@ for p in [p for p in found if p.endswith(".py")]:
     stem = os.path.join(os.path.dirname(p), "__pycache__", os.path.basename(p)[:-3])
     found += glob.glob(glob.escape(stem) + ".*.pyc")
 hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
-dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
+try:
+    import importlib.metadata as m
+    dists = sorted({(d.metadata["Name"] or "", d.version) for d in m.distributions()})
+except ImportError:
+    stems = [os.path.splitext(os.path.basename(f))[0] for p in places for f in glob.glob(glob.escape(p) + "/*-info")]
+    dists = sorted({tuple((s + "-").split("-")[:2]) for s in stems})
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
 "path": sys.path, "version": sys.version, "dists": dists, "hidden": sorted(hidden),
 "search_path": os.environ.get("PATH", ""), "aliases": [n for n in ("python", "python3")

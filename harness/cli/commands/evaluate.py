@@ -92,7 +92,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     require_own_images(run.instances, run.execution)
     grader = Grader(
         store,
-        Repositories(store, run.instances.repos),
+        Repositories(store, run.instances.repos, images=run.instances.images or ""),
         Environments(store, run.execution.python),
         run.execution.rules(),
         run.execution.sandbox,
