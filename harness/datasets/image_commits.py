@@ -33,7 +33,6 @@ def read_commit(instance: Instance, engine: str) -> bytes:
         getattr(provider, "close", lambda: None)()
     if done.exit_code != 0:
         reason = str(done.limit or done.stderr.decode(errors="replace").strip()[-200:])
-        raise InstanceError(
-            f"{instance.id}: {TESTBED} of the image {instance.image} has no commit {instance.base_commit[:12]} ({reason})"
-        )
+        commit = instance.base_commit[:12]
+        raise InstanceError(f"{instance.id}: {TESTBED} of the image {instance.image} has no commit {commit} ({reason})")
     return done.stdout

@@ -1,11 +1,14 @@
-"""Provide the repositories of instances, from local clones, their images, or cloned once, and their files at a commit."""
+"""Provide the repositories of instances, and their files at a commit.
+
+A repository comes from a local clone, from the instances' images, or is cloned once.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -84,8 +87,12 @@ class Repositories:
                     return git_directory
         return None
 
+    def own_clone(self, repo: str) -> Path:
+        """Return the git directory in the store for a clone; it may not exist yet."""
+        return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
+
     def _clone(self, repo: str) -> Path:
-        target = self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
+        target = self.own_clone(repo)
         with self.store.alone(key_of("clone", repo)):
             if not target.is_dir():
                 self.report(f"cloning {repo}")
@@ -131,7 +138,45 @@ class Repositories:
 
 def has_commit(git: Path, commit: str) -> bool:
     """Return whether a git directory has a commit and its tree."""
-    return git.is_dir() and _git(git, "cat-file", "-e", f"{commit}^{{tree}}").returncode == 0
+    return not missing_commits(git, [commit])
+
+
+def missing_commits(git: Path, commits: Collection[str]) -> set[str]:
+    """Return the commits that a git directory does not have with their trees; all if it does not exist."""
+    if not git.is_dir():
+        return set(commits)
+    names = list(commits)
+    stdin = "".join(f"{name}^{{tree}}\n" for name in names).encode()
+    lines = _git(git, "cat-file", "--batch-check", stdin=stdin).stdout.decode(errors="replace").splitlines()
+    found = {name for name, line in zip(names, lines, strict=False) if " tree " in line}
+    return set(commits) - found
+
+
+def is_reachable(url: str, wait_s: float) -> bool | None:
+    """Return whether a remote repository answers; None if it has not answered in time."""
+    command = ["git", "ls-remote", "--quiet", "--", url, "HEAD"]
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    # Without pipes, processes that git leaves behind after the timeout keep nothing open.
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            env=environment,
+            timeout=wait_s,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode == 0
+
+
+def tree_bytes(git: Path, commit: str) -> int:
+    """Return the total size of the files of a commit."""
+    lines = _git(git, "ls-tree", "-r", "-l", f"{commit}^{{tree}}").stdout.splitlines()
+    sizes = [line.split(None, 4)[3] for line in lines]
+    return sum(int(size) for size in sizes if size.isdigit())
 
 
 def _add_pack(git: Path, pack: bytes) -> None:
