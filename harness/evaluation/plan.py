@@ -263,11 +263,11 @@ class Planner:
         if instance_folder(instance, self.grader.store).is_dir():
             return 0
         git = self._clone(instance.repo)
-        if git is None or missing_commits(git, [instance.base_commit]):
+        if git is None:
             return None
         if git not in self._tree_bytes:
             self._tree_bytes[git] = tree_bytes(git, instance.base_commit)
-        return _COPIES * self._tree_bytes[git]
+        return _COPIES * self._tree_bytes[git] or None
 
 
 def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:

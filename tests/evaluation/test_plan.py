@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from images import images_of
-from rows import BASE, git, written
+from rows import BASE, written
 
 from harness.cli.main import main
 from harness.evaluation.plan import EnvironmentKind, Obstacle
@@ -36,9 +36,7 @@ def only_git(folder: Path) -> str:
     return str(folder / "bin")
 
 
-def test_a_row_that_can_run_is_listed_with_what_it_needs(
-    dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_row_that_can_run_is_listed_with_what_it_needs(dataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = written(tmp_path / "rows.jsonl", dataset.rows_again()[:1])
     options = [*dataset.common[:4], "--store", str(tmp_path / "store"), "--sandbox", "process"]
     code, plan = planned(path, tmp_path / "out", capsys, *options)
@@ -152,7 +150,10 @@ def test_images_are_here_or_to_be_pulled(dataset, tmp_path: Path, capsys: pytest
         rows[0]["image_name"], rows[1]["image_name"] = images["built"], "localhost:1/none:1"
         path = written(tmp_path / "rows.jsonl", rows)
         code, plan = planned(path, tmp_path / "out", capsys, *dataset.common[:2], "--images", "docker")
-        assert main(["eval", str(path), "--predictions", "gold", "--out", str(tmp_path), "--images=docker", "--dry-run"]) == 0
+        assert (
+            main(["eval", str(path), "--predictions", "gold", "--out", str(tmp_path), "--images=docker", "--dry-run"])
+            == 0
+        )
         text = capsys.readouterr().out
     provider.close()
     assert (code, obstacles(plan), plan["images_to_pull"]) == (0, [None, None], 1)
