@@ -77,6 +77,7 @@ def test_submodules_are_not_tracked_files(tmp_path: Path):
     (tmp_path / "extern" / ".git").mkdir(parents=True)
     (tmp_path / "extern" / ".git" / "packed-refs").write_text("later\n")
     (tmp_path / "extern" / "tool.py").write_text("tool\n")
+    assert read_index((tmp_path / ".git" / "index").read_bytes()).keys() == TRACKED.keys()
     built = read_built_files(on_host(tmp_path))
     assert built is not None
     assert {file.path for file in built} == {*SHOWN, "extern/tool.py"}
