@@ -2,7 +2,8 @@
 
 An agent may break the sandbox's git, so git is not used. The listing only decides which files are read: an agent that
 tampers with it changes its own patch, nothing else. A tree that cannot become a patch is rejected with an error; only
-leftovers of tools and new symlinks where nothing existed before are ignored silently.
+leftovers of tools, files that the image has built there, and new symlinks where nothing existed before are ignored
+silently.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.solver_checkout import is_omitted, omitted_paths
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox
+from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, WithBuiltFiles
 
 _MAX_FILES = 2000
 _MAX_FILE_BYTES, _MAX_TOTAL_BYTES = 16 * MIB, 64 * MIB
@@ -74,19 +75,22 @@ class _Listed:
 def collect_state(sandbox: Sandbox, interpreter: Interpreter, start: CodebaseState) -> CodebaseState:
     """Return the state of the sandbox's tree.
 
-    Leftovers of tools are ignored, and so are new symlinks where nothing existed before: no patch may create one.
+    Leftovers of tools and built files of the image are ignored, and so are new symlinks where nothing existed before:
+    no patch may create one.
     Raises ArtifactError, with a message for the agent, for a tree that cannot be submitted: too many or too large
     files, symlinks in place of files, unreadable files; SandboxError when the sandbox breaks.
     """
     entries = _list_tree(sandbox, interpreter)
     original_paths = {p for p in {*start.snapshot.files, *start.changes} if start.entry(p) is not None}
-    hidden = omitted_paths(original_paths)
-    visible = original_paths - hidden
+    omitted = omitted_paths(original_paths)
+    visible = original_paths - omitted
+    # The image's own files are in no codebase state, changed or not.
+    ignored = omitted | (sandbox.built if isinstance(sandbox, WithBuiltFiles) else frozenset())
     changes: dict[str, FileEntry | None] = {}
     room = _MAX_TOTAL_BYTES
     for path, entry in entries.items():
         old = start.entry(path)
-        if path in hidden or is_omitted(path) or (old is not None and entry.is_same(old)):
+        if path in ignored or is_omitted(path) or (old is not None and entry.is_same(old)):
             continue
         if reason := _refusal(path, entry, old, visible):
             raise ArtifactError(reason)

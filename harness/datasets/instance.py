@@ -64,8 +64,14 @@ class Instance:
         return f"swebench/sweb.eval.x86_64.{self.id.replace('__', '_1776_').lower()}:latest"
 
     def sandbox(self, engine: str) -> str:
-        """Return the name of a sandbox that runs its image with an engine, `docker` or `apptainer`."""
-        return f"docker:{self.image}" if engine == "docker" else f"apptainer:docker://{self.image}"
+        """Return the name of a sandbox that runs its image with an engine, `docker` or `apptainer`.
+
+        Apptainer also takes absolute paths, of a `.sif` or a folder, and references such as `oras://host/name`.
+        """
+        if engine == "docker":
+            return f"docker:{self.image}"
+        is_reference = self.image.startswith("/") or "://" in self.image
+        return f"apptainer:{self.image}" if is_reference else f"apptainer:docker://{self.image}"
 
     @property
     def key(self) -> str:

@@ -50,9 +50,14 @@ class InstanceTask:
         return self.artifact.content_id(self.runner.snapshot.tree_hash)
 
 
+def instance_folder(instance: Instance, store: Store) -> Path:
+    """Return the folder of an instance's solved tree, named after its repository; it may not exist yet."""
+    return store.root / "instances" / instance.key / instance.repo.replace("/", "__")
+
+
 def tree_of(instance: Instance, repositories: Repositories, store: Store) -> Path:
     """Return the folder of an instance's solved tree, named after its repository; write it if it is missing."""
-    folder = store.root / "instances" / instance.key / instance.repo.replace("/", "__")
+    folder = instance_folder(instance, store)
     with store.alone(f"instance-{instance.key}"):
         if not folder.is_dir():
             staging = folder.with_name(".writing")

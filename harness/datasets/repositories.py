@@ -1,16 +1,20 @@
-"""Provide the repositories of instances, from local clones or cloned once, and their files at a commit."""
+"""Provide the repositories of instances, and their files at a commit.
+
+A repository comes from a local clone, from the instances' images, or is cloned once.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.datasets.image_commits import read_commit
 from harness.datasets.instance import Instance, InstanceError
-from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.errors import ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
 from pytest_ssr.storage.store import Store, key_of
 
@@ -28,6 +32,8 @@ class Repositories:
     """A folder of local clones named `owner__name`, `owner/name` or `name`, bare or not."""
     remote: str = REMOTE
     """The URL to clone other repositories from, with `{repo}`."""
+    images: str = ""
+    """`docker` or `apptainer` if each instance runs in its own image, which also has its repository."""
     report: Callable[[str], None] = lambda _: None
     """Called before a slow step, with a line that describes it."""
     _git_directories: dict[str, Path] = field(default_factory=dict)
@@ -40,10 +46,38 @@ class Repositories:
     def repository(self, repo: str) -> Path:
         """Return the git directory of a repository, cloned if needed; raises InstanceError if that fails."""
         if repo not in self._git_directories:
-            self._git_directories[repo] = self._find_local(repo) or self._clone(repo)
+            self._git_directories[repo] = self.find_local(repo) or self._clone(repo)
         return self._git_directories[repo]
 
-    def _find_local(self, repo: str) -> Path | None:
+    def repository_of(self, instance: Instance) -> Path:
+        """Return a git directory that has an instance's commit: a clone, or one with commits of images.
+
+        Raises InstanceError if there is none.
+        """
+        local = self.find_local(instance.repo)
+        if not self.images or (local is not None and has_commit(local, instance.base_commit)):
+            return self.repository(instance.repo)
+        target = self.image_commits(instance.repo)
+        with self.store.alone(key_of("commits", instance.repo)):
+            if has_commit(target, instance.base_commit):
+                return target
+            self.report(f"{instance.id}: reading its commit from its image")
+            try:
+                _add_pack(target, read_commit(instance, self.images))
+                return target
+            except (SandboxError, InstanceError) as error:
+                missing = error
+        try:
+            return self.repository(instance.repo)
+        except InstanceError as error:
+            raise InstanceError(f"{missing}; {error}") from None
+
+    def image_commits(self, repo: str) -> Path:
+        """Return the git directory of the commits that were read from images; it may not exist yet."""
+        return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.images.git"
+
+    def find_local(self, repo: str) -> Path | None:
+        """Return the git directory of a local clone, or None."""
         if self.repos is None:
             return None
         for name in (repo.replace("/", "__"), repo, repo.split("/")[1]):
@@ -53,8 +87,12 @@ class Repositories:
                     return git_directory
         return None
 
+    def own_clone(self, repo: str) -> Path:
+        """Return the git directory in the store for a clone; it may not exist yet."""
+        return self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
+
     def _clone(self, repo: str) -> Path:
-        target = self.store.root / REPOSITORIES / f"{repo.replace('/', '__')}.git"
+        target = self.own_clone(repo)
         with self.store.alone(key_of("clone", repo)):
             if not target.is_dir():
                 self.report(f"cloning {repo}")
@@ -76,7 +114,7 @@ class Repositories:
 
         Raises InstanceError if the commit does not exist, or a patch does not apply.
         """
-        git = self.repository(instance.repo)
+        git = self.repository_of(instance)
         folder.mkdir(parents=True)
         with tempfile.TemporaryDirectory() as directory:
             env = {"GIT_INDEX_FILE": f"{directory}/index"}
@@ -98,13 +136,111 @@ class Repositories:
                 raise InstanceError(f"{instance.id}: {name} does not apply: {error}") from None
 
 
-def _git(git: Path | None, *arguments: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[bytes]:
+def has_commit(git: Path, commit: str) -> bool:
+    """Return whether a git directory has a commit and its tree."""
+    return not missing_commits(git, [commit])
+
+
+def missing_commits(git: Path, commits: Collection[str]) -> set[str]:
+    """Return the commits that a git directory does not have with their trees; all if it does not exist."""
+    if not git.is_dir():
+        return set(commits)
+    names = list(commits)
+    stdin = "".join(f"{name}^{{tree}}\n" for name in names).encode()
+    lines = _git(git, "cat-file", "--batch-check", stdin=stdin).stdout.decode(errors="replace").splitlines()
+    found = {name for name, line in zip(names, lines, strict=False) if " tree " in line}
+    return set(commits) - found
+
+
+class Tree(Protocol):
+    """A folder or file of a repository: a path on disk, or one of a commit."""
+
+    def __truediv__(self, name: str, /) -> Tree:
+        """Return the path below."""
+
+    def is_file(self) -> bool:
+        """Return whether there is a file."""
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        """Return the content of a file; raises OSError if there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommitPath:
+    """A path of a commit, which is not written to disk."""
+
+    git: Path
+    commit: str
+    path: str = ""
+    added: frozenset[str] = frozenset()
+    """Paths of files that a patch adds or changes."""
+
+    def __truediv__(self, name: str, /) -> CommitPath:
+        """Return the path below."""
+        return replace(self, path=f"{self.path}/{name}".lstrip("/"))
+
+    def is_file(self) -> bool:
+        """Return whether the commit has the file."""
+        return self.path in self.added or not self._git("-e").returncode
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        """Return the content of a file; raises FileNotFoundError if the commit has none."""
+        process = self._git("blob")
+        if process.returncode:
+            raise FileNotFoundError(self.path)
+        return process.stdout.decode(encoding or "utf-8", errors or "strict")
+
+    def _git(self, kind: str) -> subprocess.CompletedProcess[bytes]:
+        return _git(self.git, "cat-file", kind, f"{self.commit}:{self.path}")
+
+
+def is_reachable(url: str, wait_s: float) -> bool | None:
+    """Return whether a remote repository answers; None if it has not answered in time."""
+    command = ["git", "ls-remote", "--quiet", "--", url, "HEAD"]
+    environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0"}
+    # Without pipes, processes that git leaves behind after the timeout keep nothing open.
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+            env=environment,
+            timeout=wait_s,
+        )
+    except subprocess.TimeoutExpired:
+        return None
+    return done.returncode == 0
+
+
+def tree_bytes(git: Path, commit: str) -> int:
+    """Return the total size of the files of a commit."""
+    lines = _git(git, "ls-tree", "-r", "-l", f"{commit}^{{tree}}").stdout.splitlines()
+    sizes = [line.split(None, 4)[3] for line in lines]
+    return sum(int(size) for size in sizes if size.isdigit())
+
+
+def _add_pack(git: Path, pack: bytes) -> None:
+    """Add the objects of a pack to a repository, which is created if it does not exist; git computes their names."""
+    git.parent.mkdir(parents=True, exist_ok=True)
+    if not git.is_dir():
+        _git(None, "init", "--quiet", "--bare", "--", str(git))
+    process = _git(git, "index-pack", "--stdin", stdin=pack)
+    if process.returncode:
+        reason = process.stderr.decode(errors="replace").strip()[-200:]
+        raise InstanceError(f"the objects of the image cannot be added to {git}: {reason}")
+
+
+def _git(
+    git: Path | None, *arguments: str, env: dict[str, str] | None = None, stdin: bytes = b""
+) -> subprocess.CompletedProcess[bytes]:
     command = ["git", *(("--git-dir", str(git)) if git else ()), *arguments]
     environment = {**os.environ, "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", **(env or {})}
     if git is not None:
         # A repository's .gitattributes must not start programs that the user's configuration names.
         environment["GIT_CONFIG_GLOBAL"] = os.devnull
-    return subprocess.run(command, capture_output=True, check=False, env=environment)
+    return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment)
 
 
 def _write(patch: Patch, folder: Path) -> None:

@@ -10,8 +10,8 @@ import re
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
+from harness.datasets.repositories import Tree
 from pytest_ssr.execution.test_runners import PYTEST_ADDOPTS, RUNNERS, Environment, ProgramRunner, TestRunner
 
 _START, _END = ">>>>> Start Test Output", ">>>>> End Test Output"
@@ -54,7 +54,7 @@ class RunnerCommand:
     tox: str = ""
     """The environment of the repository's tox.ini that the runner is started in; empty for none."""
 
-    def test_runner(self, tree: Path) -> TestRunner:
+    def test_runner(self, tree: Tree) -> TestRunner:
         """Return the runner for a repository in a folder."""
         command = under_tox(self, tree)
         runner = RUNNERS[command.runner]
@@ -90,7 +90,7 @@ def read_command(text: str) -> RunnerCommand | None:
     return None
 
 
-def under_tox(command: RunnerCommand, tree: Path) -> RunnerCommand:
+def under_tox(command: RunnerCommand, tree: Tree) -> RunnerCommand:
     """Return a command with the variables and options of the tox environment that it runs in, read from tox.ini."""
     if not command.tox:
         return command

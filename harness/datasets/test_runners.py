@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from harness.datasets.family_table import family_entry
 from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.repositories import Tree
 from harness.datasets.row_command import command_runner, parser_of
 from harness.datasets.runner_commands import RunnerCommand, read_command
 from pytest_ssr.execution.command_runner import CommandRunner
@@ -20,8 +20,8 @@ _UNITTEST_PARSERS = ("", "parse_log_unittest", "parse_log_django")
 """Parsers of rows whose tests may be unittest's; other tools give such ids as well."""
 
 
-def choose_runner(instance: Instance, tree: Path) -> TestRunner:
-    """Return the runner for a row whose repository is in a folder.
+def choose_runner(instance: Instance, tree: Tree) -> TestRunner:
+    """Return the runner for a row, whose repository's files are in a tree.
 
     It is the one that the row's own test command starts, or else the one that the family tables have for the
     repository. Otherwise the ids decide: node ids are run by pytest, others by the project's own runner, or else by
@@ -60,7 +60,7 @@ def _own_command(instance: Instance) -> RunnerCommand | None:
     return read_command(instance.eval_script) or read_command("\n".join(commands))
 
 
-def files_of_tests(instance: Instance, runner: TestRunner, tree: Path) -> list[str]:
+def files_of_tests(instance: Instance, runner: TestRunner, tree: Tree) -> list[str]:
     """Return the files of the row's tests, sorted; raises InstanceError for one that the repository does not have.
 
     Ids of other runners than pytest may name no file: as in SWE-bench, the files of the test patch are run. A row's own

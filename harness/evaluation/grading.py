@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.datasets import Instance, InstanceError
@@ -55,6 +55,8 @@ class Grader:
     """Which verdict decides the status; a stored result holds both."""
     report: Callable[[str], None] = lambda _: None
     """Called before a slow step, with a line that describes it."""
+    blocked: Mapping[str, SsrError] = field(default_factory=dict)
+    """The instances that are known not to run, by id, with the error to raise for each."""
     _task: InstanceTask | None = None
 
     def key(self, instance: Instance, patch: str) -> str:
@@ -88,7 +90,8 @@ class Grader:
             start = time.monotonic()
             result = replace(self._evaluate(instance, patch), grading_s=round(time.monotonic() - start, 3))
             self.store.put_record(OUTCOMES, key, result.to_json())
-            self.record_seconds(instance, result.grading_s)
+            if result.verdict is not None:
+                self.record_seconds(instance, result.grading_s)
         return result
 
     def record_seconds(self, instance: Instance, seconds: float, solver: str = "") -> None:
@@ -188,8 +191,10 @@ class Grader:
     def task(self, instance: Instance) -> InstanceTask:
         """Open an instance and verify its reference solution against its row; the last one stays open.
 
-        Raises InstanceError if the row does not hold on this machine.
+        Raises InstanceError if the row does not hold on this machine, and the error of a blocked one.
         """
+        if instance.id in self.blocked:
+            raise self.blocked[instance.id]
         if self._task is None or self._task.instance is not instance:
             self.report(f"{instance.id}: writing its tree and running the reference solution")
             self.close()

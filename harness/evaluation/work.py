@@ -85,6 +85,10 @@ class Work(Protocol):
     units: Sequence[Unit]
 
     @property
+    def grader(self) -> Grader:
+        """Grades the patches."""
+
+    @property
     def chosen(self) -> Sequence[str]:
         """The ids of the selected instances; some may have no unit."""
 

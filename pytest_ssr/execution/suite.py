@@ -92,7 +92,7 @@ def run_environment(sandbox: Sandbox, interpreter: Interpreter, *, hash_seed: in
     """Return the environment of every run: the interpreter first on PATH, the tree's import roots, fixed seeds."""
     binaries = interpreter.executable.parent
     return {
-        "PATH": f"{sandbox.scratch}/ssr-bin:{binaries}:/usr/local/bin:/usr/bin:/bin",
+        "PATH": f"{sandbox.scratch}/ssr-bin:{binaries}:{interpreter.search_path}",
         "PYTHONPATH": f"{sandbox.root}/src:{sandbox.root}",
         "PYTHONHASHSEED": str(hash_seed),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -103,7 +103,7 @@ def provide_interpreter(sandbox: Sandbox, interpreter: Interpreter) -> None:
     """Make `python` and `python3` start the chosen interpreter, even if it has another name."""
     script = f'#!/bin/sh\nexec "{interpreter.executable}" "$@"\n'.encode()
     for name in ("python", "python3"):
-        if not (interpreter.executable.parent / name).exists():
+        if name not in interpreter.aliases:
             sandbox.write(f"{sandbox.scratch}/ssr-bin/{name}", script, executable=True)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.sandbox.protocol import Limits, SandboxProvider, WithImage
 
+# The interpreter of an image may be older than 3.8, which has no `importlib.metadata`.
 _PROBE = """
 import email.parser, glob, json, os, site, sys
 def distributions():
@@ -43,7 +44,9 @@ for p in [p for p in found if p.endswith(".py")]:
     found += glob.glob(glob.escape(stem) + ".*.pyc")
 hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
-"path": sys.path, "version": sys.version, "dists": sorted(set(distributions())), "hidden": sorted(hidden)}))
+"path": sys.path, "version": sys.version, "dists": sorted(set(distributions())), "hidden": sorted(hidden),
+"search_path": os.environ.get("PATH", ""), "aliases": [n for n in ("python", "python3")
+if os.path.realpath(os.path.join(os.path.dirname(sys.executable), n)) == os.path.realpath(sys.executable)]}))
 """
 _TESTBED = "/opt/miniconda3/envs/testbed/bin/python"
 
@@ -64,6 +67,10 @@ class Interpreter:
     """Installed copies of the project's own files and folders; folders end with a slash."""
     note: str = ""
     """Why the project's own environment is not used; empty if it is."""
+    aliases: tuple[str, ...] = ()
+    """Those of the names `python` and `python3` that start it from its own directory."""
+    search_path: str = "/usr/local/bin:/usr/bin:/bin"
+    """Where programs are looked up after the interpreter's own directory: PATH of the image, if there is one."""
 
 
 def named_interpreter(text: str, folder: Path) -> Path:
@@ -96,8 +103,9 @@ def find_in_image(
 ) -> Interpreter | None:
     """Return the interpreter of a provider's image: the one named, else SWE-bench's, else the first on its PATH.
 
-    Returns None for a provider that shows the host's system. Raises ProjectError if no interpreter can be
-    started, or if pytest is needed and none has it.
+    If there is SWE-bench's, no other is tried, as the project's dependencies are installed there. Returns None for a
+    provider that shows the host's system. Raises ProjectError if no interpreter can be started, or if pytest is needed
+    and none has it.
     """
     if not isinstance(provider, WithImage) or not provider.image:
         return None
@@ -109,11 +117,14 @@ def find_in_image(
             done = sandbox.exec(command, limits=Limits(wall_s=60), cwd=sandbox.scratch)
             try:
                 facts = json.loads(done.stdout)
-                return _checked(facts, name, (), provider.image_digest(), needs_pytest=needs_pytest)
+                interpreter = _checked(facts, name, (), provider.image_digest(), needs_pytest=needs_pytest)
+                return replace(interpreter, search_path=facts["search_path"])
             except ValueError:
                 failure = failure or f"{name} does not run"
             except ProjectError as error:
                 failure = str(error)
+                if name == _TESTBED:
+                    break
     raise ProjectError(f"the image {provider.image} has no interpreter to use: {failure}; name one with --python")
 
 
@@ -136,6 +147,7 @@ def _checked(
         environment_hash=hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16],
         version=facts["version"].split()[0],
         hidden=tuple(facts["hidden"]),
+        aliases=tuple(facts["aliases"]),
     )
 
 

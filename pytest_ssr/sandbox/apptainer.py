@@ -1,7 +1,8 @@
 """The sandbox `apptainer`: a container without an engine, as used on clusters; no network, home or writable root.
 
 Without an image the container's root is a generated folder that shows the host's system directories, read-only. The
-tree and scratch are copies in a folder, which lies in memory if there is room, mounted at their paths.
+tree and scratch are copies in a folder, which lies in memory if there is room, mounted at their paths. An image in
+SWE-bench's layout shows the tree at `/testbed`, with the files that it has there itself and git does not track.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import os
 import secrets
 import shutil
 import subprocess
+import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.sandbox.filesystem import workdirs
+from pytest_ssr.sandbox.filesystem.built_files import TESTBED, BuiltFile, add_built_files, read_built_files
 from pytest_ssr.sandbox.filesystem.directory_sandbox import DirectorySandbox
 from pytest_ssr.sandbox.filesystem.safe_files import PlainFiles, locate, make_folder, working_directory
 from pytest_ssr.sandbox.host import (
@@ -37,6 +41,7 @@ from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
 
 _SCRATCH = "/scratch"
 _LOWER = "/ssr-tree"
+_EMPTY = "/ssr-empty"
 _OURS = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH, _LOWER)
 _FILTER, _OPENED_FILTER = "filter.json", "opened-filter.json"
 _INSTALL = "install it: https://apptainer.org/docs/admin/main/installation.html"
@@ -55,6 +60,9 @@ class ApptainerProvider:
 
     def __init__(self, image: str = "") -> None:
         self.image = str(Path(image).resolve()) if image and "://" not in image else image
+        self._lock = threading.Lock()
+        self._is_read = False
+        self._built: tuple[BuiltFile, ...] | None = None
 
     def probe(self) -> Availability:
         """Run a trial command in a sandbox."""
@@ -83,10 +91,33 @@ class ApptainerProvider:
     def open(
         self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
     ) -> ApptainerSandbox:
-        """Open a sandbox whose copy of the tree appears at `mount_at`."""
+        """Open a sandbox whose copy of the tree appears at `mount_at`, or at `/testbed` in images of SWE-bench."""
         if shutil.which("apptainer") is None:
             raise SandboxUnavailableError(f"apptainer is not installed; {_INSTALL}")
-        return ApptainerSandbox(tree, image=self.image, mount_at=mount_at, readable=readable, hidden=hidden)
+        built = self._built_files()
+        root = mount_at if built is None else TESTBED
+        # An empty tree is no project.
+        shown = built if built and any(tree.iterdir()) else ()
+        return ApptainerSandbox(tree, image=self.image, mount_at=root, readable=readable, hidden=hidden, built=shown)
+
+    def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
+        """Run a command in a container that shows all files of the image; see WithImage."""
+        with (
+            tempfile.TemporaryDirectory() as empty,
+            ApptainerSandbox(Path(empty), image=self.image, mount_at=_EMPTY, readable=(), hidden=()) as sandbox,
+        ):
+            return sandbox.exec(argv, limits=limits, stdin=stdin, cwd="/")
+
+    def _built_files(self) -> tuple[BuiltFile, ...] | None:
+        """Return what the image has built in `/testbed`; None if it has no such folder."""
+        if not self.image:
+            return None
+        with self._lock:
+            if not self._is_read:
+                run = self.exec_in_image
+                self._built = read_built_files(lambda argv, stdin, limits: run(argv, limits=limits, stdin=stdin))
+                self._is_read = True
+            return self._built
 
     def image_digest(self) -> str:
         """Return a hash of a `.sif`; for a folder or reference its name and the folder's modification time."""
@@ -115,6 +146,7 @@ class ApptainerSandbox(DirectorySandbox):
         mount_at: str,
         readable: Sequence[Path],
         hidden: Sequence[str],
+        built: Sequence[BuiltFile] = (),
     ) -> None:
         self.root = checked_mount_point(mount_at, _OURS)
         self.scratch = _SCRATCH
@@ -126,6 +158,7 @@ class ApptainerSandbox(DirectorySandbox):
         self._shared = {"/tmp": self._folder / "tmp", "/dev/shm": self._folder / "shm"}
         try:
             workdirs.copy_tree(tree, self._tree)
+            self.built = add_built_files(built, self._tree)
             workdirs.prepare_scratch(self._scratch)
             for path in self._shared.values():
                 path.mkdir()

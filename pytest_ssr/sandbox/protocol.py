@@ -13,7 +13,17 @@ from typing import Protocol, Self, runtime_checkable
 
 from pytest_ssr.records.test_run import Limit
 
-__all__ = ["MIB", "Availability", "ExecResult", "Limit", "Limits", "Sandbox", "SandboxProvider", "WithImage"]
+__all__ = [
+    "MIB",
+    "Availability",
+    "ExecResult",
+    "Limit",
+    "Limits",
+    "Sandbox",
+    "SandboxProvider",
+    "WithBuiltFiles",
+    "WithImage",
+]
 
 MIB = 1024 * 1024
 
@@ -140,3 +150,14 @@ class WithImage(Protocol):
 
     def image_digest(self) -> str:
         """Return a string that identifies the image's content; raises SandboxError if it cannot be determined."""
+
+    def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
+        """Run a command in the image, in a sandbox without a tree, so that all of the image's files are visible."""
+
+
+@runtime_checkable
+class WithBuiltFiles(Protocol):
+    """A sandbox whose tree shows files that its image has built there."""
+
+    built: frozenset[str]
+    """Their paths, relative to the root; git does not track them, and they are part of no patch."""

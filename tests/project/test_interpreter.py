@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import site
+import subprocess
 import venv
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from plain import plain_python
 import pytest_ssr
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ProjectError
-from pytest_ssr.project.interpreter import find_interpreter
+from pytest_ssr.project.interpreter import _PROBE, find_interpreter
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -91,3 +93,11 @@ def test_no_run_can_read_the_installed_copies(installed: tuple[Path, Path], tmp_
     finally:
         if sandbox == "docker":
             runner.provider.close()  # type: ignore[attr-defined] # it keeps containers
+
+
+def test_distributions_are_found_without_importlib_metadata() -> None:
+    """As on Python 3.6 and 3.7, which images of old projects hold."""
+    block = "import sys; sys.modules['importlib.metadata'] = None\n"
+    command = [str(plain_python()), "-c", block + _PROBE, json.dumps([[], []])]
+    facts = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert ["pytest", pytest.__version__] in facts["dists"]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import sys
-import sysconfig
-from importlib import metadata
 from pathlib import Path
 
 import pytest
+from images import write_folder_image
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import SandboxError
@@ -36,40 +33,7 @@ class TestContract(SandboxContract):
 
 @pytest.fixture(scope="module")
 def folder_image(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder image with this interpreter, pytest, a shell and a few programs with their libraries."""
-    root = tmp_path_factory.mktemp("image")
-    for name in ("dev", "proc", "sys", "tmp", "etc", "usr/bin"):
-        (root / name).mkdir(parents=True)
-    for link in ("/bin", "/sbin", "/lib", "/lib64"):
-        (root / link[1:]).symlink_to(f"usr{link}")
-    (root / "etc" / "passwd").write_text("root:x:0:0::/root:/bin/sh\nssr:x:1000:1000::/:/bin/sh\n")
-    (root / "etc" / "group").write_text("root:x:0:\nssr:x:1000:\n")
-    library = Path(sysconfig.get_path("stdlib"))
-    python = Path(sys.executable).resolve()
-    files = [str(shutil.which(name)) for name in ("sh", "env", "cat", "ls", "id", "true")]
-    objects = [*files, str(python), *map(str, (library / "lib-dynload").glob("*.so"))]
-    for line in subprocess.run(["ldd", *objects], capture_output=True, text=True, check=True).stdout.splitlines():
-        files += [word for word in line.split() if word.startswith("/") and not word.endswith(":")][:1]
-    for file in dict.fromkeys(files):
-        target = "/usr" + file if file.startswith(("/lib", "/bin")) else file
-        (root / target[1:]).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(file, root / target[1:])
-    unwanted = shutil.ignore_patterns(
-        "test", "tests", "idlelib", "site-packages", "__pycache__", "config-*", "ensurepip"
-    )
-    shutil.copytree(library, root / str(library)[1:], ignore=unwanted, symlinks=True)
-    (root / str(python)[1:]).parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(python, root / str(python)[1:])
-    (root / "usr/bin/python3").symlink_to(python)
-    program = "import site; print(site.getsitepackages()[0])"
-    done = subprocess.run([python, "-I", "-c", program], capture_output=True, text=True, check=True)
-    packages = root / done.stdout.strip()[1:]
-    for name in ("pytest", "iniconfig", "packaging", "pluggy", "pygments"):
-        for file in metadata.files(name) or ():
-            if ".." not in file.parts and file.suffix != ".pyc":
-                (packages / file).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file.locate(), packages / file)
-    return root
+    return write_folder_image(tmp_path_factory.mktemp("image"))
 
 
 def test_a_container_has_no_privileges(provider: ApptainerProvider, tmp_path: Path) -> None:
@@ -112,9 +76,8 @@ def test_an_image_that_does_not_start_raises(tmp_path: Path) -> None:
     for image in ("empty", "bad.sif"):
         provider = ApptainerProvider(str(tmp_path / image))
         assert not provider.probe().works
-        sandbox = provider.open(tmp_path / "tree", mount_at="/w")
-        with sandbox, pytest.raises(SandboxError, match=r"the sandbox does not start: .*FATAL"):
-            sandbox.exec(["true"], limits=LIMITS)
+        with pytest.raises(SandboxError, match=r"the sandbox does not start: .*FATAL"):
+            provider.open(tmp_path / "tree", mount_at="/w")
     assert f"{tmp_path}/absent.sif" in ApptainerProvider(str(tmp_path / "absent.sif")).probe().detail
 
 

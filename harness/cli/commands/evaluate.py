@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_instances, require_own_images
 from harness.cli.players import chosen_solver, open_players
@@ -18,6 +19,7 @@ from harness.cli.terminal import Terminal
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import REPOSITORIES, Repositories
 from harness.evaluation.grading import Grader
+from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
 from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work
@@ -37,7 +39,10 @@ _KINDS = {Status.RESOLVED: "valid", Status.INFRA: "missed"}
 
 
 def evaluate(settings: RunSettings | EvalSettings) -> int:
-    """Run all units; return 0 if all instances are resolved, 1 if not, 3 if some have no grade."""
+    """Run all units; return 0 if all instances are resolved, 1 if not, 3 if some have no grade.
+
+    With --dry-run, only list the rows; return 0 if all can run, 1 if not.
+    """
     run = settings.evaluation
     if not re.fullmatch(r"[\w.-]+", run.run_id) or run.run_id.startswith("."):
         raise SettingsError(f"--run-id {run.run_id!r} cannot name a folder", option="run-id")
@@ -49,6 +54,8 @@ def evaluate(settings: RunSettings | EvalSettings) -> int:
         settings = replace(settings, evaluation=_with_store_rows(run, terminal))
     work = open_work(settings, lambda line: terminal.echo(line, "missed"))
     try:
+        if isinstance(settings, EvalSettings) and settings.dry_run:
+            return report_plan(work, terminal, json=settings.json)
         progress = _Progress(work.units, terminal, run.out / RESULTS)
         with contextlib.ExitStack() as stack:
             # Write the results so far, however the run ends.
@@ -92,7 +99,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     require_own_images(run.instances, run.execution)
     grader = Grader(
         store,
-        Repositories(store, run.instances.repos),
+        Repositories(store, run.instances.repos, images=run.instances.images or ""),
         Environments(store, run.execution.python),
         run.execution.rules(),
         run.execution.sandbox,
@@ -193,6 +200,13 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
     stored = {u.name: r for u in work.units if (r := work.stored_result(u)) is not None}
     progress.begin(stored)
     missing = [u for u in work.units if u.name not in stored]
+    blocked = Planner(work.grader).blocked(list({u.instance.id: u.instance for u in missing}.values()))
+    work.grader.blocked = {name: reason.error for name, reason in blocked.items()}
+    # They have no grade, and are reported before the others are copied and built.
+    for unit in missing:
+        if unit.instance.id in blocked:
+            progress.take(unit.name, work.make(unit))
+    missing = [u for u in missing if u.instance.id not in blocked]
     if missing:
         names = [u.name for u in sorted(missing, key=lambda u: -work.expected_s(u))]
         run_units(

@@ -73,7 +73,7 @@ def _projects_of_source(
     if not is_dataset(source):
         yield Project(source)
         return
-    repositories = Repositories(store, settings.instances.repos, report=report)
+    repositories = Repositories(store, settings.instances.repos, images=settings.instances.images or "", report=report)
     environments = Environments(store, settings.execution.python, report)
     for instance in chosen_instances(source, settings.selection):
         folder = tree_of(instance, repositories, store)

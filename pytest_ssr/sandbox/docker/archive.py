@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import os
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pytest_ssr.sandbox.docker.container_spec import ContainerSpec
+from pytest_ssr.sandbox.filesystem.built_files import BuiltFile, fitting
 
 
-def pack_tree(tree: Path, spec: ContainerSpec) -> bytes:
-    """Return an archive (tar) of a tree whose files belong to the commands' user."""
+class Packed(NamedTuple):
+    """A tree, ready to be unpacked in a container."""
+
+    archive: bytes
+    """A tar archive."""
+    built: frozenset[str]
+    """The paths of the files that come from the image."""
+
+
+def pack_tree(tree: Path, spec: ContainerSpec, built: Iterable[BuiltFile] = ()) -> Packed:
+    """Return an archive of a tree whose files belong to the commands' user.
+
+    built: files of the image, which are added unless the tree has others at their paths.
+    """
 
     def owned(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         entry.uid, entry.gid, entry.uname, entry.gname = spec.user, spec.user, "", ""
@@ -24,7 +40,16 @@ def pack_tree(tree: Path, spec: ContainerSpec) -> bytes:
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.GNU_FORMAT) as archive:
         for path in sorted(tree.iterdir()):
             archive.add(path, path.name, filter=owned)
-    return raw.getvalue()
+        # Their names are needed only if the image has files.
+        entries = archive.getmembers() if built else []
+        folders = {entry.name for entry in entries if entry.isdir()}
+        added = list(fitting(built, {entry.name for entry in entries} - folders, folders))
+        for file in added:
+            entry = owned(copy.copy(file.header))
+            if entry is not None:
+                entry.name = file.path
+                archive.addfile(entry, io.BytesIO(file.data))
+    return Packed(raw.getvalue(), frozenset(file.path for file in added))
 
 
 def tree_stamp(tree: Path) -> int:

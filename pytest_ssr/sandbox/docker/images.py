@@ -32,10 +32,9 @@ def ensure_image(client: docker.DockerClient, image: str) -> str:
     import docker
 
     source = os.environ.get("SSR_IMAGE_PREFIX", "") + image
-    for local in dict.fromkeys((image, source)):
-        with contextlib.suppress(docker.errors.ImageNotFound):
-            client.images.get(local)
-            return local
+    local = find_image(client, image)
+    if local is not None:
+        return local[0]
     for attempt in range(_PULL_ATTEMPTS):
         try:
             _pull(client, source)
@@ -53,6 +52,16 @@ def ensure_image(client: docker.DockerClient, image: str) -> str:
                 ) from None
             time.sleep(2**attempt)
     raise AssertionError("the last attempt returns or raises")
+
+
+def find_image(client: docker.DockerClient, image: str) -> tuple[str, int] | None:
+    """Return the local name of an image and its size in bytes, or None if it has to be pulled."""
+    import docker
+
+    for name in dict.fromkeys((image, os.environ.get("SSR_IMAGE_PREFIX", "") + image)):
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            return name, int(client.images.get(name).attrs["Size"])
+    return None
 
 
 def _pull(client: docker.DockerClient, image: str) -> None:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Self, TypeVar
 
 from pytest_ssr.errors import MissingExtraError, SandboxError
 from pytest_ssr.sandbox.docker import engine, images
-from pytest_ssr.sandbox.docker.archive import pack_tree, tree_stamp
+from pytest_ssr.sandbox.docker.archive import Packed, pack_tree, tree_stamp
 from pytest_ssr.sandbox.docker.container import Container, ContainerSpec
 from pytest_ssr.sandbox.docker.container_spec import LOWER
 from pytest_ssr.sandbox.docker.reaper import reap
 from pytest_ssr.sandbox.docker.session import ContainerSession
+from pytest_ssr.sandbox.filesystem.built_files import TESTBED, BuiltFile, read_built_files
 from pytest_ssr.sandbox.filesystem.safe_files import locate, working_directory
 from pytest_ssr.sandbox.filesystem.workdirs import environment
 from pytest_ssr.sandbox.host import checked_mount_point, checked_readable
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 _SCRATCH = "/scratch"
 _RESERVED = ("/", "/proc", "/dev", "/etc", "/usr", "/sys", "/tmp", _SCRATCH, LOWER)
-_TESTBED = "/testbed"
+_EMPTY = "/ssr-empty"
 _MAX_IDLE = 4
 _INSTALL_ENGINE = "install and start it: apt-get install docker.io, systemctl start docker"
 _GVISOR_URL = "https://gvisor.dev/docs/user_guide/quick_start/docker/"
@@ -46,7 +47,8 @@ class DockerProvider:
     """Open sandboxes in containers of one image.
 
     image: name, name:tag or name@digest; empty for the host's own system, which needs an engine on this machine. An
-    image in SWE-bench's layout shows the tree at `/testbed`. runtime: such as `runsc` (gVisor); empty for the engine's
+    image in SWE-bench's layout shows the tree at `/testbed`, with the files that it has there itself and git does not
+    track. runtime: such as `runsc` (gVisor); empty for the engine's
     default. cpus: the number of processors a container may use.
     """
 
@@ -56,8 +58,10 @@ class DockerProvider:
         self._lock = threading.Lock()
         self._client: docker.DockerClient | None = None
         self._idle: list[Container] = []
-        self._archives: dict[tuple[Path, int], bytes] = {}
+        self._archives: dict[tuple[Path, int], Packed] = {}
         self._testbed: bool | None = None
+        self._built: tuple[BuiltFile, ...] | None = None
+        self._reading = threading.Lock()
         atexit.register(self.close)
 
     def probe(self) -> Availability:
@@ -90,20 +94,31 @@ class DockerProvider:
         self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
     ) -> DockerSandbox:
         """Open a sandbox whose copy of the tree lies at `mount_at`, or at `/testbed` in images of SWE-bench."""
-        root = _TESTBED if self._is_testbed() else checked_mount_point(mount_at, _RESERVED)
+        root = TESTBED if self._is_testbed() else checked_mount_point(mount_at, _RESERVED)
         shown = () if self.image else tuple(p for p in checked_readable(readable) if p.exists())
-        spec = ContainerSpec(self.image, self._runtime, self._cpus, root, _SCRATCH, shown, tuple(hidden))
-        archive = self._archive(tree, spec)
+        spec = self._spec(root, shown, hidden)
+        return self._open(spec, self._packed(tree, spec))
+
+    def _spec(self, root: str, shown: Sequence[Path] = (), hidden: Sequence[str] = ()) -> ContainerSpec:
+        return ContainerSpec(self.image, self._runtime, self._cpus, root, _SCRATCH, tuple(shown), tuple(hidden))
+
+    def _open(self, spec: ContainerSpec, packed: Packed | None = None) -> DockerSandbox:
         container = self._container(spec)
-        sandbox = DockerSandbox(self, container)
+        sandbox = DockerSandbox(self, container, packed.built if packed is not None else frozenset())
         try:
             with self._guarded():
-                container.shell.unpack(root, archive)
+                if packed is not None:
+                    container.shell.unpack(spec.root, packed.archive)
                 sandbox._prepare()
         except BaseException:
             sandbox.close()
             raise
         return sandbox
+
+    def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
+        """Run a command in a container that shows all files of the image; see WithImage."""
+        with self._open(self._spec(_EMPTY)) as sandbox:
+            return sandbox.exec(argv, limits=limits, stdin=stdin, cwd="/")
 
     def close(self) -> None:
         """Remove the containers that are kept for reuse and close the connection to the engine."""
@@ -120,6 +135,12 @@ class DockerProvider:
         with self._guarded():
             self._engine()
 
+    def local_size(self, image: str) -> int | None:
+        """Return the bytes of an image, or None if it has to be pulled; raises SandboxError without an engine."""
+        with self._guarded():
+            found = images.find_image(self._engine(), image)
+        return found[1] if found is not None else None
+
     def image_digest(self) -> str:
         """Return the image's id, which is a hash of its content."""
         with self._guarded():
@@ -133,7 +154,7 @@ class DockerProvider:
             with self._guarded():
                 client = self._engine()
                 config = client.images.get(images.ensure_image(client, self.image)).attrs["Config"]
-                self._testbed = (config.get("WorkingDir") or "").rstrip("/") == _TESTBED
+                self._testbed = (config.get("WorkingDir") or "").rstrip("/") == TESTBED
         return self._testbed
 
     def _container(self, spec: ContainerSpec) -> Container:
@@ -161,18 +182,28 @@ class DockerProvider:
         if container is not None:
             container.remove()
 
-    def _archive(self, tree: Path, spec: ContainerSpec) -> bytes:
+    def _packed(self, tree: Path, spec: ContainerSpec) -> Packed:
         try:
             stamp = tree_stamp(tree)
             with self._lock:
-                archive = self._archives.get((tree, stamp))
-            if archive is None:
-                archive = pack_tree(tree, spec)
+                packed = self._archives.get((tree, stamp))
+            if packed is None:
+                packed = pack_tree(tree, spec, self._built_files(tree))
                 with self._lock:
-                    self._archives = {(tree, stamp): archive}
+                    self._archives = {(tree, stamp): packed}
         except OSError as error:
             raise SandboxError(f"the tree cannot be copied for the sandbox: {error}") from None
-        return archive
+        return packed
+
+    def _built_files(self, tree: Path) -> tuple[BuiltFile, ...]:
+        """Return what the image has built in the project's folder; an empty tree is no project."""
+        if not self._is_testbed() or not any(tree.iterdir()):
+            return ()
+        with self._reading:
+            if self._built is None:
+                run = self.exec_in_image
+                self._built = read_built_files(lambda argv, stdin, limits: run(argv, limits=limits, stdin=stdin)) or ()
+            return self._built
 
     def _engine(self) -> docker.DockerClient:
         """Return the client, connecting it first if needed."""
@@ -228,8 +259,9 @@ class DockerSandbox:
     lower = LOWER
     private = ("/tmp", "/dev/shm")
 
-    def __init__(self, provider: DockerProvider, container: Container) -> None:
+    def __init__(self, provider: DockerProvider, container: Container, built: frozenset[str]) -> None:
         self._provider, self._container = provider, container
+        self.built = built
         self.root, self.scratch = container.spec.root, _SCRATCH
         self._used_before = 0
         self._closed = False

@@ -1,0 +1,292 @@
+"""Find out what each row of a run needs and whether it is here, before anything is copied, built or run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import shutil
+from collections import defaultdict
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from harness.datasets import Instance, InstanceError
+from harness.datasets.environments import uv_program
+from harness.datasets.instance_task import instance_folder
+from harness.datasets.repositories import CommitPath, Tree, has_commit, is_reachable, missing_commits, tree_bytes
+from harness.datasets.test_runners import choose_runner
+from harness.evaluation.grading import Grader
+from pytest_ssr.errors import MissingExtraError, ProjectError, SandboxError, SsrError
+from pytest_ssr.execution.test_runners import PYTEST
+from pytest_ssr.project.interpreter import find_interpreter
+from pytest_ssr.sandbox.docker.provider import DockerProvider
+
+_ANSWER_S = 1.5
+_COPIES = 2
+"""A tree is written once for its instance, and once more as a snapshot."""
+
+
+class Obstacle(StrEnum):
+    """What keeps a row from running."""
+
+    NO_TESTS = "no-tests"
+    NO_RUNNER = "no-runner"
+    NO_COMMIT = "no-commit"
+    NO_REPOSITORY = "no-repository"
+    NO_ENGINE = "no-engine"
+    NO_IMAGE = "no-image"
+    NO_INTERPRETER = "no-interpreter"
+
+
+class EnvironmentKind(StrEnum):
+    """Where the environment of a row's tests comes from."""
+
+    GIVEN = "given"
+    """The interpreter that `--python` names."""
+    BUILT = "built"
+    """uv builds it."""
+    IMAGE = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why a row cannot run."""
+
+    obstacle: Obstacle
+    message: str
+    """What is missing, and what to do."""
+
+    @property
+    def error(self) -> SsrError:
+        """The error to raise instead of opening the row."""
+        is_sandbox = self.obstacle in (Obstacle.NO_ENGINE, Obstacle.NO_IMAGE)
+        return SandboxError(self.message) if is_sandbox else InstanceError(self.message)
+
+
+@dataclass(frozen=True, slots=True)
+class RowPlan:
+    """What one row needs."""
+
+    instance_id: str
+    runner: str
+    """The name of what runs its tests; empty if nothing does, or if its files are not here."""
+    environment: EnvironmentKind
+    python: str = ""
+    """The path of the interpreter, if it is given."""
+    image: str = ""
+    """The name of the image, if there is one."""
+    image_is_here: bool | None = None
+    """Whether it need not be pulled; None without an image, or if that is not known."""
+    image_bytes: int | None = None
+    """The size of an image that is here."""
+    seconds: float | None = None
+    """How long the row took the last time; None if that is not known."""
+    disk_bytes: int | None = None
+    """What its trees will take in the store, without its environment; None if that is not known."""
+    blocked: Blocked | None = None
+    """Why it cannot run, if it cannot."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "blocked": asdict(self.blocked) if self.blocked is not None else None}
+
+
+@dataclass(slots=True)
+class Planner:
+    """Plans the rows of a run with a grader's settings; nothing of a row runs."""
+
+    grader: Grader
+    _image_bytes: dict[str, int | None] = field(default_factory=dict)
+    """The sizes of images that were looked up; None for those that must be pulled."""
+    _tree_bytes: dict[Path, int] = field(default_factory=dict)
+    """The size of one tree of each repository, which stands for all its trees."""
+    _runners: dict[str, str] = field(default_factory=dict)
+    """The names of the runners of rows, if their files are here."""
+
+    def plan(self, instances: Sequence[Instance]) -> list[RowPlan]:
+        """Return the plan of each row."""
+        blocked = self.blocked(instances)
+        return [self._row(i, blocked.get(i.id)) for i in instances]
+
+    def blocked(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Return the rows that cannot run, by id.
+
+        This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
+        """
+        found: dict[str, Blocked] = {}
+        checks = (_without_tests, self._without_image, self._without_repository, self._without_runner)
+        for check in (*checks, self._without_interpreter):
+            found |= check([i for i in instances if i.id not in found])
+        return found
+
+    def _row(self, instance: Instance, blocked: Blocked | None) -> RowPlan:
+        image, python = self._image(instance), self.grader.environments.python
+        kind = EnvironmentKind.IMAGE if image else EnvironmentKind.GIVEN if python else EnvironmentKind.BUILT
+        size = self._image_bytes.get(image)
+        seconds = self.grader.expected_s(instance)
+        return RowPlan(
+            instance.id,
+            self._runners.get(instance.id, ""),
+            kind,
+            python=str(python or ""),
+            image=image,
+            image_is_here=size is not None if image in self._image_bytes else None,
+            image_bytes=size,
+            seconds=None if math.isinf(seconds) else seconds,
+            disk_bytes=self._disk_bytes(instance),
+            blocked=blocked,
+        )
+
+    def _sandbox(self, instance: Instance) -> str:
+        grader = self.grader
+        return instance.sandbox(grader.images) if grader.images else grader.sandbox
+
+    def _image(self, instance: Instance) -> str:
+        return self._sandbox(instance).partition(":")[2]
+
+    def _without_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        found: dict[str, Blocked] = {}
+        by_kind = defaultdict(list)
+        for instance in instances:
+            by_kind[self._sandbox(instance).partition(":")[0]].append(instance)
+        for kind, using in by_kind.items():
+            with_image = [i for i in using if self._image(i)]
+            if kind == "apptainer":
+                found |= self._without_apptainer_image(with_image)
+            elif with_image:
+                found |= self._without_docker_image(with_image)
+        return found
+
+    def _without_docker_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Look up the images of an engine; those that it does not have are pulled later."""
+        with contextlib.closing(DockerProvider()) as provider:
+            try:
+                for name in {self._image(i) for i in instances}:
+                    self._image_bytes[name] = provider.local_size(name)
+            except (SandboxError, MissingExtraError) as error:
+                blocked = Blocked(Obstacle.NO_ENGINE, str(error))
+                return {i.id: blocked for i in instances}
+        return {}
+
+    def _without_apptainer_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Look up the images that are files; references are left to Apptainer, which has its own cache."""
+        if instances and shutil.which("apptainer") is None:
+            blocked = Blocked(Obstacle.NO_ENGINE, "apptainer is not installed; install it, or use --images docker")
+            return {i.id: blocked for i in instances}
+        found = {}
+        for instance in instances:
+            name = self._image(instance)
+            path = Path(name)
+            if "://" in name:
+                continue
+            if path.exists():
+                self._image_bytes[name] = path.stat().st_size if path.is_file() else 0
+            else:
+                message = f"{instance.id}: the image {name} does not exist; name a .sif file, a folder or docker://NAME"
+                found[instance.id] = Blocked(Obstacle.NO_IMAGE, message)
+        return found
+
+    def _without_interpreter(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Check the interpreter that is named, or that uv can build environments; images have their own."""
+        using = [i for i in instances if not self._image(i)]
+        python = self.grader.environments.python
+        if not using:
+            return {}
+        try:
+            if python is None:
+                uv_program()
+            else:
+                needs_pytest = any(self._runners.get(i.id, PYTEST.name) == PYTEST.name for i in using)
+                find_interpreter(self.grader.store.root, python, needs_pytest=needs_pytest)
+        except MissingExtraError as error:
+            blocked = Blocked(Obstacle.NO_INTERPRETER, f"{error}; or name an interpreter with --python")
+        except ProjectError as error:
+            blocked = Blocked(Obstacle.NO_INTERPRETER, str(error))
+        else:
+            return {}
+        return {i.id: blocked for i in using}
+
+    def _without_repository(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Check that clones have the commits, and that other repositories can be cloned."""
+        found: dict[str, Blocked] = {}
+        by_repository = defaultdict(list)
+        for instance in instances:
+            # Its image has the commit; and a tree that was written earlier is used again.
+            if not self.grader.images and not instance_folder(instance, self.grader.store).is_dir():
+                by_repository[instance.repo].append(instance)
+        to_clone = []
+        for repo, using in by_repository.items():
+            git = self._clone(repo)
+            if git is None:
+                to_clone.append(repo)
+                continue
+            missing = missing_commits(git, {i.base_commit for i in using})
+            for instance in using:
+                if instance.base_commit in missing:
+                    commit = instance.base_commit[:12] or "(none)"
+                    message = f"{instance.id}: {git} has no commit {commit}; update that clone with git fetch"
+                    found[instance.id] = Blocked(Obstacle.NO_COMMIT, message)
+        for repo in self._unreachable(to_clone):
+            url = self.grader.repositories.remote.format(repo=repo)
+            message = f"there is no clone of {repo}, and {url} cannot be reached; name a folder of clones with --repos"
+            found |= {i.id: Blocked(Obstacle.NO_REPOSITORY, message) for i in by_repository[repo]}
+        return found
+
+    def _without_runner(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+        """Find what runs the tests of each row whose files are here."""
+        found = {}
+        for instance in instances:
+            tree = self._tree(instance)
+            try:
+                if tree is not None:
+                    self._runners[instance.id] = choose_runner(instance, tree).name
+            except InstanceError as error:
+                found[instance.id] = Blocked(Obstacle.NO_RUNNER, str(error))
+        return found
+
+    def _tree(self, instance: Instance) -> Tree | None:
+        """Return the files of a row; None if they are only in its image, or in a repository that is not cloned yet."""
+        folder = instance_folder(instance, self.grader.store)
+        if folder.is_dir():
+            return folder
+        git = self._clone(instance.repo)
+        if git is None or not has_commit(git, instance.base_commit):
+            return None
+        return CommitPath(git, instance.base_commit, added=frozenset(instance.test_patch.paths))
+
+    def _clone(self, repo: str) -> Path | None:
+        """Return the clone that a repository's rows use, or None if it has to be cloned first."""
+        repositories = self.grader.repositories
+        own = repositories.own_clone(repo)
+        return repositories.find_local(repo) or (own if own.is_dir() else None)
+
+    def _unreachable(self, repos: Sequence[str]) -> list[str]:
+        """Return the repositories that cannot be cloned, asking for all of them at the same time."""
+        urls = [self.grader.repositories.remote.format(repo=repo) for repo in repos]
+        with ThreadPoolExecutor(max(1, len(urls))) as pool:
+            answers = pool.map(lambda url: is_reachable(url, _ANSWER_S), urls)
+        return [repo for repo, answer in zip(repos, answers, strict=True) if answer is False]
+
+    def _disk_bytes(self, instance: Instance) -> int | None:
+        """Return what the trees of a row will take in the store; one tree of a repository stands for the others."""
+        if instance_folder(instance, self.grader.store).is_dir():
+            return 0
+        git = self._clone(instance.repo)
+        if git is None:
+            return None
+        if git not in self._tree_bytes:
+            self._tree_bytes[git] = tree_bytes(git, instance.base_commit)
+        return _COPIES * self._tree_bytes[git] or None
+
+
+def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:
+    """Check that each row names tests."""
+    found = {}
+    for instance in instances:
+        if not instance.fail_to_pass:
+            message = f"{instance.id} has no FAIL_TO_PASS test, so no grade is possible; leave it out with --only"
+            found[instance.id] = Blocked(Obstacle.NO_TESTS, message)
+    return found
