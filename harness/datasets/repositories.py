@@ -9,7 +9,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.datasets.image_commits import read_commit
@@ -152,19 +152,6 @@ def missing_commits(git: Path, commits: Collection[str]) -> set[str]:
     return set(commits) - found
 
 
-class Tree(Protocol):
-    """A folder or file of a repository: a path on disk, or one of a commit."""
-
-    def __truediv__(self, name: str, /) -> Tree:
-        """Return the path below."""
-
-    def is_file(self) -> bool:
-        """Return whether there is a file."""
-
-    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
-        """Return the content of a file; raises OSError if there is none."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommitPath:
     """A path of a commit, which is not written to disk."""
@@ -192,6 +179,10 @@ class CommitPath:
 
     def _git(self, kind: str) -> subprocess.CompletedProcess[bytes]:
         return _git(self.git, "cat-file", kind, f"{self.commit}:{self.path}")
+
+
+Tree = Path | CommitPath
+"""The files of a repository: a folder, or a commit."""
 
 
 def is_reachable(url: str, wait_s: float) -> bool | None:
