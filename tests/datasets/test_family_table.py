@@ -118,3 +118,21 @@ def test_a_python_that_uv_does_not_support_is_replaced(instance, tmp_path: Path)
 def test_an_install_config_precedes_the_table(instance, tmp_path: Path):
     recipe = recipe_of(replace(instance, repo="django/django", install={"python": "3.12"}), tmp_path)
     assert (recipe.python, recipe.pinned, recipe.before) == ("3.12", (), "")
+
+
+def _line(repo: str, entries: tuple[FamilyEntry, ...]) -> str:
+    """Return the line of a repository in the documentation."""
+    first: dict[str, str] = {}
+    for entry in entries:
+        if entry.python:
+            first.setdefault(entry.python, entry.since)
+    pythons = ", ".join(f"{python} ({since})" for python, since in first.items())
+    last = entries[-1].command
+    runner = f"pytest, `tox.ini` ({last.tox})" if last.tox else last.runner
+    return f"| {repo} | {pythons or 'that of `ssr`'} | {runner} |"
+
+
+def test_the_documentation_lists_every_repository():
+    text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text()
+    lines = [_line(repo, entries) for repo, entries in family_entries().items()]
+    assert "\n".join(lines) in text
