@@ -83,7 +83,7 @@ def recipe_of(instance: Instance, tree: Path) -> Recipe:
         optional += _required_by_files(tree, entry.requirements)
         return Recipe(
             _buildable(entry.python) or running_python,
-            entry.packages,
+            _with_setuptools(entry.packages),
             packages,
             optional=optional,
             before=max(before, PUBLISHED_BEFORE),
@@ -93,6 +93,11 @@ def recipe_of(instance: Instance, tree: Path) -> Recipe:
     return Recipe(
         running_python, packages=packages, files=_without_references(files), optional=optional, before=before, **project
     )
+
+
+def _with_setuptools(packages: tuple[str, ...]) -> tuple[str, ...]:
+    """Return packages with setuptools, which the conda environments of the family hold and older projects import."""
+    return packages if any(_name(package) == "setuptools" for package in packages) else ("setuptools", *packages)
 
 
 def _buildable(python: str) -> str:

@@ -111,6 +111,9 @@ class Environments:
             for package in recipe.optional:
                 with contextlib.suppress(InstanceError):
                     _run(instance, [*install, package])
+        if canonicalize_name(recipe.name) != "pytest":
+            # Some package may have required a release of the project, whose metadata would stand beside ours.
+            _run(instance, [uv, "pip", "uninstall", "--quiet", "--python", str(python), recipe.name])
         _write_metadata(recipe, python)
         (folder / _MARKER).write_text("{}\n")
         return python

@@ -29,7 +29,7 @@ class FamilyEntry:
     since: str
     """The first version of the repository."""
     python: str = ""
-    """A version; empty if the repository's own files choose it."""
+    """A version; empty for the one that runs the harness."""
     packages: tuple[str, ...] = ()
     """Requirements besides the declared dependencies."""
     requirements: tuple[str, ...] = ()

@@ -105,10 +105,10 @@ def test_a_recipe_has_the_python_and_the_packages_of_the_table(instance, tmp_pat
     (tmp_path / "tests/requirements").mkdir(parents=True)
     (tmp_path / "tests/requirements/py3.txt").write_text("-r base.txt\njinja2>=2.9\n")
     recipe = recipe_of(replace(instance, repo="django/django", version="4.2", created_at="2022-01-02"), tmp_path)
-    assert (recipe.python, recipe.pinned, recipe.optional) == ("3.9", (), ("jinja2>=2.9",))
+    assert (recipe.python, recipe.pinned, recipe.optional) == ("3.9", ("setuptools",), ("jinja2>=2.9",))
     assert recipe.before == PUBLISHED_BEFORE
     recipe = recipe_of(replace(instance, repo="sympy/sympy", version="1.14", created_at="2025-01-02"), tmp_path)
-    assert (recipe.pinned, recipe.before) == (("mpmath==1.3.0",), "2025-02-01")
+    assert (recipe.pinned, recipe.before) == (("setuptools", "mpmath==1.3.0"), "2025-02-01")
 
 
 def test_a_python_that_uv_does_not_support_is_replaced(instance, tmp_path: Path):
@@ -118,3 +118,21 @@ def test_a_python_that_uv_does_not_support_is_replaced(instance, tmp_path: Path)
 def test_an_install_config_precedes_the_table(instance, tmp_path: Path):
     recipe = recipe_of(replace(instance, repo="django/django", install={"python": "3.12"}), tmp_path)
     assert (recipe.python, recipe.pinned, recipe.before) == ("3.12", (), "")
+
+
+def _line(repo: str, entries: tuple[FamilyEntry, ...]) -> str:
+    """Return the line of a repository in the documentation."""
+    first: dict[str, str] = {}
+    for entry in entries:
+        if entry.python:
+            first.setdefault(entry.python, entry.since)
+    pythons = ", ".join(f"{python} ({since})" for python, since in first.items())
+    last = entries[-1].command
+    runner = f"pytest, `tox.ini` ({last.tox})" if last.tox else last.runner
+    return f"| {repo} | {pythons or 'that of `ssr`'} | {runner} |"
+
+
+def test_the_documentation_lists_every_repository():
+    text = (Path(__file__).parents[2] / "docs/evaluation.md").read_text()
+    lines = [_line(repo, entries) for repo, entries in family_entries().items()]
+    assert "\n".join(lines) in text
