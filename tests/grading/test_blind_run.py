@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -549,9 +550,29 @@ def test_rows_that_pass_do_not_outvote_one_that_the_bug_breaks(tmp_path: Path, m
     suite = BlindSuite(tuple(FILES), {}, "token", 1.0, copies)
     reference = BlindReference(suite, {}, names, tuple(names), tuple(lines), tuple(lines))
     tests = BlindTests(reference, ["test_shop.py::test_mul[7]"], [n for n in names if "[7]" not in n])
-    monkeypatch.setattr(BlindSuite, "run", lambda *_: ([], None))
-    monkeypatch.setattr(
-        BlindTests, "_compared", lambda self, copy, case, *_: ("lost" if "[7]" in case else "right", True)
-    )
+    ran: list[CodebaseState] = []
+    monkeypatch.setattr(BlindSuite, "run", lambda suite, runner, tree: (ran.append(tree), ([], None))[1])
+
+    def compared(_: BlindTests, copy: Copy, case: str, *more: object) -> tuple[str, bool]:
+        return "lost" if "[7]" in case and ran[-1].changes else "right", True
+
+    monkeypatch.setattr(BlindTests, "_compared", compared)
     shop = opened(tmp_path, TWO, TEST_TWO)
-    assert tests.result(shop, shop.original).not_repaired == ("test_shop.py::test_mul[7]",)
+    assert tests.result(shop, state(shop, "")).not_repaired == ("test_shop.py::test_mul[7]",)
+
+
+def test_values_that_the_original_no_longer_computes_are_unchecked(tmp_path: Path) -> None:
+    """The references are of an earlier day, and the tests compute values from the date."""
+    shop = opened(tmp_path, TWO, TEST_TWO)
+    buggy = state(shop, TWO.replace("a * b", "a + b"))
+    failing = ["test_shop.py::test_mul"]
+    reference = measure_reference(shop, buggy, FILES, failing, (), random.Random(1))
+
+    def earlier(lines: tuple[str, ...]) -> tuple[str, ...]:
+        records = [json.loads(line) for line in lines]
+        return tuple(json.dumps([*r[:3], [-v if isinstance(v, int) else v for v in r[3]]]) for r in records)
+
+    old = replace(reference, first_lines=earlier(reference.first_lines), full_lines=earlier(reference.full_lines))
+    result = BlindTests(old, failing, ()).result(shop, shop.original)
+    assert (result.wrong, result.unchecked) == ((), tuple(failing))
+    assert BlindTests(reference, failing, ()).result(shop, shop.original).unchecked == ()

@@ -75,15 +75,26 @@ class BlindTests:
     def result(self, runner: Runner, state: CodebaseState) -> BlindResult:
         """Compare a state in which all tests pass with the references; raises SandboxError.
 
-        A failure counts only if it occurs twice: tests may depend on time, or on the order of threads.
+        A failure counts only if it occurs twice, and if the original still computes what it did: tests may depend on
+        time, or on the order of threads.
         """
         first = self._result(runner, state)
-        if not first.wrong and not first.not_repaired:
-            return first
-        second = self._result(runner, state)
-        pairs = ((first.wrong, second.wrong), (first.not_repaired, second.not_repaired))
-        wrong, not_repaired = (tuple(sorted(set(one) & set(other))) for one, other in pairs)
-        return replace(first, wrong=wrong, not_repaired=not_repaired)
+        wrong, not_repaired = set(first.wrong), set(first.not_repaired)
+        changed = set[str]()
+        for again in (state, runner.original):
+            if not wrong and not not_repaired:
+                break
+            result = self._result(runner, again)
+            if again is state:
+                wrong, not_repaired = wrong & set(result.wrong), not_repaired & set(result.not_repaired)
+            else:
+                changed = (wrong & set(result.wrong)) | (not_repaired & set(result.not_repaired))
+        return replace(
+            first,
+            wrong=tuple(sorted(wrong - changed)),
+            not_repaired=tuple(sorted(not_repaired - changed)),
+            unchecked=tuple(sorted({*first.unchecked, *changed})),
+        )
 
     def _result(self, runner: Runner, state: CodebaseState) -> BlindResult:
         lines, _ = self._suite.run(runner, state)
