@@ -245,7 +245,9 @@ def test_blind_tests_write_their_values(runner: Runner) -> None:
     assert len({name for name, *_ in records}) >= len(PASSING)
 
 
-def test_blind_tests_run_without_pytest_in_charge(runner: Runner) -> None:
+def test_blind_tests_run_without_pytest_in_charge(runner: Runner, python: Path) -> None:
+    if "pytest-3.0." in str(python):
+        pytest.skip("functions have `pytestmark` since pytest 3.2; without it, tests with parameters write nothing")
     blind = rewrite(TESTS.encode(), own=["shop"], full=True)
     name = f"{FILE}::TestCart::test_total[1]"
     lines = runner.plain_values(
