@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ def uv_program() -> str:
 ENVIRONMENTS = "environments"
 _MARKER = "made.json"
 _BUILD_S = 1800.0
+_UNCOMPILED = re.compile(r"3\.[0-6](\.\d+)?")
+"""Versions of Python whose bytecode uv cannot compile."""
 
 
 @dataclass(slots=True)
@@ -97,7 +100,8 @@ class Environments:
             path.write_text(text, encoding="utf-8", errors="surrogateescape")
             requirements += ["-r", str(path)]
         # Sandboxes mount it read-only, so bytecode that is missing now would be compiled in every run.
-        install = [uv, "pip", "install", "--quiet", "--no-build", "--compile-bytecode", "--python", str(python)]
+        compiled = [] if _UNCOMPILED.fullmatch(recipe.python) else ["--compile-bytecode"]
+        install = [uv, "pip", "install", "--quiet", "--no-build", *compiled, "--python", str(python)]
         install += ["--exclude-newer", recipe.before] if recipe.before else []
         if recipe.pinned:
             _run(instance, [*install, *recipe.pinned])
@@ -120,10 +124,12 @@ class Environments:
 
 
 def _pyenv_python(version: str) -> str:
-    """Return the newest interpreter of a minor version that pyenv has installed, else an empty string.
+    """Return the newest interpreter of a version such as 3.9 that pyenv has installed, else an empty string.
 
-    uv finds those of pyenv only if they are on PATH.
+    uv itself finds only the ones that pyenv has put on PATH.
     """
+    if not re.fullmatch(r"\d+\.\d+", version):
+        return ""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     found = [p for p in root.glob(f"versions/{version}.*/bin/python") if p.parts[-3].replace(".", "").isdigit()]
     return str(max(found, key=lambda p: [int(n) for n in p.parts[-3].split(".")], default=""))

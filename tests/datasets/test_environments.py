@@ -10,7 +10,7 @@ import pytest
 
 from harness.datasets import InstanceError
 from harness.datasets.environment_specs import recipe_of
-from harness.datasets.environments import Environments
+from harness.datasets.environments import Environments, _pyenv_python
 from harness.datasets.families import read_row
 from pytest_ssr.storage.store import Store
 
@@ -197,3 +197,12 @@ def test_a_name_and_a_version_are_valid_parts_of_a_path(
 ):
     recipe = recipe_of(instance, tree(tmp_path, setup__cfg=f"[metadata]\nname = {name}\nversion = {version}\n"))
     assert (recipe.name, recipe.version) == expected
+
+
+def test_the_newest_interpreter_of_pyenv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for version in ("3.9.9", "3.9.18", "3.9-dev", "3.10.1"):
+        (tmp_path / "versions" / version / "bin").mkdir(parents=True)
+        (tmp_path / "versions" / version / "bin" / "python").touch()
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert _pyenv_python("3.9") == str(tmp_path / "versions/3.9.18/bin/python")
+    assert [_pyenv_python(version) for version in ("3.1", "3.11", "../3", "*.*", "3.9.9", "pypy3")] == [""] * 6

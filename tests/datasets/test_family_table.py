@@ -23,6 +23,14 @@ def instance(row):
     return read_row(row, "")
 
 
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """Return a folder with the test file that the row's ids name."""
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests/test_shop.py").touch()
+    return tmp_path
+
+
 @pytest.mark.parametrize("repo", family_entries())
 def test_entries_are_complete_and_in_order(repo: str):
     entries = family_entries()[repo]
@@ -78,15 +86,15 @@ def test_the_table_chooses_the_runner(instance, tmp_path: Path):
     assert dict(runner.environment)["PYTHONWARNINGS"] == "ignore::UserWarning,ignore::SyntaxWarning"
 
 
-def test_the_command_of_a_row_precedes_the_table(instance, tmp_path: Path):
+def test_the_command_of_a_row_precedes_the_table(instance, tree: Path):
     command = {"test_cmd": ["pytest -rA -W error", "echo done"]}
-    runner = choose_runner(replace(instance, repo="sympy/sympy", version="1.7", install=command), tmp_path)
+    runner = choose_runner(replace(instance, repo="sympy/sympy", version="1.7", install=command), tree)
     assert runner.name == "pytest"
     assert dict(runner.environment) == {PYTEST_ADDOPTS: "-W error"}
 
 
-def test_a_command_that_starts_no_known_runner_decides_nothing(instance, tmp_path: Path):
-    runner = choose_runner(replace(instance, install={"test_cmd": "make test"}), tmp_path)
+def test_a_command_that_starts_no_known_runner_decides_nothing(instance, tree: Path):
+    runner = choose_runner(replace(instance, install={"test_cmd": "make test"}), tree)
     assert (runner.name, runner.environment) == ("pytest", ())
 
 
@@ -95,10 +103,8 @@ def test_ids_of_other_runners_are_not_run_with_pytest(instance, tmp_path: Path):
     assert choose_runner(other, tmp_path).name == "unittest"
 
 
-def test_node_ids_name_the_files_for_every_runner(instance, tmp_path: Path):
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests/test_shop.py").write_text("")
-    assert files_of_tests(instance, RUNNERS["django"], tmp_path) == ["tests/test_shop.py"]
+def test_node_ids_name_the_files_for_every_runner(instance, tree: Path):
+    assert files_of_tests(instance, RUNNERS["django"], tree) == ["tests/test_shop.py"]
 
 
 def test_a_recipe_has_the_python_and_the_packages_of_the_table(instance, tmp_path: Path):

@@ -12,6 +12,7 @@ import importlib.metadata
 import re
 import shlex
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,6 @@ from harness.datasets.test_runners import choose_runner
 from pytest_ssr.execution.test_runners import PYTEST_ADDOPTS, Start, TestRunner, pytest_arguments
 
 VERSION = importlib.metadata.version("swebench")
-_NO_TREE = Path("/nonexistent")
 _TEST_PATCH = """\
 diff --git a/tests/shop/test_a.py b/tests/shop/test_a.py
 --- a/tests/shop/test_a.py
@@ -122,8 +122,8 @@ def row(repo: str, version: str, script: str = "") -> dict[str, Any]:
     }
 
 
-def differences_in_4() -> Iterator[tuple[str, str, str, str]]:
-    """Yield repository, version, field, and the difference or nothing."""
+def differences_in_4(tree: Path) -> Iterator[tuple[str, str, str, str]]:
+    """Yield repository, version, field, and the difference or nothing; tree: a folder with the test file of `row`."""
     from swebench.harness.constants import MAP_REPO_TO_REQS_PATHS, MAP_REPO_VERSION_TO_SPECS_PY
     from swebench.harness.test_spec.python import make_eval_script_list_py
 
@@ -132,7 +132,7 @@ def differences_in_4() -> Iterator[tuple[str, str, str, str]]:
             entry = family_entry(repo, version) or FamilyEntry("0")
             before = spec.get("eval_commands", ())
             theirs = their_effect(spec.get("test_cmd") or "none", before)
-            chosen = choose_runner(read_row(row(repo, version), ""), _NO_TREE)
+            chosen = choose_runner(read_row(row(repo, version), ""), tree)
             ours = our_effect(chosen, entry.command.tox)
             yield repo, version, "python", _difference(spec["python"], entry.python)
             yield repo, version, "command", _difference(theirs, ours)
@@ -146,7 +146,7 @@ def differences_in_4() -> Iterator[tuple[str, str, str, str]]:
                 instance = row(repo, version)
                 lines = make_eval_script_list_py(instance, spec, "testbed", "/testbed", "0" * 40, _TEST_PATCH)
                 script = "\n".join(["#!/bin/bash", "set -uxo pipefail", *lines])
-                chosen = choose_runner(read_row(row(repo, version, script), ""), _NO_TREE)
+                chosen = choose_runner(read_row(row(repo, version, script), ""), tree)
                 command = read_command(script)
                 assert command is not None
                 yield repo, version, "script", _difference(theirs, our_effect(chosen, command.tox))
@@ -191,7 +191,10 @@ def main() -> int:
     unused = set(EXPLAINED)
     versions = set()
     unexplained = 0
-    for repo, version, field, difference in differences_in_4() if VERSION.startswith("4.") else differences_in_5():
+    tree = Path(tempfile.mkdtemp())
+    (tree / "tests/shop").mkdir(parents=True)
+    (tree / "tests/shop/test_a.py").touch()
+    for repo, version, field, difference in differences_in_4(tree) if VERSION.startswith("4.") else differences_in_5():
         versions.add((repo, version))
         named, reason = EXPLAINED.get((repo, field), (("none",), ""))
         if not difference:
