@@ -7,8 +7,9 @@ repository needs, where the repository itself is not installed: PYTHONPATH is it
 older commits, each one that changes code and test files is tried: its test files run with the old code and with the new
 code, twice each, in bubblewrap without a network. The ids are those that SWE-bench reads from the log: the text before
 ` ... ok`, which is a test's docstring if it has one, a bare function name for SymPy, the node id for pytest.
-FAIL_TO_PASS are the ids that pass only with the new code, PASS_TO_PASS those that pass with both. Rows already in the
-file are kept and not mined again. With `--check`, the rows in the file are run again instead, and nothing is mined.
+FAIL_TO_PASS are the ids that pass only with the new code, PASS_TO_PASS those that pass with both; ids whose outcome the
+log of the old code does not show are neither, and a commit is left out if a run takes longer than `--time-limit`. Rows
+already in the file are kept and not mined again. With `--check`, the rows in the file are run again, and none is mined.
 """
 
 from __future__ import annotations
@@ -29,15 +30,25 @@ from typing import Any
 _MAX_LINES, _MAX_FILES = 300, 10
 _TEST_PATH = re.compile(r"(.*/)?(tests?|testing)/|(.*/)?test_[^/]*\.py$")
 _VERSION = re.compile(r"""^(?:__)?version(?:_info)?(?:__)?\b[^=\n]*=\D*?["'(]\s*(\d+)[.,]\s*(\d+)""", re.I | re.M)
+_BEGUN = re.compile(r" \.\.\.(?: |$)")
+_FAILED = re.compile(r"(?:FAIL|ERROR): (?P<name>.*)")
 _RESULT = re.compile(r"(?P<name>.*) \.\.\. (?P<outcome>ok|FAIL|ERROR|skipped.*)$")
 
 
 @dataclass(frozen=True)
+class Outcomes:
+    """The ids that passed, and those that began but whose outcome stands nowhere in the log."""
+
+    passed: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class NativeRunner:
-    """How the test files of a repository are run, and how the log is read: ids that passed."""
+    """How the test files of a repository are run, and how the log is read."""
 
     command: Callable[[list[str]], list[str]]
-    passed: Callable[[str], set[str]]
+    read: Callable[[str], Outcomes]
     is_test_file: Callable[[str], bool]
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -46,28 +57,34 @@ def module_of(path: str) -> str:
     return path.removesuffix(".py").replace("/", ".")
 
 
-def unittest_passed(log: str) -> set[str]:
+def read_unittest(log: str) -> Outcomes:
     """Read unittest's verbose output, where a test's own output can stand between its name and `ok`."""
-    outcomes: dict[str, bool] = {}
+    outcomes: dict[str, bool | None] = {}
     name = ""
     for line in map(str.strip, log.splitlines()):
         if result := _RESULT.match(line):
             name = result["name"]
             outcomes[name] = result["outcome"] == "ok"
-        elif " ... " in line:
-            name = line.partition(" ... ")[0]
+        elif _BEGUN.search(line):
+            name = _BEGUN.split(line, maxsplit=1)[0]
+            outcomes.setdefault(name, None)
         elif name and line.startswith("ok"):
             outcomes[name] = True
-    return {name for name, ok in outcomes.items() if ok}
+        elif failed := _FAILED.match(line):
+            outcomes[failed["name"]] = False
+    return Outcomes(
+        frozenset(name for name, ok in outcomes.items() if ok),
+        frozenset(name for name, ok in outcomes.items() if ok is None),
+    )
 
 
-def sympy_passed(log: str) -> set[str]:
+def read_sympy(log: str) -> Outcomes:
     lines = (line.strip() for line in log.splitlines())
-    return {line.split()[0] for line in lines if line.startswith("test_") and line.endswith(" ok")}
+    return Outcomes(frozenset(line.split()[0] for line in lines if line.startswith("test_") and line.endswith(" ok")))
 
 
-def pytest_passed(log: str) -> set[str]:
-    return {line.split()[1] for line in log.splitlines() if line.startswith("PASSED ")}
+def read_pytest(log: str) -> Outcomes:
+    return Outcomes(frozenset(line.split()[1] for line in log.splitlines() if line.startswith("PASSED ")))
 
 
 def is_pytest_file(path: str) -> bool:
@@ -80,23 +97,23 @@ RUNNERS = {
             *("tests/runtests.py", "--verbosity", "2", "--settings=test_sqlite", "--parallel", "1"),
             *(module_of(name.removeprefix("tests/")) for name in files),
         ],
-        unittest_passed,
+        read_unittest,
         lambda path: path.startswith("tests/") and path.endswith(".py"),
     ),
     "sympy": NativeRunner(
         lambda files: ["bin/test", "-C", "--verbose", *files],
-        sympy_passed,
+        read_sympy,
         is_pytest_file,
         {"PYTHONWARNINGS": "ignore::UserWarning,ignore::SyntaxWarning"},
     ),
     "pytest": NativeRunner(
         lambda files: ["-m", "pytest", "-rA", "-p", "no:cacheprovider", *files],
-        pytest_passed,
+        read_pytest,
         is_pytest_file,
     ),
     "unittest": NativeRunner(
         lambda files: ["-m", "unittest", "-v", *map(module_of, files)],
-        unittest_passed,
+        read_unittest,
         lambda path: "test" in Path(path).name and path.endswith(".py"),
     ),
 }
@@ -164,8 +181,8 @@ class Bench:
         self.tree, self.runner, self.python, self.time_limit = tree, runner, python, time_limit
         subprocess.run(["git", "clone", "-q", "--shared", "--no-checkout", str(clone), str(tree)], check=True)
 
-    def run(self, commit: str, patches: list[str], files: list[str]) -> tuple[str, set[str]]:
-        """Check a commit out, apply patches, run test files; return the log and the ids that passed."""
+    def run(self, commit: str, patches: list[str], files: list[str]) -> tuple[str, Outcomes] | None:
+        """Run test files on a commit with patches; return the log and what it says, or None at the time limit."""
         git(self.tree, "checkout", "-q", "--force", "--detach", commit)
         git(self.tree, "clean", "-qffdx")
         for patch in patches:
@@ -180,9 +197,9 @@ class Bench:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return "", set()
+            return None
         log = done.stdout.decode(errors="replace")
-        return log, self.runner.passed(log)
+        return log, self.runner.read(log)
 
     def _view(self) -> list[str]:
         tree = str(self.tree)
@@ -215,15 +232,16 @@ def mine_row(clone: Path, commit: Commit, bench: Bench, logs: Path | None) -> di
     )
     identity = f"{clone.name.removesuffix('.git')}-{commit.name[:10]}"
     old, new = [test_patch], [test_patch, patch]
-    log_after, after = bench.run(commit.parent, new, paths[1])
-    if not after:
-        return None
-    log_before, before = bench.run(commit.parent, old, paths[1])
-    if not after - before:
-        return None
-    after &= bench.run(commit.parent, new, paths[1])[1]
-    before_again = bench.run(commit.parent, old, paths[1])[1]
-    fail_to_pass = sorted(after - (before | before_again))
+    runs: list[tuple[str, Outcomes]] = []
+    for patches in (new, old, new, old):
+        run = bench.run(commit.parent, patches, paths[1])
+        if run is None or (patches is old and not runs[0][1].passed - run[1].passed):
+            return None
+        runs.append(run)
+    (log_after, after), (log_before, before), (_, after_again), (_, before_again) = runs
+    passed = after.passed & after_again.passed
+    # A name without an outcome was interrupted by output: it need not have failed.
+    fail_to_pass = passed - (before.passed | before_again.passed | before.unread | before_again.unread)
     if not fail_to_pass:
         return None
     if logs is not None:
@@ -239,8 +257,8 @@ def mine_row(clone: Path, commit: Commit, bench: Bench, logs: Path | None) -> di
         "hints_text": "",
         "created_at": commit.date,
         "version": version_of(clone, commit.parent),
-        "FAIL_TO_PASS": json.dumps(fail_to_pass),
-        "PASS_TO_PASS": json.dumps(sorted(after & before & before_again)),
+        "FAIL_TO_PASS": json.dumps(sorted(fail_to_pass)),
+        "PASS_TO_PASS": json.dumps(sorted(passed & before.passed & before_again.passed)),
         "environment_setup_commit": commit.parent,
     }
 
@@ -248,8 +266,11 @@ def mine_row(clone: Path, commit: Commit, bench: Bench, logs: Path | None) -> di
 def check_row(row: Mapping[str, Any], bench: Bench) -> list[str]:
     """Run a row without and with its patch; return what does not hold."""
     files = re.findall(r"^\+\+\+ b/(.*)$", row["test_patch"], re.M)
-    before = bench.run(row["base_commit"], [row["test_patch"]], files)[1]
-    after = bench.run(row["base_commit"], [row["test_patch"], row["patch"]], files)[1]
+    old = bench.run(row["base_commit"], [row["test_patch"]], files)
+    new = bench.run(row["base_commit"], [row["test_patch"], row["patch"]], files)
+    if old is None or new is None:
+        return ["a run reached the time limit"]
+    before, after = old[1].passed, new[1].passed
     wanted, kept = set(json.loads(row["FAIL_TO_PASS"])), set(json.loads(row["PASS_TO_PASS"]))
     return [
         *(f"passes without the patch: {name}" for name in sorted(wanted & before)),
