@@ -28,11 +28,7 @@ from pytest_ssr.storage.store import Store
 
 OLD = os.environ.get("SSR_TEST_OLD", "")
 PYTHONS = sorted(p for p in Path(OLD).glob("python*/bin/python")) if OLD else []
-pytestmark = [
-    pytest.mark.bubblewrap,
-    pytest.mark.long,
-    pytest.mark.skipif(not PYTHONS, reason="SSR_TEST_OLD names no folder of environments"),
-]
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.long]
 
 FILE = "tests/test_shop.py"
 SHOP = """\

@@ -87,7 +87,7 @@ class CopyGenerator:
         self._original = original
         surface = (PurePosixPath(p) for p in original.snapshot.files if not p.endswith(".py") and is_test_surface(p))
         self._data = {path.name: str(path) for path in surface}
-        self._modules = {p: b for p, b in blind_files.blind.items() if p not in files and not _defines_classes(b)}
+        self._modules = {p: b for p, b in blind_files.blind.items() if p not in files and not _defines_types(b)}
 
     def draw(self) -> Iterator[Copy]:
         """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
@@ -161,9 +161,10 @@ class CopyGenerator:
         return names, sources
 
 
-def _defines_classes(blind: Blind) -> bool:
-    """Return whether a module defines classes: a copy has others, which are not those that other files import."""
-    return any(isinstance(node, ast.ClassDef) for node in ast.walk(blind.tree))
+def _defines_types(blind: Blind) -> bool:
+    """Return whether a module defines classes other than tests: a copy's are not those that other files import."""
+    defines_classes = any(isinstance(node, ast.ClassDef) for node in ast.walk(blind.tree))
+    return defines_classes and not any(names_of_tests(blind.tree))
 
 
 def _classes_with_bases(blind: Blind) -> Iterator[ast.ClassDef]:
