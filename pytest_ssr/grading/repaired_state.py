@@ -52,7 +52,8 @@ def repaired_state(runner: Runner, artifact: BugArtifact, patch: Patch) -> tuple
     """
     oracle = set(artifact.test_files)
     changed = {p for diff in (patch, artifact.bug, artifact.weaken) for p in diff.paths}
-    surface = oracle | {p for p in changed if is_test_surface(p)}
+    # What the bug changes is code, whatever its folder is called, as in django/test.
+    surface = oracle | {p for p in changed if is_test_surface(p) and p not in artifact.bug.paths}
     surface |= shadowing(runner.original, changed, artifact.test_files)
     dropped = tuple(p for p in patch.paths if p in surface)
     applied = patch.select([p for p in patch.paths if p not in dropped])

@@ -54,7 +54,7 @@ class Shop:
         settings = RuleSettings(time_limit_s=60)
         self.grader = Grader(store, repositories, environments, settings, sandbox="process")
 
-    def graded(self, patch: str, **fields: Any) -> EvaluationResult:
+    def graded(self, submitted: str, **fields: Any) -> EvaluationResult:
         row = {
             "repo": "acme/shop",
             "instance_id": "acme__shop-1",
@@ -65,7 +65,7 @@ class Shop:
             "PASS_TO_PASS": json.dumps(["It shouts."]),
             **fields,
         }
-        return self.grader.evaluate(read_row(row, "row"), patch)
+        return self.grader.evaluate(read_row(row, "row"), submitted)
 
     def patch(self, code: str) -> str:
         return diff(self.repository, {"shop.py": code})
@@ -89,6 +89,25 @@ def test_a_patch_that_replaces_assertions_of_unittest_is_forged(shop: Shop) -> N
     result = shop.graded(shop.patch(FORGED))
     assert (result.status, result.reason.code) == (Status.UNRESOLVED, ReasonCode.FORGED)
     assert result.tests is True
+
+
+def test_code_in_a_folder_named_test_is_not_restored(shop: Shop) -> None:
+    (shop.repository / "test").mkdir(exist_ok=True)
+    (shop.repository / "test" / "__init__.py").write_text("")
+    (shop.repository / "test" / "tools.py").write_text(CODE)
+    git(shop.repository, "add", "-A")
+    git(shop.repository, "commit", "-q", "--allow-empty", "-m", "tools")
+    tests = HEAD.replace("from shop", "from test.tools") + ADD
+    fields: dict[str, Any] = {
+        "instance_id": "acme__shop-2",
+        "patch": diff(shop.repository, {"test/tools.py": FIXED}),
+        "test_patch": diff(shop.repository, {"tests/test_shop.py": tests}),
+        "PASS_TO_PASS": [],
+    }
+    wrong = shop.graded(diff(shop.repository, {"test/tools.py": CODE + "\n# Nothing.\n"}), **fields)
+    assert (wrong.status, wrong.reason.code) == (Status.UNRESOLVED, ReasonCode.TESTS_FAIL)
+    assert shop.graded(fields["patch"], **fields).status is Status.RESOLVED
+    git(shop.repository, "reset", "-q", "--hard", "HEAD~1")
 
 
 def test_pass_to_pass_tests_that_do_not_hold_are_set_aside_with_a_flag(shop: Shop) -> None:
