@@ -2,7 +2,7 @@
 
 Run: `python benchmarks/mine_native_rows.py --runner django --python PYTHON --out rows.jsonl [--start COMMIT] CLONE`.
 CLONE is a git repository, bare or not, named owner__name; PYTHON the interpreter of an environment with what the
-repository needs, where the repository itself is not installed: PYTHONPATH is its tree. The runners are `django`
+repository needs, but not the repository itself: PYTHONPATH is its tree. The runners are `django`
 (`tests/runtests.py`), `sympy` (`bin/test`), `pytest` and `unittest` (`python -m unittest`). From the start on towards
 older commits, each one that changes code and test files is tried: its test files run with the old code and with the new
 code, twice each, in bubblewrap without a network. The ids are those that SWE-bench reads from the log: the text before
@@ -58,7 +58,7 @@ def module_of(path: str) -> str:
 
 
 def read_unittest(log: str) -> Outcomes:
-    """Read unittest's verbose output, where a test's own output can stand between its name and `ok`."""
+    """Read unittest's verbose output, in which a test's own output can come between its name and `ok`."""
     outcomes: dict[str, bool | None] = {}
     name = ""
     for line in map(str.strip, log.splitlines()):

@@ -52,7 +52,7 @@ class Repositories:
     def repository_of(self, instance: Instance) -> Path:
         """Return a git directory that has an instance's commit: a clone, or one with commits of images.
 
-        Raises InstanceError if there is none.
+        Raises InstanceError if no repository has it.
         """
         local = self.find_local(instance.repo)
         if not self.images or (local is not None and has_commit(local, instance.base_commit)):

@@ -50,8 +50,8 @@ class CommandRunner:
     def run(self, sandbox: Sandbox, folder: str, *, limits: Limits, env: Mapping[str, str]) -> SuiteRun:
         """Run the tests; raises SandboxError if the sandbox fails.
 
-        folder: where to write the script. env: as for other runs; its PATH comes before that of the sandbox, where an
-        image has the tools of its project.
+        folder: where to write the script. env: as for other runs; its PATH comes before that of the sandbox, which
+        in an image names the tools of the project.
         """
         path = f"{folder}/test_command.sh"
         sandbox.write(path, self.script.encode("utf-8", "surrogateescape"), executable=True)

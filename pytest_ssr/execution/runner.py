@@ -304,8 +304,7 @@ class Runner:
         """Return the selection of the ids among the targets, if the test runner is started with files only."""
         if isinstance(self.test_runner, PytestRunner) or not any("::" in target for target in targets):
             return None
-        ids = [target for target in targets if "::" in target]
-        return Selection(ids, files=[target for target in targets if "::" not in target])
+        return Selection([t for t in targets if "::" in t], files=[t for t in targets if "::" not in t])
 
     def plain_values(
         self, state: CodebaseState, cases: Sequence[PlainCase], surroundings: Surroundings, *, like_s: float

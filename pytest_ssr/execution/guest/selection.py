@@ -61,7 +61,7 @@ def _stop(session, reason):
 
 
 def requested():
-    """Return the selection that the file `SSR_SELECTION` describes; None if there is none."""
+    """Return the selection that the file `SSR_SELECTION` describes, or None if the variable is not set."""
     if not _PATH:
         return None
     with open(_PATH, encoding="utf-8") as file:

@@ -149,8 +149,7 @@ class Server:
             request = self.connection.receive()
             if request is None:
                 os._exit(0)
-            # Python has the function since 3.8, the C library for longer.
-            channel = _libc.memfd_create(b"ssr-channel", 0)
+            channel = _libc.memfd_create(b"ssr-channel", 0)  # `os` has it since Python 3.8
             self.deadline.set(request["start_s"])
             pid = os.fork()
             if pid == 0:

@@ -103,7 +103,7 @@ def read_index(data: bytes) -> dict[str, str]:
             start = position + (64 if flags & 0x4000 else 62)
             kept = b""
             if version == 4:
-                # The name without what it shares with the previous one.
+                # The rest of the name, after the prefix that it shares with the previous name.
                 dropped, start = _varint(data, start)
                 kept = name[: len(name) - dropped]
             end = data.index(b"\0", start)
