@@ -280,10 +280,10 @@ def uses_of_folder(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def clean_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def clean_machine(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Give sandboxes a separate folder, and assert that after the test no file, process, mount or socket is left."""
-    sandbox_tmp = tmp_path / "tmp"
-    sandbox_tmp.mkdir()
+    # Not below `tmp_path`: in the process sandbox, code under attack sees this path, which must not look like a test's.
+    sandbox_tmp = tmp_path_factory.mktemp("sandboxes")
     etc()  # created once per process
     monkeypatch.setattr(tempfile, "tempdir", str(sandbox_tmp))
     before = sockets(), {int(p.name) for p in Path("/proc").glob("[0-9]*")}
