@@ -326,7 +326,7 @@ def leave(code):
 def serve_imports(settings, arguments):
     """Serve in mode `import`."""
     server = Server(settings)
-    preload(["pytest", *settings["modules"]], settings["skipped"], server)
+    preload(settings["modules"], settings["skipped"], server)
     if "pytest" in sys.modules:
         reporter()
     server.start()
