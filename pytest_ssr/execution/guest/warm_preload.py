@@ -29,7 +29,7 @@ class Blocker:
 
 
 def preload(names, skipped, server):
-    """Import pytest, its own plugins, and modules; if one imports the tree, make the server refuse with that culprit."""
+    """Import pytest, its own plugins, and modules; if one imports the tree, refuse to serve with it as the culprit."""
     blocker = Blocker()
     sys.meta_path.insert(0, blocker)
     _import(["pytest", *names], skipped, blocker, server)
