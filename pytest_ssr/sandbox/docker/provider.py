@@ -139,7 +139,7 @@ class DockerProvider:
         """Return the bytes of an image, or None if it has to be pulled; raises SandboxError without an engine."""
         with self._guarded():
             entry = images.find_image(self._engine(), image)
-        return entry[1] if found is not None else None
+        return entry[1] if entry is not None else None
 
     def image_digest(self) -> str:
         """Return the image's id, which is a hash of its content."""
