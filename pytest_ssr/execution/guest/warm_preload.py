@@ -56,3 +56,9 @@ def _builtin_plugins():
     from _pytest.config import default_plugins
 
     return ["_pytest." + name for name in default_plugins]
+
+
+def already_imported(pytest):
+    """Return options of pytest that allow modules of plugins to be imported before it, even if warnings are errors."""
+    category = "PytestAssertRewriteWarning"
+    return ["-W", "ignore::pytest." + category] if hasattr(pytest, category) else []
