@@ -27,7 +27,8 @@ from pytest_ssr.execution.selection import Selection
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_code, is_test_surface
-from pytest_ssr.project.snapshot import take_snapshot, write_entry
+from pytest_ssr.project.shared_files import write_entry
+from pytest_ssr.project.snapshot import take_snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
 from pytest_ssr.source.syntax_tree import ParsedSource, parse, scopes, splice
