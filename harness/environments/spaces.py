@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from multiprocessing.sharedctypes import SynchronizedArray
 from typing import Any
 
@@ -91,28 +91,45 @@ class Actions(Space[Any]):
         return "Actions()"
 
 
-# A string is stored as its length and its code points.
+class _SharedStrings(Sequence[str]):
+    """The current strings in a shared memory: each one's length and its code points.
+
+    `AsyncVectorEnv` reads the memory once, at the beginning, and copies what it has read after every step. So this is a
+    view, and its copy is a tuple of strings.
+    """
+
+    def __init__(self, space: UnicodeText, memory: SynchronizedArray[int]) -> None:
+        items = np.frombuffer(memoryview(memory.get_obj()), dtype=np.int32)
+        self._rows = items.reshape(-1, space.max_chars + 1)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: Any) -> Any:
+        row = self._rows[index]
+        return row[1 : row[0] + 1].astype("<i4").tobytes().decode("utf-32-le")
+
+    def write(self, index: int, value: str) -> None:
+        """Replace one string."""
+        row = self._rows[index]
+        row[0] = len(value)
+        row[1 : len(value) + 1] = np.frombuffer(value.encode("utf-32-le"), dtype="<i4")
+
+    def __deepcopy__(self, memo: object) -> tuple[str, ...]:
+        return tuple(self[index] for index in range(len(self)))
 
 
 @create_shared_memory.register(UnicodeText)
 def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> SynchronizedArray[int]:
-    array: SynchronizedArray[int] = ctx.Array("i", n * (space.max_chars + 1))
-    return array
-
-
-def _rows(space: UnicodeText, shared_memory: SynchronizedArray[int]) -> Any:
-    return np.frombuffer(memoryview(shared_memory.get_obj()), dtype=np.int32).reshape(-1, space.max_chars + 1)
+    memory: SynchronizedArray[int] = ctx.Array("i", n * (space.max_chars + 1))
+    return memory
 
 
 @write_to_shared_memory.register(UnicodeText)
 def _write(space: UnicodeText, index: int, value: str, shared_memory: SynchronizedArray[int]) -> None:
-    row = _rows(space, shared_memory)[index]
-    row[0] = len(value)
-    row[1 : len(value) + 1] = np.frombuffer(value.encode("utf-32-le"), dtype="<i4")
+    _SharedStrings(space, shared_memory).write(index, value)
 
 
 @read_from_shared_memory.register(UnicodeText)
-def _read(space: UnicodeText, shared_memory: SynchronizedArray[int], n: int = 1) -> tuple[str, ...]:
-    return tuple(
-        row[1 : row[0] + 1].astype("<i4").tobytes().decode("utf-32-le") for row in _rows(space, shared_memory)[:n]
-    )
+def _read(space: UnicodeText, shared_memory: SynchronizedArray[int], n: int = 1) -> Sequence[str]:
+    return _SharedStrings(space, shared_memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import math
 import sys
@@ -14,14 +15,17 @@ import gymnasium
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv
+from plain import plain_python
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
 from harness.environments import ProjectTasks, StoreTasks
-from harness.environments.gym import SolveEnv
+from harness.environments.gym import InjectEnv, SolveEnv
+from harness.records.rewards import injector_reward
 from harness.records.trajectory import ExitReason, read_trajectory
 from harness.records.usage import NAME
 from pytest_ssr.errors import ActionError, ProjectError, SandboxError, SandboxUnavailableError, SettingsError
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.fake import FakeSandbox
@@ -33,7 +37,8 @@ SUBMIT = {"tool": "submit", "arguments": {}}
 
 @pytest.fixture
 def tasks(proven: Proven) -> StoreTasks:
-    return StoreTasks(proven.project, proven.store.root, sandbox="bubblewrap")
+    # Other processes do not inherit the tests' default interpreter.
+    return StoreTasks(proven.project, proven.store.root, sandbox="bubblewrap", python=plain_python())
 
 
 @pytest.fixture
@@ -98,6 +103,7 @@ def test_environments_run_in_processes(tasks: StoreTasks) -> None:
         observations, infos = with_vector.reset(seed=[1, 2])
         assert [len(set(observations[name])) for name in ("output", "diff")] == [1, 1]
         assert infos["task"][0] == infos["task"][1]
+        assert "test_add" in observations["output"][0]
         observations, *_ = with_vector.step((FIX, "echo 'é → \U0001f40d'"))
         assert "+    return a + b" in observations["diff"][0]
         assert observations["diff"][1] == ""
@@ -294,5 +300,59 @@ def test_every_sandbox_works(tasks: StoreTasks, sandbox: str) -> None:
         pytest.skip(availability.detail)
     env = SolveEnv(replace(tasks, sandbox=sandbox))
     env.reset()
-    assert step(env, FIX, SUBMIT)[1] == 1.0
+    edit = {"command": "str_replace", "path": "calc.py", "old_str": "return a - b", "new_str": "return a + b"}
+    assert step(env, {"tool": "editor", "arguments": edit}, SUBMIT)[1] == 1.0
     env.close()
+
+
+def write_artifact(proven: Proven, prompt: str) -> str:
+    """Return the command that writes a valid artifact into the folder that the prompt names."""
+    folder = next(word.strip("`.,:") for word in prompt.split() if word.strip("`.,:").endswith("/artifact"))
+    files = "\n".join(
+        f"echo {base64.b64encode(data).decode()} | base64 -d > {folder}/{name}"
+        for name, data in proven.artifact.contents().items()
+    )
+    return f"mkdir -p {folder}\n{files}"
+
+
+def test_a_valid_bug_is_rewarded_and_stored(proven: Proven, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    projects = ProjectTasks([proven.project], store, sandbox="bubblewrap", python=plain_python())
+    env = InjectEnv(projects)
+    _, info = env.reset()
+    assert info["task"] == str(proven.project)
+    observation, *_ = env.step("sed -i 's/return a + b/return a - b/' calc.py")
+    assert "-    return a + b" in observation["diff"]
+    _, reward, terminated, _, info = step(env, write_artifact(proven, info["prompt"]), SUBMIT)
+    assert (reward, terminated, info["success"]) == (1.0, True, True)
+    assert info["artifact"] == proven.verdict.artifact_id
+    env.close()
+    solve = SolveEnv(StoreTasks(proven.project, store, python=plain_python()))
+    assert solve.reset()[1]["task"] == info["artifact"]
+    assert step(solve, FIX, SUBMIT)[1] == 1.0
+    solve.close()
+
+
+def test_the_reward_of_a_bug_can_depend_on_its_solve_rate(proven: Proven, tmp_path: Path) -> None:
+    projects = ProjectTasks([proven.project], tmp_path / "store", reward="solve-rate", attempts=2)
+    env = InjectEnv(projects)
+    _, info = env.reset()
+    _, reward, _, _, info = step(env, write_artifact(proven, info["prompt"]), SUBMIT)
+    assert info["solve_rate"] in (0.0, 0.5, 1.0)
+    assert reward == injector_reward(True, info["solve_rate"])
+    env.close()
+
+
+def test_a_bug_that_is_not_valid_is_unrewarded(proven: Proven, tmp_path: Path) -> None:
+    env = InjectEnv(ProjectTasks([proven.project], tmp_path / "store", rejections=1))
+    env.reset()
+    _, reward, terminated, *_ = env.step(SUBMIT)
+    assert (reward, terminated) == (0.0, False)
+    _, reward, terminated, _, info = env.step(SUBMIT)
+    assert (reward, terminated, info["success"], info["code"]) == (-1.0, True, False, CheckCode.UNREADABLE)
+    env.close()
+
+
+def test_the_checker_passes_for_injection(proven: Proven, tmp_path: Path) -> None:
+    env = gymnasium.make("ssr/Inject-v0", tasks=ProjectTasks([proven.project], tmp_path / "store"))
+    check_env(env.unwrapped, skip_render_check=True)
