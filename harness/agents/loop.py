@@ -71,11 +71,12 @@ def ending(
     with record_end(journal):
         try:
             yield
-            return
         except EndOfRollout as end:
             reason, detail, result = end.reason, end.detail, end.result
         except ContextError as error:
             reason, detail, result = ExitReason.CONTEXT, str(error), None
+        else:
+            return
         if result is None and is_truncated(reason):
             result = partial_result(workspace)
         journal.end(reason, detail, result)

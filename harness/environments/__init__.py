@@ -6,11 +6,11 @@ trainers do not need it.
 
 import importlib.util
 
-from harness.environments.dataset_tasks import DatasetTasks
-from harness.environments.project_tasks import ProjectTasks
-from harness.environments.store_tasks import StoreTasks
+from harness.environments.episodes import EnvironmentSettings
+from harness.environments.inject_tasks import ProjectTasks
+from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 
-__all__ = ["DatasetTasks", "ProjectTasks", "StoreTasks"]
+__all__ = ["DatasetTasks", "EnvironmentSettings", "ProjectTasks", "StoreTasks"]
 
 if importlib.util.find_spec("gymnasium") is not None:
     from harness.environments.gym import register

@@ -115,11 +115,6 @@ class Episode:
         return self._journal.trajectory
 
     @property
-    def ended(self) -> bool:
-        """Whether the episode has its outcome."""
-        return self.outcome is not None
-
-    @property
     def steps_left(self) -> int:
         """The number of steps until the limit."""
         return self._turns.steps_left
@@ -127,7 +122,11 @@ class Episode:
     @property
     def seconds_left(self) -> float:
         """The seconds of steps until the limit, at least 0."""
-        return max(0.0, self._turns.seconds_left)
+        return max(0.0, self._turns.seconds_left + self._idle_s())
+
+    def _idle_s(self) -> float:
+        """Return the seconds since the last step, which do not count."""
+        return self._clock() - self._idle_since
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> Turn:
         """Call a tool; raises ActionError for arguments that are not JSON.
@@ -148,25 +147,22 @@ class Episode:
         Raises ActionError after the end of the episode.
         """
         self._require_open()
-        self._turns.wait(self._clock() - self._idle_since)
+        self._turns.wait(self._idle_s())
         journal, messages = self._journal, self.trajectory.messages
         if not messages:
             self._turns.begin(self.system, self.prompt)
         first_message, first_step = len(messages) + 1, len(self.trajectory.steps)
-        patch, problem, is_running = None, "", False
+        patch, problem = None, ""
         with ending(journal, self._workspace, self._work.partial_result):
-            self._turns.require_within_limits()
             self._turns.take(reply, tuple(range(len(messages))))
             patch, problem = self._diff()
             self._turns.require_within_limits()
-            is_running = True
-        if not is_running:
+        self._idle_since = self._clock()
+        if journal.ended:
             self._finish()
             patch, problem = self._work.patch, ""
         output = "\n".join(m.content for m in messages[first_message:] if m.role != ASSISTANT)
-        turn = self._turn(output, patch, problem, tuple(self.trajectory.steps[first_step:]))
-        self._idle_since = self._clock()
-        return turn
+        return self._turn(output, patch, problem, tuple(self.trajectory.steps[first_step:]))
 
     def stop(self, reason: str) -> Turn:
         """End the episode as a limit does: its changes are graded. reason: the caller's, for the record."""

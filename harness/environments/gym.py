@@ -7,9 +7,8 @@ action, the diff of all changes so far, and the steps and seconds that are left.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
-from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -17,15 +16,11 @@ import numpy as np
 from gymnasium.spaces import Box, Dict
 
 from harness.agents.context import elided
-from harness.agents.limits import RolloutLimits
 from harness.agents.tools.bash import Bash
-from harness.environments.episode import Episode, EpisodeSettings, Turn
-from harness.environments.extensions import load_tools
-from harness.environments.order import TaskOrder
-from harness.environments.scores import load_scores
+from harness.environments.episode import Turn
+from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.spaces import Actions, UnicodeText
-from harness.environments.task import Tasks, TaskSource
-from harness.rollouts.player_factory import PlayerFactory, read_bundles
+from harness.environments.task import TaskSource
 from pytest_ssr.errors import ActionError, SettingsError
 
 Observation = dict[str, Any]
@@ -45,23 +40,15 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
     def __init__(
         self,
         tasks: TaskSource,
+        settings: EnvironmentSettings = EnvironmentSettings(),
         *,
-        order: str = "random",
-        limits: RolloutLimits = RolloutLimits(),
-        scores: Mapping[str, float] | None = None,
-        judge: str = "",
-        tools: Sequence[str] = (),
-        bundles: Sequence[Path] = (),
         diff_chars: int = 20_000,
-        record: Path | None = None,
         render_mode: str | None = None,
     ) -> None:
         """Check the settings.
 
-        tasks: where the tasks come from. order: how the next one is chosen, from `ORDERS`. scores: the weight of each
-        score in the reward; by default the outcome alone. judge: the model of the score `process`. tools: names of
-        entry points `pytest_ssr.tools`. bundles: folders of tools in SWE-agent's layout. diff_chars: characters of the
-        diff in an observation. record: a folder for trajectories. Raises SettingsError for an invalid value.
+        tasks: where the tasks come from. diff_chars: characters of the diff in an observation. Raises SettingsError
+        for an invalid value.
         """
         if getattr(tasks, "role", None) != self.role:
             raise SettingsError(f"{type(self).__name__} needs tasks for the {self.role}, not {tasks!r}")
@@ -69,22 +56,9 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
             raise SettingsError(f"the render mode must be 'ansi' or None, not {render_mode!r}")
         if diff_chars < 1:
             raise SettingsError(f"diff_chars must be at least 1, not {diff_chars}")
-        self.render_mode = render_mode
-        self._source, self._order, self._diff_chars = tasks, TaskOrder(order), diff_chars
-        self._players = PlayerFactory()
-        load_tools(tools)
-        self._settings = EpisodeSettings(
-            limits=limits,
-            scores=load_scores(scores or {"outcome": 1.0}, self._players.judge(judge) if judge else None),
-            tools=lambda: load_tools(tools),
-            bundles=read_bundles([Path(folder) for folder in bundles]),
-            record=Path(record) if record is not None else None,
-        )
-        self._tasks: Tasks | None = None
-        self._episode: Episode | None = None
-        self._count = 0
-        self._closed = False
-        self._shown = ""
+        self.render_mode, self._diff_chars, self._shown = render_mode, diff_chars, ""
+        self._episodes = Episodes(tasks, settings)
+        limits = settings.limits
         self.action_space = Actions()
         self.observation_space = Dict(
             {
@@ -104,20 +78,13 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
         SandboxError if no sandbox can be opened.
         """
         super().reset(seed=seed)
-        if self._closed:
-            raise ActionError("the environment is closed")
         if seed is not None:
-            self._order.restart()
-        self._end_episode()
-        opened = self._opened()
-        task_id = self._task_option(options) or self._order.choose(opened.ids, self.np_random)
-        episode_seed = int(self.np_random.integers(0, _SEED_LIMIT))
-        self._episode = Episode(opened.task(task_id), self._settings, seed=episode_seed, number=self._count)
-        self._count += 1
-        episode = self._episode
+            self._episodes.restart_order()
+        task_id = _task_option(options)
+        episode = self._episodes.begin(seed=int(self.np_random.integers(0, _SEED_LIMIT)), task=task_id)
         self._shown = episode.prompt
         info = {
-            "task": task_id,
+            "task": episode.task_id,
             "role": self.role,
             "system": episode.system,
             "prompt": episode.prompt,
@@ -132,14 +99,7 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
         Without a grade, because the sandbox broke, the episode is truncated, and its reward is NaN. Raises ActionError
         for anything that is not an action, and for a step outside of an episode.
         """
-        if self._episode is None:
-            raise ActionError(
-                "the environment is closed" if self._closed else "there is no episode; call reset() first"
-            )
-        episode = self._episode
-        turn = episode.call(*_tool_call(action))
-        if turn.outcome is not None:
-            self._order.record(episode.task_id, turn.outcome.success)
+        turn = self._episodes.call(*_tool_call(action))
         self._shown = turn.output
         diff = turn.patch.data.decode("utf-8", "replace") if turn.patch is not None else ""
         observation = self._observation(turn.output, elided(diff, self._diff_chars)[0])
@@ -155,8 +115,8 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
             "patch_problem": turn.patch_problem,
             "scores": dict(turn.scores),
         }
-        if turn.outcome is not None and self._episode is not None:
-            done = self._episode.trajectory
+        if turn.outcome is not None:
+            done = self._episodes.current.trajectory
             info |= {
                 "success": turn.outcome.success,
                 "graded": turn.outcome.reward is not None,
@@ -170,28 +130,13 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
         return info
 
     def _observation(self, output: str, diff: str) -> Observation:
-        assert self._episode is not None
+        episode = self._episodes.current
         return {
             "output": _encodable(output),
             "diff": _encodable(diff),
-            "steps_left": np.array([self._episode.steps_left], np.int64),
-            "seconds_left": np.array([self._episode.seconds_left], np.float32),
+            "steps_left": np.array([episode.steps_left], np.int64),
+            "seconds_left": np.array([episode.seconds_left], np.float32),
         }
-
-    def _opened(self) -> Tasks:
-        if self._tasks is None:
-            self._tasks = self._source.open()
-        return self._tasks
-
-    def _task_option(self, options: dict[str, Any] | None) -> str:
-        """Return the task that the options name, empty if they name none."""
-        given = dict(options or {})
-        task_id = given.pop("task", "")
-        if given:
-            raise SettingsError(f"unknown options of reset: {', '.join(map(str, given))}; the only one is 'task'")
-        if not isinstance(task_id, str):
-            raise SettingsError(f"the option 'task' takes the id of a task, not {task_id!r}")
-        return task_id
 
     def render(self) -> str | None:
         """Return the last output."""
@@ -199,17 +144,7 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
 
     def close(self) -> None:
         """Close the sandbox, the task and the judge; idempotent."""
-        self._closed = True
-        self._end_episode()
-        if self._tasks is not None:
-            self._tasks.close()
-        self._tasks = None
-        self._players.close()
-
-    def _end_episode(self) -> None:
-        if self._episode is not None:
-            self._episode.close()
-        self._episode = None
+        self._episodes.close()
 
 
 class SolveEnv(_RoleEnv):
@@ -233,6 +168,17 @@ def _tool_call(action: Any) -> tuple[str, Mapping[str, Any]]:
     if not isinstance(action["tool"], str) or not isinstance(action["arguments"], Mapping):
         raise ActionError(f"'tool' takes a name and 'arguments' a mapping, not {action!r}")
     return action["tool"], action["arguments"]
+
+
+def _task_option(options: dict[str, Any] | None) -> str:
+    """Return the task that the options name, empty if they name none."""
+    given = dict(options or {})
+    task_id = given.pop("task", "")
+    if given:
+        raise SettingsError(f"unknown options of reset: {', '.join(map(str, given))}; the only one is 'task'")
+    if not isinstance(task_id, str):
+        raise SettingsError(f"the option 'task' takes the id of a task, not {task_id!r}")
+    return task_id
 
 
 def _encodable(text: str) -> str:

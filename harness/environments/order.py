@@ -3,24 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from random import Random
 
 from pytest_ssr.errors import SettingsError
 
 ORDERS = ("random", "in-order", "curriculum")
-
-
-class Random(Protocol):
-    """The part of `numpy.random.Generator` that the orders use."""
-
-    def random(self) -> float:
-        """Return a number in [0, 1)."""
-
-    def integers(self, low: int, high: int) -> int:
-        """Return an integer in [low, high)."""
-
-    def beta(self, a: float, b: float) -> float:
-        """Return a sample of the beta distribution."""
 
 
 class TaskOrder:
@@ -42,12 +29,12 @@ class TaskOrder:
         task with the largest p (1 - p): the variance of the outcome, without which a policy gradient vanishes.
         """
         if self._name == "random":
-            return ids[int(rng.integers(0, len(ids)))]
+            return rng.choice(ids)
         if self._name == "in-order":
             chosen = ids[self._next % len(ids)]
             self._next += 1
             return chosen
-        rates = {task: float(rng.beta(1 + good, 1 + bad)) for task in ids for good, bad in [self._counts(task)]}
+        rates = {task: rng.betavariate(1 + good, 1 + bad) for task in ids for good, bad in [self._counts(task)]}
         return max(ids, key=lambda task: rates[task] * (1 - rates[task]))
 
     def restart(self) -> None:

@@ -1,8 +1,8 @@
-"""The interfaces between an episode and its task: a bug to repair, or a project to inject a bug into."""
+"""The interfaces between an episode and its task, and the tasks of a source."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
 from harness.records.trajectory import Trajectory
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.patch import Patch
 
 
@@ -80,19 +81,40 @@ class EpisodeTask(Protocol):
     def start(self, *, seed: int) -> TaskWork:
         """Return the work of a new episode."""
 
+    def close(self) -> None:
+        """Remove what the task has prepared."""
 
-class Tasks(Protocol):
-    """The opened tasks of a source."""
 
-    @property
-    def ids(self) -> Sequence[str]:
-        """The ids of all tasks; at least one."""
+class Tasks:
+    """The tasks of a source, of which one at a time is open."""
+
+    def __init__(
+        self, ids: Sequence[str], open_task: Callable[[str], EpisodeTask], close: Callable[[], None] = lambda: None
+    ) -> None:
+        """ids: of all tasks; at least one. close: called after the last task is closed."""
+        self.ids = list(ids)
+        self._open_task, self._close = open_task, close
+        self._open: EpisodeTask | None = None
 
     def task(self, task_id: str) -> EpisodeTask:
         """Return a task, which stays open until another one is requested; raises SettingsError for an unknown id."""
+        if self._open is not None and self._open.id == task_id:
+            return self._open
+        if task_id not in self.ids:
+            raise SettingsError(f"there is no task {task_id!r} among the {len(self.ids)} tasks")
+        self._close_task()
+        self._open = self._open_task(task_id)
+        return self._open
 
     def close(self) -> None:
-        """Close the open task; idempotent."""
+        """Close the open task and its source; idempotent."""
+        self._close_task()
+        self._close()
+
+    def _close_task(self) -> None:
+        if self._open is not None:
+            self._open.close()
+        self._open = None
 
 
 class TaskSource(Protocol):

@@ -1,9 +1,5 @@
-"""The fixture with a proven bug; skip the tests of packages that are not installed."""
-
-import importlib.util
+"""The fixture with a proven bug."""
 
 from proven import project, proven
 
 __all__ = ["project", "proven"]
-
-collect_ignore = [] if importlib.util.find_spec("gymnasium") is not None else ["test_gym.py"]

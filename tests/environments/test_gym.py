@@ -19,7 +19,7 @@ from plain import plain_python
 from proven import Proven
 
 from harness.agents.limits import RolloutLimits
-from harness.environments import ProjectTasks, StoreTasks
+from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.gym import InjectEnv, SolveEnv
 from harness.records.rewards import injector_reward
 from harness.records.trajectory import ExitReason, read_trajectory
@@ -43,7 +43,7 @@ def tasks(proven: Proven) -> StoreTasks:
 
 @pytest.fixture
 def env(tasks: StoreTasks) -> Iterator[SolveEnv]:
-    env = SolveEnv(tasks, limits=RolloutLimits(command_s=20))
+    env = SolveEnv(tasks, EnvironmentSettings(limits=RolloutLimits(command_s=20)))
     yield env
     env.close()
 
@@ -117,7 +117,9 @@ def test_environments_run_in_processes(tasks: StoreTasks) -> None:
 
 def test_limits_truncate_and_the_changes_are_graded(tasks: StoreTasks) -> None:
     for grade_unsubmitted, expected in ((True, 1.0), (False, -1.0)):
-        limited = SolveEnv(replace(tasks, grade_unsubmitted=grade_unsubmitted), limits=RolloutLimits(steps=1))
+        limited = SolveEnv(
+            replace(tasks, grade_unsubmitted=grade_unsubmitted), EnvironmentSettings(limits=RolloutLimits(steps=1))
+        )
         limited.reset()
         observation, reward, terminated, truncated, info = limited.step(FIX)
         limited.close()
@@ -128,8 +130,7 @@ def test_limits_truncate_and_the_changes_are_graded(tasks: StoreTasks) -> None:
 
 def test_the_seconds_between_steps_do_not_count(env: SolveEnv) -> None:
     env.reset()
-    episode = env._episode
-    assert episode is not None
+    episode = env._episodes.current
     now = [0.0]
     episode._clock = episode._turns._clock = lambda: now[0]
     episode._turns._begin, episode._idle_since = 0.0, 0.0
@@ -144,7 +145,7 @@ def test_the_seconds_between_steps_do_not_count(env: SolveEnv) -> None:
     ids=["endless", "flood", "fork-bomb"],
 )
 def test_hostile_commands_end_and_the_episode_goes_on(tasks: StoreTasks, command: str, limit: str) -> None:
-    env = SolveEnv(tasks, limits=RolloutLimits(command_s=3))
+    env = SolveEnv(tasks, EnvironmentSettings(limits=RolloutLimits(command_s=3)))
     env.reset()
     observation, reward, terminated, truncated, info = env.step(command)
     assert limit in info["limit"]
@@ -193,8 +194,7 @@ def test_invalid_calls_in_a_row_end_the_episode(env: SolveEnv) -> None:
 def test_a_reset_closes_the_episode_before(env: SolveEnv) -> None:
     env.reset()
     env.step(FIX)
-    before = env._episode
-    assert before is not None
+    before = env._episodes.current
     observation, _ = env.reset()
     assert before.trajectory.exit_reason is ExitReason.INTERRUPTED
     assert (observation["diff"], observation["steps_left"][0]) == ("", RolloutLimits().steps)
@@ -215,11 +215,11 @@ def test_steps_outside_of_an_episode_are_errors_and_close_is_idempotent(tasks: S
 
 def test_bad_settings_are_errors(tasks: StoreTasks, tmp_path: Path, proven: Proven) -> None:
     for settings in (
-        {"order": "best"},
-        {"scores": {"beauty": 1.0}},
-        {"scores": {"outcome": math.nan}},
-        {"scores": {"process": 1.0}},
-        {"tools": ["hammer"]},
+        {"settings": EnvironmentSettings(order="best")},
+        {"settings": EnvironmentSettings(scores={"beauty": 1.0})},
+        {"settings": EnvironmentSettings(scores={"outcome": math.nan})},
+        {"settings": EnvironmentSettings(scores={"process": 1.0})},
+        {"settings": EnvironmentSettings(tools=["hammer"])},
         {"diff_chars": 0},
         {"render_mode": "human"},
         {"tasks": ProjectTasks([proven.project])},
@@ -257,8 +257,7 @@ def test_a_store_without_artifacts_and_a_missing_sandbox_are_errors(
 
 def test_a_broken_sandbox_gives_no_reward(env: SolveEnv, monkeypatch: pytest.MonkeyPatch) -> None:
     env.reset()
-    episode = env._episode
-    assert episode is not None
+    episode = env._episodes.current
 
     def fail(command: str) -> Any:
         raise SandboxError("it is gone")
@@ -273,8 +272,16 @@ def test_a_broken_sandbox_gives_no_reward(env: SolveEnv, monkeypatch: pytest.Mon
     assert (info["code"], info["exit_reason"]) == (ReasonCode.ATTEMPT_ABORTED, ExitReason.INFRA)
 
 
+def test_the_score_of_tests_needs_full_grades(tasks: StoreTasks) -> None:
+    env = SolveEnv(tasks, EnvironmentSettings(scores={"tests": 1.0}))
+    env.reset()
+    with pytest.raises(SettingsError):
+        env.step(FIX)
+    env.close()
+
+
 def test_shaping_is_named_and_telescopes(tasks: StoreTasks) -> None:
-    env = SolveEnv(replace(tasks, full_grades=True), scores={"outcome": 1.0, "tests": 0.5})
+    env = SolveEnv(replace(tasks, full_grades=True), EnvironmentSettings(scores={"outcome": 1.0, "tests": 0.5}))
     env.reset()
     rewards = [env.step(a)[1] for a in ("echo '# x' >> calc.py", FIX, "sed -i 's/a + b/a - b/' calc.py", FIX, SUBMIT)]
     assert rewards == [0.0, 0.5, -0.5, 0.5, 1.0]
@@ -282,7 +289,7 @@ def test_shaping_is_named_and_telescopes(tasks: StoreTasks) -> None:
 
 
 def test_episodes_are_recorded(tasks: StoreTasks, tmp_path: Path) -> None:
-    env = SolveEnv(tasks, record=tmp_path)
+    env = SolveEnv(tasks, EnvironmentSettings(record=tmp_path))
     _, info = env.reset()
     step(env, FIX, SUBMIT)
     env.close()

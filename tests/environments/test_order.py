@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-import random
+from random import Random
 
 import pytest
 
 from harness.environments.order import TaskOrder
 from pytest_ssr.errors import SettingsError
 
-
-class Draws:
-    """Draws like numpy's generator, from Python's."""
-
-    def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed)
-
-    def random(self) -> float:
-        return self._random.random()
-
-    def integers(self, low: int, high: int) -> int:
-        return self._random.randrange(low, high)
-
-    def beta(self, a: float, b: float) -> float:
-        return self._random.betavariate(a, b)
-
-
 IDS = ["a", "b", "c"]
 
 
 def test_in_order_begins_again() -> None:
     order = TaskOrder("in-order")
-    assert [order.choose(IDS, Draws(0)) for _ in range(4)] == ["a", "b", "c", "a"]
+    assert [order.choose(IDS, Random(0)) for _ in range(4)] == ["a", "b", "c", "a"]
     order.restart()
-    assert order.choose(IDS, Draws(0)) == "a"
+    assert order.choose(IDS, Random(0)) == "a"
 
 
 def test_random_order_depends_on_the_generator_alone() -> None:
     def drawn() -> list[str]:
-        order, draws = TaskOrder("random"), Draws(3)
+        order, draws = TaskOrder("random"), Random(3)
         return [order.choose(IDS, draws) for _ in range(20)]
 
     assert drawn() == drawn()
@@ -46,7 +29,7 @@ def test_random_order_depends_on_the_generator_alone() -> None:
 
 
 def test_the_curriculum_prefers_what_is_solved_sometimes() -> None:
-    order, draws = TaskOrder("curriculum"), Draws(1)
+    order, draws = TaskOrder("curriculum"), Random(1)
     for _ in range(20):
         order.record("a", True)
         order.record("b", False)

@@ -13,7 +13,7 @@ from harness.agents.patch_collector import collect_patch
 from harness.agents.prompts import prompt
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
-from harness.environments.task import Outcome
+from harness.environments.task import Outcome, Tasks
 from harness.injectors.campaign import described
 from harness.injectors.model import (
     STRATEGIES,
@@ -68,7 +68,7 @@ class ProjectTasks:
     """The penalty of a bug that is solved always or never."""
     role: ClassVar[str] = "injector"
 
-    def open(self) -> OpenProjectTasks:
+    def open(self) -> Tasks:
         """Check the settings; raises SettingsError for an invalid one, ProjectError for a missing folder."""
         if self.strategy not in STRATEGIES:
             raise SettingsError(f"{self.strategy!r} is not a strategy; choose from {', '.join(STRATEGIES)}")
@@ -81,40 +81,18 @@ class ProjectTasks:
         for project in self.projects:
             if not Path(project).is_dir():
                 raise ProjectError(f"{project} is not a folder")
-        return OpenProjectTasks(self)
+        players = PlayerFactory()
+        ids = [str(project) for project in self.projects]
+        return Tasks(ids, lambda task_id: self._task(task_id, players), players.close)
 
-
-class OpenProjectTasks:
-    """The projects, of which one at a time is open."""
-
-    def __init__(self, source: ProjectTasks) -> None:
-        self._source = source
-        self._players = PlayerFactory()
-        self._open: InjectTask | None = None
-
-    @property
-    def ids(self) -> Sequence[str]:
-        """The projects' folders."""
-        return [str(project) for project in self._source.projects]
-
-    def task(self, task_id: str) -> InjectTask:
+    def _task(self, task_id: str, players: PlayerFactory) -> InjectTask:
         """Return a project as a task; raises ProjectError if it cannot be used."""
-        if self._open is not None and self._open.id == task_id:
-            return self._open
-        if task_id not in self.ids:
-            raise SettingsError(f"there is no project {task_id!r}; the projects are {', '.join(self.ids)}")
-        source, project = self._source, Path(task_id)
-        store = Store(Path(source.store) if source.store else project / ".ssr")
+        project = Path(task_id)
+        store = Store(Path(self.store) if self.store else project / ".ssr")
         runner = open_runner(
-            project, store, settings=source.settings, sandbox=source.sandbox, python=source.python, model_written=True
+            project, store, settings=self.settings, sandbox=self.sandbox, python=self.python, model_written=True
         )
-        self._open = InjectTask(task_id, source, runner, store, self._players)
-        return self._open
-
-    def close(self) -> None:
-        """Close the solver's models."""
-        self._open = None
-        self._players.close()
+        return InjectTask(task_id, self, runner, store, players)
 
 
 @dataclass(slots=True)
@@ -141,6 +119,9 @@ class InjectTask:
         if not strategies:
             raise ProjectError(f"{self.id} has no git history of its own; choose another strategy than history")
         return InjectWork(self, Random(seed).choice(strategies), seed)
+
+    def close(self) -> None:
+        """Do nothing: each episode removes its own tree."""
 
 
 class InjectWork:
