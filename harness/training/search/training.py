@@ -1,0 +1,184 @@
+"""Train the search policy: collect examples of many projects in parallel, fit the ranker, and measure it on others."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.solvers.search.policy import Policy, load_tokens, mixed_logits, save_tokens
+from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
+from harness.training.search.ranker import fit
+from harness.training.search.rates import Comparison, compare
+from harness.training.search.sources import SourceFolder, standard_library_tokens
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.storage.store import code_hash, key_of
+
+_VALIDATION_SHARE = 0.2
+_LEAST_PROJECTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What the examples are made of."""
+
+    bugs: int = 200
+    """Most bugs of a project."""
+    injectors: str = "mutation,removal"
+    seed: int = 0
+    jobs: int = 1
+    share: float = 0.5
+    """Share of the ranker in the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What was learned from, and what it gives."""
+
+    projects: Mapping[str, tuple[int, int]]
+    """The number of bugs of each project that was learned from, and of those with a right candidate."""
+    held_out: Mapping[str, tuple[int, int]]
+    """The same for the projects that were not."""
+    trees: int
+    losses: Sequence[tuple[float, float]]
+    """The mean loss of a bug after each tree, on the projects learned from and on those that decide when to stop."""
+    comparison: Comparison | None
+    """The rates on held-out projects; None without any."""
+    operators: Mapping[str, tuple[int, int]]
+    """The number of all bugs of each operator, and of those with a right candidate."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON data."""
+        return {**asdict(self), "comparison": self.comparison.to_json() if self.comparison is not None else None}
+
+
+Watch = Callable[[str], None]
+"""Called with a line that says what is being done."""
+
+
+def train(
+    sources: Sequence[SourceFolder],
+    held_out: Sequence[SourceFolder],
+    folder: Path,
+    settings: TrainingSettings,
+    *,
+    watch: Watch,
+    finished: Callable[[str, int, int], None],
+) -> TrainingReport:
+    """Train a policy, write it to a folder, and return the report.
+
+    Examples are kept in the folder, so a run that was ended continues. watch: see Watch. finished: called for each
+    project, with its name and the numbers of bugs and of those with a right candidate. Raises ProjectError if there are
+    too few projects or no bug has a right candidate.
+    """
+    if len(sources) < _LEAST_PROJECTS:
+        raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
+    folder.mkdir(parents=True, exist_ok=True)
+    watch("counting the tokens of the standard library")
+    tokens_path = folder / "tokens.npz"
+    if not tokens_path.exists():
+        save_tokens(standard_library_tokens(), tokens_path)
+    examples = _collect([*sources, *held_out], tokens_path, settings, watch, finished)
+    names = sorted({s.name for s in sources})
+    random.Random(f"validation:{settings.seed}").shuffle(names)
+    validating = set(names[: max(1, round(_VALIDATION_SHARE * len(names)))])
+    own = [e for s in sources for e in examples[s.folder]]
+    losses: list[tuple[float, float]] = []
+
+    def progress(trees: int, loss: float, validation_loss: float) -> None:
+        losses.append((loss, validation_loss))
+        watch(f"{trees} trees, loss {validation_loss:.3f}")
+
+    try:
+        ranker = fit(
+            [e for e in own if e.project not in validating],
+            [e for e in own if e.project in validating],
+            seed=settings.seed,
+            progress=progress,
+        )
+    except ValueError:
+        raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
+    counts = {s.name: _count(examples[s.folder]) for s in sources}
+    trained_on = {"projects": counts, "injectors": settings.injectors, "seed": settings.seed, "bugs": settings.bugs}
+    policy = Policy(ranker, load_tokens(tokens_path), settings.share, trained_on)
+    policy.save(folder)
+    others = [e for s in held_out for e in examples[s.folder]]
+    everything = [e for group in examples.values() for e in group]
+    return TrainingReport(
+        counts,
+        {s.name: _count(examples[s.folder]) for s in held_out},
+        ranker.num_trees(),
+        losses,
+        compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
+        {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
+    )
+
+
+def _mixture(policy: Policy, example: Example) -> Shares:
+    learned = policy.ranker.predict(example.rows, raw_score=True)
+    return np.array(mixed_logits(learned.tolist(), example.shares.tolist(), policy.share))
+
+
+def _count(examples: Sequence[Example]) -> tuple[int, int]:
+    return len(examples), sum(e.is_covered for e in examples)
+
+
+def _collect(
+    sources: Sequence[SourceFolder],
+    tokens: Path,
+    settings: TrainingSettings,
+    watch: Watch,
+    finished: Callable[[str, int, int], None],
+) -> dict[Path, list[Example]]:
+    """Return the examples of each source by its folder; those that an earlier run has stored are read."""
+    store = tokens.parent / "examples"
+    store.mkdir(exist_ok=True)
+    paths = {s.folder: store / f"{_key(s, settings, tokens)}.npz" for s in sources}
+    missing = [s for s in sources if not _readable(paths[s.folder])]
+    watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(settings.jobs, mp_context=context) as pool:
+        waiting = {
+            pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
+        }
+        for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
+            bugs, covered = future.result()
+            finished(waiting[future].name, bugs, covered)
+            watch(f"listing repairs: {number} of {len(sources)} projects")
+    return {folder: load_examples(path) for folder, path in paths.items()}
+
+
+def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path) -> str:
+    made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), _solver_hash())
+    return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()))
+
+
+def _solver_hash() -> str:
+    """Return a hash of the code that lists and describes repairs."""
+    from harness.solvers import search
+
+    folder = Path(str(search.__file__)).parent
+    return key_of(*(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))))
+
+
+def _readable(path: Path) -> bool:
+    try:
+        load_examples(path)
+    except (OSError, ValueError, KeyError):
+        return False
+    return True
+
+
+def _write_examples(folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path) -> tuple[int, int]:
+    """Make and write the examples of one source, in a process of its own; return their numbers."""
+    injectors = load_injectors(settings.injectors)
+    bugs = static_bugs(SourceFolder(folder), injectors, seed=settings.seed)
+    examples = list(examples_of(bugs, name, load_tokens(tokens), count=settings.bugs, seed=settings.seed))
+    save_examples(path, examples)
+    return _count(examples)
