@@ -98,7 +98,7 @@ def load_tokens(path: Path) -> TokenModel:
     """Return a written token model; raises OSError, ValueError or KeyError if it cannot be read."""
     import numpy as np
 
-    with np.load(path, allow_pickle=False) as arrays:
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         pairs = zip(arrays["keys"].tolist(), arrays["counts"].tolist(), strict=True)
         return TokenModel(Counter(dict(pairs)), int(arrays["total"][0]))
 

@@ -7,6 +7,8 @@ artifacts of a store. A candidate that gives the original code, apart from comme
 from __future__ import annotations
 
 import random
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,21 +154,24 @@ def save_examples(path: Path, examples: Sequence[Example]) -> None:
 
 def load_examples(path: Path) -> list[Example]:
     """Return the examples in a file; raises ValueError or OSError if it cannot be read."""
-    with np.load(path, allow_pickle=False) as arrays:
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in data.files}
         ends = np.cumsum(arrays["sizes"]).astype(int)
-        rows, shares, right = arrays["rows"], arrays["shares"], arrays["right"]
-        if rows.shape[1] != len(NAMES):
-            raise ValueError(f"{path} holds {rows.shape[1]} features, not {len(NAMES)}")
-        columns = (arrays[name].tolist() for name in ("project", "operator", "changed_lines", "candidates", "sizes"))
-        return [
-            Example(
-                project,
-                operator,
-                changed_lines=lines,
-                candidates=candidates,
-                rows=rows[end - size : end],
-                shares=shares[end - size : end],
-                right=right[end - size : end],
-            )
-            for project, operator, lines, candidates, size, end in zip(*columns, ends.tolist(), strict=True)
-        ]
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    if arrays["rows"].shape[1] != len(NAMES):
+        raise ValueError(f"{path} holds {arrays['rows'].shape[1]} features, not {len(NAMES)}")
+    columns = (arrays[name].tolist() for name in ("project", "operator", "changed_lines", "candidates", "sizes"))
+    return [
+        Example(
+            project,
+            operator,
+            changed_lines=lines,
+            candidates=candidates,
+            rows=arrays["rows"][end - size : end],
+            shares=arrays["shares"][end - size : end],
+            right=arrays["right"][end - size : end],
+        )
+        for project, operator, lines, candidates, size, end in zip(*columns, ends.tolist(), strict=True)
+    ]

@@ -170,7 +170,7 @@ def _solver_hash() -> str:
 def _readable(path: Path) -> bool:
     try:
         load_examples(path)
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError):
         return False
     return True
 
