@@ -55,6 +55,7 @@ COMMANDS = {
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
     "export": Command("results:ExportSettings", "export:export"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
+    "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""
@@ -109,11 +110,11 @@ def parse(argv: Sequence[str]) -> Parsed | None:
 
 def _command_of(argv: Sequence[str]) -> str:
     """Return the command of a command line, empty if it asks for a help page of several; raises SettingsError."""
-    first = argv[0]
-    if first in COMMANDS or first in _WITHOUT_COMMAND:
-        return first if first in COMMANDS else ""
+    first, words = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
+    if first not in (*words, *_WITHOUT_COMMAND):
+        raise SettingsError(_not_a_command(first, words, "ssr"))
     if first not in _GROUPS:
-        raise SettingsError(_not_a_command(first, list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS)), "ssr"))
+        return first if first in words else ""
     methods = [n.partition(" ")[2] for n in COMMANDS if n.startswith(f"{first} ")]
     if len(argv) == 1:
         raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {first} --help")

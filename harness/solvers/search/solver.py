@@ -133,6 +133,13 @@ class SearchSolver:
             workspace.close()
         shutil.rmtree(task.scratch, ignore_errors=True)
 
+    def forget(self) -> None:
+        """Rank the repairs of open tasks again: the policy has changed."""
+        with self._lock:
+            for workspace in self._workspaces.values():
+                if isinstance(workspace, SearchWorkspace):
+                    workspace.use(self.policy)
+
     def _workspace(self, task: SolverTask) -> SearchWorkspace:
         with self._lock:
             lock = self._locks.setdefault(task.id, threading.Lock())

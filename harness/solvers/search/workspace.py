@@ -98,6 +98,11 @@ class SearchWorkspace:
         if self.runner.fork_server is not None:
             self.runner.fork_server.close()
 
+    def use(self, policy: Policy | None) -> None:
+        """Rank repairs by another policy from now on."""
+        self.policy = policy
+        self._repairs.clear()
+
     def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
         """Return the scored candidate repairs of a state, the best first; computed once for all attempts."""
         name = base.tree_hash

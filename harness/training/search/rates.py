@@ -51,8 +51,8 @@ def compare(examples: Sequence[Example], policy: Logits, *, seed: int) -> Compar
     return Comparison(
         len(examples),
         sum(e.is_covered for e in examples),
-        tuple(_rate(budget, by_weight[budget], projects, seed) for budget in BUDGETS),
-        tuple(_rate(budget, by_policy[budget], projects, seed) for budget in BUDGETS),
+        tuple(rate_of(budget, by_weight[budget], projects, seed) for budget in BUDGETS),
+        tuple(rate_of(budget, by_policy[budget], projects, seed) for budget in BUDGETS),
     )
 
 
@@ -80,7 +80,8 @@ def _hits(examples: Sequence[Example], logits: Logits, seed: int) -> Mapping[int
     return hits
 
 
-def _rate(budget: int, hits: Shares, projects: Sequence[str], seed: int) -> Rate:
+def rate_of(budget: int, hits: Shares, projects: Sequence[str], seed: int) -> Rate:
+    """Return the mean of bugs' shares with its intervals. projects: of each bug."""
     rng = np.random.default_rng(seed)
     if not len(hits):
         return Rate(budget, 0.0, (0.0, 1.0), (0.0, 1.0))

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from harness.solvers.search.policy import Policy, load_tokens, mixed_logits, save_tokens
+from harness.solvers.search.token_model import TokenModel
 from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import fit
 from harness.training.search.rates import Comparison, compare
@@ -79,45 +80,66 @@ def train(
     """
     if len(sources) < _LEAST_PROJECTS:
         raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
-    folder.mkdir(parents=True, exist_ok=True)
-    watch("counting the tokens of the standard library")
-    tokens_path = folder / "tokens.npz"
-    if not tokens_path.exists():
-        save_tokens(standard_library_tokens(), tokens_path)
-    examples = _collect([*sources, *held_out], tokens_path, settings, watch, finished)
-    names = sorted({s.name for s in sources})
-    random.Random(f"validation:{settings.seed}").shuffle(names)
-    validating = set(names[: max(1, round(_VALIDATION_SHARE * len(names)))])
-    own = [e for s in sources for e in examples[s.folder]]
+    data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished)
+    own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
     losses: list[tuple[float, float]] = []
 
     def progress(trees: int, loss: float, validation_loss: float) -> None:
         losses.append((loss, validation_loss))
         watch(f"{trees} trees, loss {validation_loss:.3f}")
 
-    try:
-        ranker = fit(
-            [e for e in own if e.project not in validating],
-            [e for e in own if e.project in validating],
-            seed=settings.seed,
-            progress=progress,
-        )
-    except ValueError:
-        raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
-    counts = {s.name: _count(examples[s.folder]) for s in sources}
-    trained_on = {"projects": counts, "injectors": settings.injectors, "seed": settings.seed, "bugs": settings.bugs}
-    policy = Policy(ranker, load_tokens(tokens_path), settings.share, trained_on)
+    policy = fit_policy(own, [], seed=settings.seed, progress=progress)
     policy.save(folder)
-    others = [e for s in held_out for e in examples[s.folder]]
-    everything = [e for group in examples.values() for e in group]
+    others = [e for s in held_out for e in data.examples[s.folder]]
+    everything = [e for group in data.examples.values() for e in group]
     return TrainingReport(
-        counts,
-        {s.name: _count(examples[s.folder]) for s in held_out},
-        ranker.num_trees(),
+        {s.name: _count(data.examples[s.folder]) for s in sources},
+        {s.name: _count(data.examples[s.folder]) for s in held_out},
+        policy.ranker.num_trees(),
         losses,
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
         {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
     )
+
+
+@dataclass(frozen=True, slots=True)
+class StaticData:
+    """The examples of static bugs."""
+
+    examples: Mapping[Path, list[Example]]
+    """By the folder of the project."""
+    tokens: TokenModel
+    settings: TrainingSettings
+
+
+def fit_policy(
+    static: StaticData,
+    proven: Sequence[Example],
+    *,
+    seed: int,
+    progress: Callable[[int, float, float], None] | None = None,
+) -> Policy:
+    """Return a policy of static and of proven bugs; a fifth of the static bugs' projects decides when to stop.
+
+    progress: called with the number of trees and both losses. Raises ProjectError if no bug has a right candidate.
+    """
+    examples = [e for group in static.examples.values() for e in group]
+    names = sorted({e.project for e in examples})
+    random.Random(f"validation:{seed}").shuffle(names)
+    validating = set(names[: max(1, round(_VALIDATION_SHARE * len(names)))])
+    try:
+        ranker = fit(
+            [*(e for e in examples if e.project not in validating), *proven],
+            [e for e in examples if e.project in validating],
+            seed=seed,
+            progress=progress,
+        )
+    except ValueError:
+        raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
+    counts = {name: _count([e for e in examples if e.project == name]) for name in names}
+    settings = static.settings
+    trained_on = {"projects": counts, "injectors": settings.injectors, "seed": seed, "proven": len(proven)}
+    return Policy(ranker, static.tokens, settings.share, trained_on, key_of(ranker.model_to_string(), settings.share))
 
 
 def _mixture(policy: Policy, example: Example) -> Shares:
@@ -129,16 +151,23 @@ def _count(examples: Sequence[Example]) -> tuple[int, int]:
     return len(examples), sum(e.is_covered for e in examples)
 
 
-def _collect(
+def collect(
     sources: Sequence[SourceFolder],
-    tokens: Path,
+    folder: Path,
     settings: TrainingSettings,
+    *,
     watch: Watch,
     finished: Callable[[str, int, int], None],
-) -> dict[Path, list[Example]]:
-    """Return the examples of each source by its folder; those that an earlier run has stored are read."""
-    store = tokens.parent / "examples"
-    store.mkdir(exist_ok=True)
+) -> StaticData:
+    """Return the examples of each source; those that an earlier run has written to the folder are read.
+
+    watch, finished: as for `train`.
+    """
+    store, tokens = folder / "examples", folder / "tokens.npz"
+    store.mkdir(parents=True, exist_ok=True)
+    if not tokens.exists():
+        watch("counting the tokens of the standard library")
+        save_tokens(standard_library_tokens(), tokens)
     paths = {s.folder: store / f"{_key(s, settings, tokens)}.npz" for s in sources}
     missing = [s for s in sources if not _readable(paths[s.folder])]
     watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
@@ -151,7 +180,8 @@ def _collect(
             bugs, covered = future.result()
             finished(waiting[future].name, bugs, covered)
             watch(f"listing repairs: {number} of {len(sources)} projects")
-    return {folder: load_examples(path) for folder, path in paths.items()}
+    examples = {source: load_examples(path) for source, path in paths.items()}
+    return StaticData(examples, load_tokens(tokens), settings)
 
 
 def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path) -> str:
