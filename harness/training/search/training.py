@@ -23,6 +23,8 @@ from pytest_ssr.storage.store import code_hash, key_of
 
 _VALIDATION_SHARE = 0.2
 _LEAST_PROJECTS = 2
+_LISTING = ("analogies", "donors", "features", "insertions", "patterns", "token_model", "values")
+"""The modules of the solver that examples depend on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +196,7 @@ def _solver_hash() -> str:
     from harness.solvers import search
 
     folder = Path(str(search.__file__)).parent
-    return key_of(*(p.read_text(encoding="utf-8") for p in sorted(folder.glob("*.py"))))
+    return key_of(*((folder / f"{name}.py").read_text(encoding="utf-8") for name in _LISTING))
 
 
 def _readable(path: Path) -> bool:
