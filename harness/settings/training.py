@@ -50,6 +50,12 @@ class TrainSelfPlaySettings(CommandSettings):
     held_out_attempts: int = option(3, "N", "attempts per held-out bug", bound=AT_LEAST_1)
     bugs: int = option(200, "N", "static bugs per project", bound=AT_LEAST_1)
     injector: str = option("mutation,removal", "NAMES", "comma-separated injectors")
+    lesson: str = option(
+        "both",
+        "NAME",
+        "what is learned from a bug: its reverse (supervised), the grades of attempts (policy gradient), or both",
+        choices=lambda: ("reverse", "grades", "both"),
+    )
     fixed_mixture: bool = switch("draw bugs in balance, regardless of the results of earlier rounds")
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     share: float = option(

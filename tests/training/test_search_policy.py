@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import repairs_of
 from harness.solvers.search.policy import Policy, load_policy
 from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
-from harness.training.search.examples import Example, examples_of, load_examples, save_examples, static_bugs
+from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import Lists, fit
 from harness.training.search.rates import compare
 from harness.training.search.reversal import Reversal, changed_lines, code_lines
@@ -79,8 +81,6 @@ def test_the_reversal_of_a_removed_last_line_is_recognized():
     source, all_scopes = parsed(buggy)
     end = all_scopes[0].node.end_byte
     repair = repairs_of(source, all_scopes[0], all_scopes)[0]
-    from dataclasses import replace
-
     assert Reversal(source, all_scopes[0], SOURCE).matches(
         replace(repair, edits=(Edit(end, end, b"\n    return best"),))
     )
@@ -124,6 +124,42 @@ def test_the_gradient_is_that_of_the_loss():
         step[index] = 1e-5
         numeric = (lists.loss(logits + step) - lists.loss(logits - step)) / 2e-5 * len(lists)
         assert gradient[index] == pytest.approx(numeric, abs=1e-6)
+
+
+def test_the_reward_gradient_is_that_of_the_expected_reward():
+    lists = Lists([example(1), example(2, 5)])
+    logits = np.linspace(-1, 1, 9)
+    gradient, _ = lists.reward_gradient(logits)
+    for index in range(9):
+        step = np.zeros(9)
+        step[index] = 1e-5
+        up, down = (lists.probabilities(values)[1].sum() for values in (logits + step, logits - step))
+        assert gradient[index] == pytest.approx(-(up - down) / 2e-5, abs=1e-6)
+
+
+def test_a_rewarded_repair_is_right_although_it_is_not_the_original():
+    other = SOURCE.replace(b"item > best", b"item <= best")
+    bug = Bug("o", "a.py", "smallest", ORIGINAL, SOURCE, repairs=(other,))
+    (rewarded,) = examples_of(iter([bug]), "p", TokenModel(), count=1, seed=1)
+    (reverse,) = examples_of(iter([replace(bug, repairs=None)]), "p", TokenModel(), count=1, seed=1)
+    (neither,) = examples_of(iter([replace(bug, repairs=())]), "p", TokenModel(), count=1, seed=1)
+    assert rewarded.is_covered
+    assert reverse.is_covered
+    assert not neither.is_covered
+
+
+def test_rewards_change_the_ranker():
+    examples = [example(i % 4, project=f"p{i % 3}") for i in range(120)]
+    # Rewarded candidates have another feature than those that are right for the other examples.
+    rewarded = []
+    for index in range(200):
+        rows = np.zeros((4, len(NAMES)), dtype=np.float32)
+        rows[index % 4, 1] = 1
+        rewarded.append(replace(examples[0], rows=rows, right=np.arange(4) == index % 4))
+    plain, taught = (fit(examples, examples, seed=1, rewarded=r) for r in ([], rewarded))
+    rows = rewarded[0].rows
+    margins = [m.predict(rows, raw_score=True) for m in (plain, taught)]
+    assert margins[1][0] - margins[1][1] > margins[0][0] - margins[0][1] + 0.5
 
 
 def test_left_out_candidates_count():
@@ -221,8 +257,6 @@ def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys)
 
 @pytest.mark.parametrize("damage", ["missing", "other-version", "changed", "cut"])
 def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
-    import shutil
-
     folder = tmp_path / "copy"
     shutil.copytree(trained, folder)
     if damage == "missing":

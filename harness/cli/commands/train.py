@@ -77,7 +77,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
     _require(settings.out, settings.injector)
     from harness.training.plots import selfplay_plot
-    from harness.training.search.loop import LearningSearch, Loop, LoopSettings, write_report
+    from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
     from harness.training.search.sources import open_sources
     from harness.training.search.training import TrainingSettings, collect
 
@@ -88,7 +88,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     if any(s.folder.resolve() in held_out for s in sources):
         raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
     static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
-    schedule = key_of(sorted(s.key for s in sources), training, settings.pretrain)
+    schedule = key_of(sorted(s.key for s in sources), training, settings.lesson)
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
@@ -107,7 +107,13 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
             python=settings.execution.python,
             rule=settings.execution.rules(),
         ),
-        settings=LoopSettings(settings.held_out_bugs, settings.tries, settings.held_out_attempts, settings.injector),
+        settings=LoopSettings(
+            settings.held_out_bugs,
+            settings.tries,
+            settings.held_out_attempts,
+            settings.injector,
+            Lesson(settings.lesson),
+        ),
         solver=LearningSearch(tries=settings.tries, schedule=schedule),
         folder=settings.out,
         watch=Watch(status=terminal.status),

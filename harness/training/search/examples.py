@@ -71,6 +71,8 @@ class Bug:
     """The function, as `Scope.qualname`."""
     original: bytes
     buggy: bytes
+    repairs: tuple[bytes, ...] | None = None
+    """The file after each repair that is right; None if only the original is."""
 
 
 def static_bugs(tree: SourceTree, injectors: Sequence[Injector], *, seed: int) -> Iterator[Bug]:
@@ -109,8 +111,9 @@ def _example(bug: Bug, project: str, tokens: TokenModel, rng: random.Random) -> 
     repairs = repairs_of(source, scope, scopes(source))
     if not repairs:
         return None
-    reversal = Reversal(source, scope, scope_text(original, before))
-    right = [reversal.matches(repair) for repair in repairs]
+    targets = [scope_text(original, before)] if bug.repairs is None else list(_repaired(bug))
+    reversals = [Reversal(source, scope, target) for target in targets]
+    right = [any(reversal.matches(repair) for reversal in reversals) for repair in repairs]
     wrong = [i for i, is_right in enumerate(right) if not is_right]
     rng.shuffle(wrong)
     kept = sorted([*(i for i, is_right in enumerate(right) if is_right), *wrong[:_MOST_WRONG]]) if any(right) else []
@@ -125,6 +128,15 @@ def _example(bug: Bug, project: str, tokens: TokenModel, rng: random.Random) -> 
         np.array([right[i] for i in kept], dtype=bool),
         len(repairs),
     )
+
+
+def _repaired(bug: Bug) -> Iterator[bytes]:
+    """Yield the text of the function after each repair."""
+    for data in dict.fromkeys(bug.repairs or ()):
+        source = parse(bug.path, data)
+        scope = _function(source, bug.qualname) if source is not None else None
+        if source is not None and scope is not None:
+            yield scope_text(source, scope)
 
 
 def _function(source: ParsedSource, qualname: str) -> Scope | None:

@@ -1,7 +1,7 @@
 """Train the search policy by self-play: the curriculum draws bugs, the solver attempts them, and both learn.
 
-After every round the ranker is fitted again, to static bugs and to the reverse of every bug of all rounds, so that what
-the injector no longer draws is not forgotten. Then it is measured on a fixed set of bugs of held-out projects. Rounds,
+After every round the ranker is fitted again, to static bugs and to the bugs of all rounds, so that what the injector no
+longer draws is not forgotten. Then it is measured on a fixed set of bugs of held-out projects. Rounds,
 held-out bugs and results are in the store: a run that was ended continues.
 """
 
@@ -11,10 +11,12 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 
 from harness.records.episode import Episode, count_graded
 from harness.records.rewards import best_solve_rate
+from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch
 from harness.solvers.search.solver import SearchSolver
 from harness.training.search.examples import Bug, Example, examples_of
@@ -24,6 +26,7 @@ from harness.training.search.training import StaticData, fit_policy
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
+from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateStatus
@@ -35,6 +38,16 @@ _HELD_OUT_SEED = 7919
 _REPEATS = 5
 """How often an example of a proven bug counts, beside those of static bugs, of which there are many more."""
 POLICIES = "policies"
+
+
+class Lesson(StrEnum):
+    """What the ranker learns from a proven bug."""
+
+    REVERSE = "reverse"
+    """The candidate that gives the original code is likelier: supervised."""
+    GRADES = "grades"
+    """The candidates that attempts submitted and the grader found resolved have a reward: policy gradient."""
+    BOTH = "both"
 
 
 @dataclass(slots=True)
@@ -60,6 +73,7 @@ class LoopSettings:
     seeds: int = 3
     """Attempts at each held-out bug."""
     injectors: str = "mutation,removal"
+    lesson: Lesson = Lesson.BOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,24 +165,45 @@ class Loop:
     ) -> None:
         """Fit the policy to all rounds so far, and measure it."""
         self.watch.status(f"round {number}: fitting the policy")
-        proven = list(self._proven_examples(run))
-        policy = fit_policy(self.static, proven * _REPEATS, seed=self.play.seed)
+        lesson = self.settings.lesson
+        bugs_of_rounds = list(self._bugs(run))
+        reversed_, rewarded = (
+            list(self._examples(bugs_of_rounds, graded=graded)) * _REPEATS if lesson in (wanted, Lesson.BOTH) else []
+            for graded, wanted in ((False, Lesson.REVERSE), (True, Lesson.GRADES))
+        )
+        policy = fit_policy(self.static, reversed_, rewarded=rewarded, seed=self.play.seed)
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()
         solved, graded = count_graded([e for e in episodes if e.valid and e.order == 1])
         (places,) = measured.places([policy], watch=self.watch.status)
         rate = solved / graded if graded else None
-        self._report(RoundReport(number, len(proven), rate, self._target, self._rates(bugs, places)))
+        self._report(RoundReport(number, len(bugs_of_rounds), rate, self._target, self._rates(bugs, places)))
 
-    def _proven_examples(self, run: SelfPlay) -> Iterator[Example]:
-        """Yield the examples of the first-order bugs of all rounds."""
+    def _bugs(self, run: SelfPlay) -> Iterator[tuple[str, Bug]]:
+        """Yield the first-order bugs of all rounds with their projects and their resolved repairs."""
         originals = run.originals()
         for episode in self._episodes:
-            if episode.valid and episode.order == 1 and not episode.repeated:
-                artifact = self.store.artifact(episode.artifact_id)
-                found = proven_bugs(originals[episode.project], artifact, episode.operator)
-                yield from examples_of(found, episode.project, self.static.tokens, count=1, seed=self.play.seed)
+            if not episode.valid or episode.order > 1 or episode.repeated:
+                continue
+            original, artifact = originals[episode.project], self.store.artifact(episode.artifact_id)
+            weakened = original.apply(artifact.bug).apply(artifact.weaken)
+            for bug in proven_bugs(original, artifact, episode.operator):
+                entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
+                yield episode.project, replace(bug, repairs=tuple(e.data for e in entries if e is not None))
+
+    def _resolved(self, episode: Episode) -> Iterator[Patch]:
+        """Yield the patches of an episode's resolved attempts."""
+        for rollout in episode.rollouts:
+            path = self.store.root / ROLLOUTS / rollout.id / PATCH
+            if rollout.verdict and path.exists():
+                yield Patch.parse(path.read_bytes())
+
+    def _examples(self, bugs: Sequence[tuple[str, Bug]], *, graded: bool) -> Iterator[Example]:
+        """Yield the examples of bugs. graded: resolved repairs are right, otherwise the original is."""
+        for project, bug in bugs:
+            wanted = bug if graded else replace(bug, repairs=None)
+            yield from examples_of(iter([wanted]), project, self.static.tokens, count=1, seed=self.play.seed)
 
     def _rates(self, bugs: Sequence[HeldOutBug], places: Sequence[Sequence[int]]) -> tuple[Rate, ...]:
         names = [bug.project for bug in bugs]

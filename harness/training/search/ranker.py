@@ -63,6 +63,15 @@ class Lists:
         wanted = np.where(self.right, shares / np.maximum(right, 1e-12)[self.owner], 0.0)
         return shares - wanted, np.maximum(shares * (1 - shares), _LEAST_HESSIAN)
 
+    def reward_gradient(self, logits: Floats) -> tuple[Floats, Floats]:
+        """Return the derivatives of the negative expected reward, which is 1 for a right candidate and 0 for others.
+
+        It is the policy gradient over all actions of a list (Sutton et al., NeurIPS 1999), so no draw adds noise.
+        """
+        shares, right = self.probabilities(logits)
+        gradient = shares * (right[self.owner] - self.right)
+        return gradient, np.maximum(np.abs(gradient), _LEAST_HESSIAN)
+
     def loss(self, logits: Floats) -> float:
         """Return the mean loss of a list."""
         return float(-np.log(np.maximum(self.probabilities(logits)[1], 1e-12)).mean())
@@ -73,30 +82,36 @@ def fit(
     validation: Sequence[Example],
     *,
     seed: int,
+    rewarded: Sequence[Example] = (),
     progress: Callable[[int, float, float], None] | None = None,
 ) -> lightgbm.Booster:
     """Return a `lightgbm.Booster` with the number of trees that has the lowest loss on validation examples.
 
+    rewarded: examples whose right candidates are repairs that got a reward; their expected reward is maximized.
     progress: called with the number of trees and both losses. Raises ValueError without a covered example.
     """
-    lists, held = Lists(examples), Lists(validation)
+    lists, held, graded = Lists(examples), Lists(validation), Lists(rewarded)
     if not len(lists) or not len(held):
         raise ValueError("no bug has a right candidate")
-    data = lightgbm.Dataset(lists.rows, label=lists.right.astype(float), feature_name=list(NAMES), free_raw_data=False)
+    rows, size = np.concatenate([lists.rows, graded.rows]), len(lists.rows)
+    data = lightgbm.Dataset(rows, label=np.zeros(len(rows)), feature_name=list(NAMES), free_raw_data=False)
     booster = lightgbm.Booster({**_SETTINGS, "objective": "none", "seed": seed, "num_threads": 0}, data)
-    logits, held_logits = np.zeros(len(lists.rows)), np.zeros(len(held.rows))
+    logits, held_logits = np.zeros(len(rows)), np.zeros(len(held.rows))
     best, best_trees = held.loss(held_logits), 0
 
     def gradient(_scores: Floats, _data: lightgbm.Dataset) -> tuple[Floats, Floats]:
-        return lists.gradient(logits)
+        parts = [lists.gradient(logits[:size])]
+        if len(graded):
+            parts.append(graded.reward_gradient(logits[size:]))
+        return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
 
     for number in range(1, _MOST_TREES + 1):
         booster.update(fobj=gradient)
-        logits += booster.predict(lists.rows, start_iteration=number - 1, num_iteration=1, raw_score=True)
+        logits += booster.predict(rows, start_iteration=number - 1, num_iteration=1, raw_score=True)
         held_logits += booster.predict(held.rows, start_iteration=number - 1, num_iteration=1, raw_score=True)
         loss = held.loss(held_logits)
         if progress is not None:
-            progress(number, lists.loss(logits), loss)
+            progress(number, lists.loss(logits[:size]), loss)
         if loss < best:
             best, best_trees = loss, number
         elif number - best_trees >= _PATIENCE:

@@ -119,11 +119,13 @@ def fit_policy(
     proven: Sequence[Example],
     *,
     seed: int,
+    rewarded: Sequence[Example] = (),
     progress: Callable[[int, float, float], None] | None = None,
 ) -> Policy:
     """Return a policy of static and of proven bugs; a fifth of the static bugs' projects decides when to stop.
 
-    progress: called with the number of trees and both losses. Raises ProjectError if no bug has a right candidate.
+    rewarded: see `fit`. progress: called with the number of trees and both losses. Raises ProjectError if no bug has a
+    right candidate.
     """
     examples = [e for group in static.examples.values() for e in group]
     names = sorted({e.project for e in examples})
@@ -134,13 +136,19 @@ def fit_policy(
             [*(e for e in examples if e.project not in validating), *proven],
             [e for e in examples if e.project in validating],
             seed=seed,
+            rewarded=rewarded,
             progress=progress,
         )
     except ValueError:
         raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
     counts = {name: _count([e for e in examples if e.project == name]) for name in names}
     settings = static.settings
-    trained_on = {"projects": counts, "injectors": settings.injectors, "seed": seed, "proven": len(proven)}
+    trained_on = {
+        "projects": counts,
+        "injectors": settings.injectors,
+        "seed": seed,
+        "proven": len(proven) + len(rewarded),
+    }
     return Policy(ranker, static.tokens, settings.share, trained_on, key_of(ranker.model_to_string(), settings.share))
 
 
