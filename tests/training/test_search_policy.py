@@ -233,7 +233,7 @@ def test_without_a_share_the_weights_are_those_of_the_patterns(trained):
     policy = load_policy(trained)
     source, all_scopes = parsed()
     repairs = repairs_of(source, all_scopes[0], all_scopes)
-    same = Policy(policy.ranker, policy.tokens, share=0.0).reweighted(source, all_scopes[0], repairs)
+    same = Policy(policy.ranker, policy.tokens, share=0.0, sharpness=1.0).reweighted(source, all_scopes[0], repairs)
     assert [r.weight for r in same] == pytest.approx([r.weight for r in repairs], rel=1e-6)
 
 

