@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -253,6 +256,30 @@ def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys)
     assert {p for p, time in stored.items() if p.stat().st_mtime_ns != time} == {first, second}
     assert report["comparison"]["bugs"] == report["held_out"]["cost"][0]
     assert report["trees"] >= 1
+
+
+def test_an_interrupted_training_leaves_no_process_and_continues(projects, tmp_path):
+    arguments = ["train", "search", *(str(p) for p in projects), "--bugs", "100000", "--out", str(tmp_path / "out")]
+    command = [sys.executable, "-m", "harness.cli", *arguments]
+    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "out").glob("examples")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    children = [int(p) for p in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+    assert children
+    run.terminate()
+    assert "Traceback" not in run.communicate(timeout=60)[1]
+    assert run.returncode == 3
+    while any(is_running(p) for p in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_running(p) for p in children)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
 
 
 @pytest.mark.parametrize("damage", ["missing", "other-version", "changed", "cut"])

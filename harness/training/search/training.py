@@ -188,10 +188,16 @@ def collect(
         waiting = {
             pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
         }
-        for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
-            bugs, covered = future.result()
-            finished(waiting[future].name, bugs, covered)
-            watch(f"listing repairs: {number} of {len(sources)} projects")
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
+                bugs, covered = future.result()
+                finished(waiting[future].name, bugs, covered)
+                watch(f"listing repairs: {number} of {len(sources)} projects")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
     examples = {source: load_examples(path) for source, path in paths.items()}
     return StaticData(examples, load_tokens(tokens), settings)
 
