@@ -14,6 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import harness
+import pytest_ssr
 from harness.cli.main import main
 from harness.models.factory import is_model
 from harness.rollouts.player_factory import PlayerFactory
@@ -258,15 +260,18 @@ def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys)
     assert report["trees"] >= 1
 
 
-def test_an_interrupted_training_leaves_no_process_and_continues(projects, tmp_path):
-    arguments = ["train", "search", *(str(p) for p in projects), "--bugs", "100000", "--out", str(tmp_path / "out")]
-    command = [sys.executable, "-m", "harness.cli", *arguments]
-    run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while not list((tmp_path / "out").glob("examples")) and time.monotonic() < deadline:
+def test_an_interrupted_training_leaves_no_process(tmp_path):
+    sources = [str(Path(package.__file__).parent) for package in (pytest_ssr, harness)]
+    command = [sys.executable, "-m", "harness.cli", "train", "search", *sources, "--bugs", "100000"]
+    run = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    children, deadline = list[int](), time.monotonic() + 60
+    # The worker, and the process that watches shared resources.
+    while len(children) < 2 and time.monotonic() < deadline:
         time.sleep(0.05)
-    children = [int(p) for p in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
-    assert children
+        children = [int(p) for p in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+    assert len(children) == 2
     run.terminate()
     assert "Traceback" not in run.communicate(timeout=60)[1]
     assert run.returncode == 3
