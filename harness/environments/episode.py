@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import Agent, ending
+from harness.agents.loop import ending
 from harness.agents.tools.protocol import Tool, ToolBundle, further_tools, schema_of
 from harness.agents.turns import EndOfRollout, Turns
 from harness.environments.scores import Moment, Score, ScoreFactory, checked_score
 from harness.environments.task import EpisodeTask, Outcome
-from harness.models.protocol import Model
-from harness.records.messages import ASSISTANT, TOOL, Message, Reply, Sampling, ToolCall
+from harness.records.messages import ASSISTANT, TOOL, Message, Reply, ToolCall
 from harness.records.trajectory import ExitReason, Journal, Step, Trajectory, is_truncated
 from harness.records.usage import NAME
-from pytest_ssr.errors import ActionError, ArtifactError, SettingsError
+from pytest_ssr.errors import ActionError, ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import Patch
 
 POLICY = "environment"
@@ -70,6 +69,17 @@ class Turn:
     """Whether a limit or an infrastructure failure ended it."""
     outcome: Outcome | None
     """The result; None until the end."""
+
+    @property
+    def diff(self) -> str:
+        """The changes so far as text; empty if they cannot be submitted."""
+        return self.patch.data.decode("utf-8", "replace") if self.patch is not None else ""
+
+    def known_reward(self) -> float:
+        """Return the reward; raises SandboxError if there is none."""
+        if self.reward is None:
+            raise SandboxError(f"the episode has no reward: {self.outcome.text if self.outcome is not None else ''}")
+        return self.reward
 
 
 class Episode:
@@ -139,13 +149,14 @@ class Episode:
             raise ActionError(f"the arguments of {name!r} are not JSON: {error}") from None
         number = len(self.trajectory.calls)
         call = ToolCall.parse(f"call-{number}", name, raw)
-        return self.reply(Reply(Message(ASSISTANT, "", (call,)), "tool_calls", sampled=False))
+        return self._reply(Reply(Message(ASSISTANT, "", (call,)), "tool_calls", sampled=False))
 
-    def reply(self, reply: Reply) -> Turn:
-        """Take one step with a reply: execute its actions, or the fenced block in its text.
+    def write(self, text: str) -> Turn:
+        """Take one step with a reply in plain text, whose fenced block is a tool call."""
+        return self._reply(Reply(Message(ASSISTANT, text), "stop", sampled=False))
 
-        Raises ActionError after the end of the episode.
-        """
+    def _reply(self, reply: Reply) -> Turn:
+        """Take one step with a reply; raises ActionError after the end of the episode."""
         self._require_open()
         self._turns.wait(self._idle_s())
         journal, messages = self._journal, self.trajectory.messages
@@ -171,16 +182,6 @@ class Episode:
             raise EndOfRollout(ExitReason.STEP_LIMIT, reason)
         self._finish()
         return self._turn("", self._work.patch, "", ())
-
-    def play(self, model: Model, sampling: Sampling) -> Turn:
-        """Run our agent loop with a model from the beginning to the end of the episode."""
-        self._require_open()
-        if self.trajectory.messages:
-            raise ActionError("the episode has begun; a model plays a whole episode")
-        agent = Agent(model, self._tools, self._settings.limits, sampling, partial_result=self._work.partial_result)
-        agent.run(self.system, self.prompt, self._workspace, self._journal)
-        self._finish()
-        return self._turn("", self._work.patch, "", tuple(self.trajectory.steps))
 
     def close(self) -> None:
         """Close the sandbox; an episode without an outcome is recorded as interrupted. Idempotent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from harness.environments.extensions import load_tools
 from harness.environments.order import TaskOrder
 from harness.environments.scores import OUTCOME, load_scores
 from harness.environments.task import Tasks, TaskSource
-from harness.records.messages import Reply
 from harness.rollouts.player_factory import PlayerFactory, read_bundles
 from pytest_ssr.errors import ActionError
+
+_SEED_LIMIT = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +68,18 @@ class Episodes:
             raise ActionError("the environment is closed" if self._closed else "there is no episode; call reset first")
         return self._current
 
-    def begin(self, *, seed: int, task: str = "") -> Episode:
+    def begin(self, *, seed: int | None = None, task: str = "") -> Episode:
         """Begin an episode; one that has not ended is closed without a grade.
 
-        task: the id of its task; by default the order chooses. Raises ActionError if the environment is closed,
-        SettingsError for an unknown task, and SandboxError if no sandbox can be opened.
+        seed: by default a new one. task: the id of its task; by default the order chooses. Raises ActionError if the
+        environment is closed, SettingsError for an unknown task, and SandboxError if no sandbox can be opened.
         """
         if self._closed:
             raise ActionError("the environment is closed")
         self._end()
         if self._tasks is None:
             self._tasks = self._source.open()
+        seed = secrets.randbelow(_SEED_LIMIT) if seed is None else seed
         chosen = task or self._order.choose(self._tasks.ids, Random(seed))
         self._current = Episode(self._tasks.task(chosen), self._settings, seed=seed, number=self._count)
         self._count += 1
@@ -86,9 +89,9 @@ class Episodes:
         """Call a tool in the current episode."""
         return self._counted(self.current.call(tool, arguments))
 
-    def reply(self, reply: Reply) -> Turn:
-        """Take one step of the current episode with a reply."""
-        return self._counted(self.current.reply(reply))
+    def write(self, text: str) -> Turn:
+        """Take one step of the current episode with a reply in plain text, whose fenced block is a tool call."""
+        return self._counted(self.current.write(text))
 
     def stop(self, reason: str) -> Turn:
         """End the current episode as a limit does."""

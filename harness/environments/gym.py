@@ -101,12 +101,11 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
         """
         turn = self._episodes.call(*_tool_call(action))
         self._shown = turn.output
-        diff = turn.patch.data.decode("utf-8", "replace") if turn.patch is not None else ""
-        observation = self._observation(turn.output, elided(diff, self._diff_chars)[0])
+        observation = self._observation(turn.output, elided(turn.diff, self._diff_chars)[0])
         reward = math.nan if turn.reward is None else turn.reward
-        return observation, reward, turn.terminated, turn.truncated, self._info(turn, diff)
+        return observation, reward, turn.terminated, turn.truncated, self._info(turn)
 
-    def _info(self, turn: Turn, diff: str) -> dict[str, Any]:
+    def _info(self, turn: Turn) -> dict[str, Any]:
         last = turn.steps[-1] if turn.steps else None
         info: dict[str, Any] = {
             "exit_code": last.exit_code if last is not None else None,
@@ -124,7 +123,7 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
                 "reason": turn.outcome.text,
                 "exit_reason": str(done.exit_reason),
                 "detail": done.detail,
-                "patch": diff,
+                "patch": turn.diff,
                 **turn.outcome.details,
             }
         return info
