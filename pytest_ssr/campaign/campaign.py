@@ -19,6 +19,7 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
 from pytest_ssr.injectors.sampler import interleave
@@ -92,6 +93,7 @@ class Campaign:
             self.tests,
             [name for name, _ in self.extra_checks],
             *([diff.key] if diff is not None else ()),
+            *([runner.test_runner] if runner.test_runner != PYTEST else ()),
         )
         self.folder = f"attempts/{self.key}"
         self.ending = threading.Event()

@@ -110,12 +110,13 @@ def open_campaign(
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,
+    test_runner: TestRunner = PYTEST,
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
-    measured.
+    measured. test_runner: starts the tests.
     """
     chosen = load_injectors(injectors, extra_injectors)
     diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
@@ -127,6 +128,7 @@ def open_campaign(
         python=python,
         extra_sandboxes=extra_sandboxes,
         progress=progress,
+        test_runner=test_runner,
     )
     return Campaign(
         runner,

@@ -37,6 +37,8 @@ class CommandRunner:
     name: str = "command"
     reporter: str = ""
     environment: Environment = ()
+    probes: Sequence[str] = ()
+    scope: Sequence[str] = ()
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests: always all of them."""

@@ -23,6 +23,7 @@ from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.execution.fork_server import ForkRequest, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_code, is_test_surface
@@ -241,8 +242,16 @@ def prepare(task: SolverTask) -> SearchWorkspace:
         _write(specified_state, folder)
     store = Store(task.scratch / "store")
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
-    snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
-    runner = Runner(snapshot, task.provider, task.interpreter, task.settings)
+    is_pytest = isinstance(task.test_runner, PytestRunner)
+    snapshot = with_bytecode(
+        snapshot,
+        task.provider,
+        task.interpreter,
+        store.trees,
+        test_runner=task.test_runner,
+        targets=() if is_pytest else test_files,
+    )
+    runner = Runner(snapshot, task.provider, task.interpreter, task.settings, test_runner=task.test_runner)
     baseline, runner = _measure(runner, store, weakened, test_files)
     tests = baseline.files
     failing = _failing(runner, baseline, weakened, test_files)
