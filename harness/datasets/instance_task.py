@@ -25,6 +25,7 @@ from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.grading.evidence import contradiction
 from pytest_ssr.project.pytest_config import root_options
+from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.decoding import decode
@@ -55,6 +56,14 @@ def instance_folder(instance: Instance, store: Store) -> Path:
     return store.root / "instances" / instance.key / instance.repo.replace("/", "__")
 
 
+def shown_at(instance: Instance, store: Store) -> Path:
+    """Return the path at which sandboxes show a tree: the same for all instances of a repository.
+
+    Compiled files contain it, and are shared by instances only if they are equal.
+    """
+    return store.root / "instances" / instance.repo.replace("/", "__")
+
+
 def tree_of(instance: Instance, repositories: Repositories, store: Store) -> Path:
     """Return the folder of an instance's solved tree, named after its repository; write it if it is missing."""
     folder = instance_folder(instance, store)
@@ -63,6 +72,7 @@ def tree_of(instance: Instance, repositories: Repositories, store: Store) -> Pat
             staging = folder.with_name(".writing")
             shutil.rmtree(staging, ignore_errors=True)
             repositories.write(instance, staging)
+            SharedFiles(store.trees).share_tree(staging)
             staging.rename(folder)
     return folder
 
@@ -99,6 +109,7 @@ def open_task(
             test_runner=test_runner,
             targets=() if isinstance(test_runner, PytestRunner) else files,
             model_written=True,
+            shown_at=shown_at(instance, store),
         )
     options = root_options(runner.snapshot, files) if isinstance(test_runner, PytestRunner) else ()
     runner = replace(runner, pytest_options=options)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
@@ -62,17 +63,20 @@ def open_runner(
     test_runner: TestRunner = PYTEST,
     targets: Sequence[str] = (),
     model_written: bool = False,
+    shown_at: Path | None = None,
     progress: Progress | None = None,
 ) -> Runner:
     """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
 
     compiled: collect the tests once, so that no run has to compile the project again. test_runner: starts the tests.
     targets: the test files that will run; empty: all of the project. model_written: the code to run
-    was written by a model or by others, so `auto` does not choose a sandbox without isolation. progress: called while
-    the tests are collected.
+    was written by a model or by others, so `auto` does not choose a sandbox without isolation. shown_at: the path at
+    which sandboxes show the tree; None: the project's own. progress: called while the tests are collected.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     snapshot = take_snapshot(project, store.trees, needs_python=not isinstance(test_runner, CommandRunner))
+    if shown_at is not None:
+        snapshot = replace(snapshot, origin=shown_at)
     needs_pytest = isinstance(test_runner, PytestRunner)
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest

@@ -23,9 +23,11 @@ from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.suite import run_environment, run_suite
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
+from pytest_ssr.patch import FileEntry
 from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
-from pytest_ssr.project.snapshot import EPOCH_S, Snapshot, set_times
+from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
+from pytest_ssr.project.snapshot import Snapshot, set_folder_times
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
 
@@ -67,7 +69,7 @@ def with_bytecode(
         with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
             compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets))
         try:
-            _fill(snapshot, compiled, final)
+            _fill(snapshot, compiled, final, SharedFiles(trees))
         except OSError as error:
             raise StoreError(f"cannot write {final}: {error.strerror or error}; nothing was lost") from None
     return replace(snapshot, directory=final)
@@ -127,7 +129,7 @@ def _belongs(data: bytes, snapshot: Snapshot, source: str) -> bool:
 
 
 @uninterrupted()
-def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path) -> None:
+def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path, shared: SharedFiles) -> None:
     staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=final.parent))
     tree = staging / "tree"
     try:
@@ -138,11 +140,8 @@ def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             _link(snapshot.directory / path, target)
         for path, data in compiled.items():
-            target = tree / path
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(data)
-            target.chmod(0o644)
-        set_times(tree)
+            shared.place(path, FileEntry(data, 0o100644), tree / path)
+        set_folder_times(tree)
         if not final.is_dir():
             tree.rename(final)
     except FileExistsError:

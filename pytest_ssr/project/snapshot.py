@@ -23,6 +23,7 @@ from pytest_ssr.errors import ProjectError, StoreError, StoreWriteError, os_erro
 from pytest_ssr.interrupts import raise_if_stopped, uninterrupted
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_injectable
+from pytest_ssr.project.shared_files import EPOCH_S, SharedFiles
 
 _TOOL_FOLDERS = frozenset(
     (".git", ".hg", ".svn", ".ssr", "__pycache__", ".tox", ".nox", ".venv", "venv", "node_modules", ".eggs")
@@ -33,8 +34,6 @@ _MANIFEST = "manifest.json"
 STORE_MARK = "ssr-store.json"
 """The file that marks a store, so that one inside a project is not copied with the project."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
-EPOCH_S = 1_000_000_000
-"""The modification time of every file of a snapshot, in seconds; no file changed later has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +154,10 @@ def _copied(project: Path, paths: Sequence[str], trees: Path) -> Snapshot:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> dict[str, FileStamp]:
-    """Return the stamps of the files that exist, copying each file below `copy` if it is given."""
+def _stamped(
+    project: Path, paths: Sequence[str], copy: Path | None = None, shared: SharedFiles | None = None
+) -> dict[str, FileStamp]:
+    """Return the stamps of the files that exist, copying each file below `copy` by `shared` if these are given."""
     files: dict[str, FileStamp] = {}
     total = 0
     for path in paths:
@@ -168,18 +169,18 @@ def _stamped(project: Path, paths: Sequence[str], copy: Path | None = None) -> d
         if total > MAX_SNAPSHOT_BYTES:
             raise ProjectError(f"{project} holds more than 4 GiB of files; ignore the large ones in .gitignore")
         files[path] = FileStamp(entry.mode, hashlib.sha256(entry.data).hexdigest())
-        if copy is not None:
-            write_entry(copy / path, entry)
+        if copy is not None and shared is not None:
+            shared.place(path, entry, copy / path)
     return files
 
 
 def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Snapshot:
-    files = _stamped(project, paths, staging / "tree")
+    files = _stamped(project, paths, staging / "tree", SharedFiles(trees))
     tree_hash = hash_of(files)
     final = trees / tree_hash
     manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
     (staging / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
-    set_times(staging / "tree")
+    set_folder_times(staging / "tree")
     if not _intact(final, files):
         shutil.rmtree(final, ignore_errors=True)
         try:
@@ -215,22 +216,19 @@ def set_times(top: Path) -> None:
         os.utime(folder, (EPOCH_S, EPOCH_S))
 
 
+def set_folder_times(top: Path) -> None:
+    """Set the modification time of a folder and the folders below it to `EPOCH_S`."""
+    for folder, _, _ in os.walk(top, topdown=False):
+        raise_if_stopped()
+        os.utime(folder, (EPOCH_S, EPOCH_S))
+
+
 def hash_of(files: Mapping[str, FileStamp]) -> str:
     """Return a hash of paths, modes and contents, 40 hexadecimal characters."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{files[path].mode:o} {files[path].sha256} {path}\0".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()[:40]
-
-
-def write_entry(target: Path, entry: FileEntry) -> None:
-    """Write one file or symlink, creating its parents."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if entry.mode == 0o120000:
-        target.symlink_to(os.fsdecode(entry.data))
-        return
-    target.write_bytes(entry.data)
-    target.chmod(0o755 if entry.mode == 0o100755 else 0o644)
 
 
 def _read_entry(path: str | Path) -> FileEntry | None:

@@ -22,7 +22,8 @@ from types import CodeType
 
 from pytest_ssr.errors import StoreError
 from pytest_ssr.project.file_roles import is_old_copy, old_copies
-from pytest_ssr.project.snapshot import EPOCH_S, set_times
+from pytest_ssr.project.shared_files import EPOCH_S
+from pytest_ssr.project.snapshot import set_times
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.source.parsing import recorded_warnings

@@ -247,7 +247,7 @@ def test_a_full_disk_is_reported(
     argv = ["inject", str(tmp_path), "--store", str(tmp_path / "s"), *SANDBOX]
     message = "the disk is full; free some space and run the same command again"
     with monkeypatch.context() as patch:
-        patch.setattr("pytest_ssr.project.snapshot.write_entry", full)
+        patch.setattr("pytest_ssr.project.shared_files.write_entry", full)
         assert main(argv) == 3
         assert f"to {tmp_path / 's' / 'trees'}: {message} (nothing was lost)" in capfd.readouterr().err
     with monkeypatch.context() as patch:

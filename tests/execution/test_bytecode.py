@@ -13,7 +13,7 @@ from plain import plain_python
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.project.snapshot import EPOCH_S
+from pytest_ssr.project.shared_files import EPOCH_S
 from pytest_ssr.records.test_run import RunStatus
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
