@@ -92,7 +92,7 @@ def render_task(task: SolverTask) -> str:
     specification = task.specification.data.decode("utf-8", "replace").rstrip("\n").replace("```", "` ` `")
     values = {
         "root": task.origin,
-        "command": task.test_runner.command,
+        "command": task.test_runner.shown_command(),
         "specification": specification,
         "statement": task.statement,
     }

@@ -342,7 +342,7 @@ def _require_usable(run: SuiteRun, runner: Runner) -> None:
 
 def _command(runner: Runner) -> str:
     """Return the command that runs the tests with the project's interpreter."""
-    return f"{runner.interpreter.executable} {runner.test_runner.command.removeprefix('python ')}"
+    return f"{runner.interpreter.executable} {runner.test_runner.shown_command().removeprefix('python ')}"
 
 
 def _first_reason(run: SuiteRun) -> str:

@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.command_runner import CommandRunner
@@ -25,6 +26,7 @@ from pytest_ssr.execution.test_runners import (
     Start,
     TestRunner,
 )
+from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.decoding import decode
 
 MARK = "#ssr-result "
@@ -209,6 +211,14 @@ def runner_of_script(script: bytes) -> PytestRunner | ProgramRunner:
         environment=tuple(sorted(facts.environment.items())),
         scope=facts.scope,
     )
+
+
+def runner_of_artifact(directory: Path) -> TestRunner:
+    """Return the test runner of an artifact; pytest for one that cannot be read, which others report."""
+    try:
+        return runner_of_script(read_artifact(directory).script)
+    except ArtifactError:
+        return PYTEST
 
 
 def is_generated(script: bytes, parser: bytes, test_runner: TestRunner, test_files: Sequence[str]) -> bool:

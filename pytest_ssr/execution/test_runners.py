@@ -46,9 +46,11 @@ class TestRunner(Protocol):
     def scope(self) -> Sequence[str]:
         """The test files of a run that names none; empty if the project itself names them."""
 
-    @property
-    def command(self) -> str:
-        """The command that runs the tests, for people and models."""
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests, for people and models; no files: all tests of the scope.
+
+        brief: the command prints little about tests that pass.
+        """
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -100,7 +102,10 @@ class PytestRunner:
     probes: Sequence[str] = ("reach_probe", "reach_plugin")
     environment: Environment = ()
     scope: Sequence[str] = ()
-    command: str = "python -m pytest"
+
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests; see `TestRunner`."""
+        return shlex.join(["python", "-m", "pytest", *(["-q"] if brief else []), *files])
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -128,10 +133,9 @@ class ProgramRunner:
     scope: tuple[str, ...] = ()
     """These programs cannot name all tests of a project, or need too long for them, so rows name some."""
 
-    @property
-    def command(self) -> str:
-        """The command that runs the tests of the scope."""
-        return shlex.join(["python", *self.program, *self._labels(self.scope)])
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests; see `TestRunner`. These programs are brief by default."""
+        return shlex.join(["python", *self.program, *self._labels(files or self.scope)])
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""

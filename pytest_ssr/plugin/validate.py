@@ -16,6 +16,8 @@ from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
+from pytest_ssr.execution.test_runners import TestRunner
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
@@ -43,7 +45,7 @@ class ArtifactNode(ArtifactCollector):
         """Return the artifact's validation, reading the artifact first; raises ArtifactError if it cannot be read."""
         if self.validation is None:
             artifact: BugArtifact = read_artifact(self.directory)
-            runner = self.plugin.runner.scoped()
+            runner = self.plugin.runner_of(artifact).scoped()
             self.validation = Validation(artifact, runner, extra_checks=options.extra_checks(self.config))
         return self.validation
 
@@ -63,7 +65,7 @@ class CheckItem(pytest.Item):
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
             extra = [name for name, _ in options.extra_checks(self.config)]
-            Verdicts(node.plugin.store, node.plugin.runner, extra_checks=extra).put(verdict)
+            Verdicts(node.plugin.store, validation.case.runner, extra_checks=extra).put(verdict)
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)
@@ -88,11 +90,11 @@ class CheckItem(pytest.Item):
 class ValidatePlugin:
     """Collects artifacts instead of tests."""
 
-    runner: Runner
     store: Store
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        self._runners: dict[TestRunner, Runner] = {}
         with options.user_errors():
             self.directories = [
                 d for p in config.option.ssr_validate for d in find_artifacts(config.invocation_params.dir / p)
@@ -104,11 +106,22 @@ class ValidatePlugin:
         install_signal_handlers()
         with options.user_errors():
             self.store = options.open_store(self.config)
+            self._trusted = all(is_trusted(self.store, d) for d in self.directories)
+            for test_runner in dict.fromkeys(map(runner_of_artifact, self.directories)):
+                self._runner(test_runner)
+
+    def runner_of(self, artifact: BugArtifact) -> Runner:
+        """Return a runner that starts an artifact's tests in the way that its script records."""
+        return self._runner(runner_of_script(artifact.script))
+
+    def _runner(self, test_runner: TestRunner) -> Runner:
+        if test_runner not in self._runners:
             arguments = options.runner_arguments(self.config)
-            trusted = all(is_trusted(self.store, d) for d in self.directories)
-            self.runner = open_runner(
-                sources.project_path(self.config), self.store, **arguments, model_written=not trusted
+            project = sources.project_path(self.config)
+            self._runners[test_runner] = open_runner(
+                project, self.store, **arguments, test_runner=test_runner, model_written=not self._trusted
             )
+        return self._runners[test_runner]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

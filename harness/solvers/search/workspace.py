@@ -184,11 +184,19 @@ class SearchWorkspace:
 
     def _run_fresh(self, state: CodebaseState, quick_tests: Sequence[str]) -> CandidateRun:
         """Run a state in a new process if no fork can run it; the loss of a server does not fail a repair."""
+        seconds = 0.0
+        if self.runner.fork_server is None:
+            # Every candidate comes here, and most of them repair nothing.
+            quick = Selection(quick_tests)
+            first = self.runner.fresh(state, self.tests, selection=quick, like_s=self.baseline.seconds)
+            seconds = min(self.baseline.seconds, first.seconds)
+            repaired = first.passing & set(quick_tests)
+            if first.fault or len(repaired) < len(quick_tests):
+                return CandidateRun(repaired, False, _FRESH_COST, seconds)
         run, _ = self.runner.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
         complete = not run.fault and run.passing >= self.failing | self.baseline.stable
-        return CandidateRun(
-            run.passing & set(quick_tests), complete, 2 * _FRESH_COST, min(self.baseline.seconds, run.seconds)
-        )
+        seconds += min(self.baseline.seconds, run.seconds)
+        return CandidateRun(run.passing & set(quick_tests), complete, 2 * _FRESH_COST, seconds)
 
     def _run(
         self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool
