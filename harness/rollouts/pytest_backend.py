@@ -16,7 +16,7 @@ from harness.models.factory import is_model
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import PlayerFactory, writes_code
 from harness.rollouts.runner import RolloutRunner, validated_verdict
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import runner_source
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.records.artifact import read_artifact
@@ -61,11 +61,9 @@ class PytestBackend:
         try:
             self._solver = self._players.solver(solver)
             trusted = not writes_code(solver) and all(is_trusted(store, d) for d in directories)
-            self._open_runner = functools.cache(
-                functools.partial(open_runner, project, store, **runner_arguments, model_written=not trusted)
-            )
-            for test_runner in set(map(runner_of_artifact, directories)):
-                self._open_runner(test_runner=test_runner)
+            self._runner_for_tests = runner_source(project, store, **runner_arguments, model_written=not trusted)
+            for test_runner in dict.fromkeys(map(runner_of_artifact, directories)):
+                self._runner_for_tests(test_runner)
         except BaseException:
             self._players.close()
             raise
@@ -84,7 +82,7 @@ class PytestBackend:
             raise self._invalid[directory]
         try:
             artifact = read_artifact(directory)
-            project_runner = self._open_runner(test_runner=runner_of_script(artifact.script))
+            project_runner = self._runner_for_tests(runner_of_script(artifact.script))
             runner = project_runner.scoped()
             verdict = validated_verdict(artifact, runner, self._store)
         except ArtifactError as error:

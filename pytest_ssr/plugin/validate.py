@@ -11,13 +11,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
-from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
-from pytest_ssr.execution.test_runners import TestRunner
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
@@ -45,7 +43,7 @@ class ArtifactNode(ArtifactCollector):
         """Return the artifact's validation, reading the artifact first; raises ArtifactError if it cannot be read."""
         if self.validation is None:
             artifact: BugArtifact = read_artifact(self.directory)
-            runner = self.plugin.runner_of(artifact).scoped()
+            runner = self.plugin.runner_for(runner_of_script(artifact.script)).scoped()
             self.validation = Validation(artifact, runner, extra_checks=options.extra_checks(self.config))
         return self.validation
 
@@ -91,10 +89,10 @@ class ValidatePlugin:
     """Collects artifacts instead of tests."""
 
     store: Store
+    runner_for: RunnerSource
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._runners: dict[TestRunner, Runner] = {}
         with options.user_errors():
             self.directories = [
                 d for p in config.option.ssr_validate for d in find_artifacts(config.invocation_params.dir / p)
@@ -106,22 +104,13 @@ class ValidatePlugin:
         install_signal_handlers()
         with options.user_errors():
             self.store = options.open_store(self.config)
-            self._trusted = all(is_trusted(self.store, d) for d in self.directories)
-            for test_runner in dict.fromkeys(map(runner_of_artifact, self.directories)):
-                self._runner(test_runner)
-
-    def runner_of(self, artifact: BugArtifact) -> Runner:
-        """Return a runner that starts an artifact's tests in the way that its script records."""
-        return self._runner(runner_of_script(artifact.script))
-
-    def _runner(self, test_runner: TestRunner) -> Runner:
-        if test_runner not in self._runners:
             arguments = options.runner_arguments(self.config)
-            project = sources.project_path(self.config)
-            self._runners[test_runner] = open_runner(
-                project, self.store, **arguments, test_runner=test_runner, model_written=not self._trusted
+            trusted = all(is_trusted(self.store, d) for d in self.directories)
+            self.runner_for = runner_source(
+                sources.project_path(self.config), self.store, **arguments, model_written=not trusted
             )
-        return self._runners[test_runner]
+            for test_runner in dict.fromkeys(map(runner_of_artifact, self.directories)):
+                self.runner_for(test_runner)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

@@ -6,19 +6,19 @@ import contextlib
 import functools
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script_template import runner_of_script
-from pytest_ssr.execution.test_runners import PYTEST, TestRunner
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
@@ -29,8 +29,6 @@ from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
 from pytest_ssr.storage.verdict_store import Verdicts, is_trusted
 
-RunnerSource = Callable[[TestRunner], Runner]
-"""Returns a runner that starts the tests in this way."""
 _LINE_KINDS = {"+": "added", "-": "removed"}
 
 
@@ -213,18 +211,8 @@ def _opened_runners(settings: ValidateSettings | GradeSettings, *, trusted: bool
         else:
             folder = settings.store
         per_hunk = isinstance(settings, ValidateSettings) and settings.per_hunk
-
-        @functools.cache
-        def opened(test_runner: TestRunner) -> Runner:
-            return open_runner(
-                settings.repo,
-                Store(folder),
-                **settings.execution.run_options(per_hunk=per_hunk),
-                test_runner=test_runner,
-                model_written=not trusted,
-            )
-
-        yield opened
+        options = settings.execution.run_options(per_hunk=per_hunk)
+        yield runner_source(settings.repo, Store(folder), **options, model_written=not trusted)
 
 
 def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:

@@ -23,7 +23,6 @@ from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
-from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact

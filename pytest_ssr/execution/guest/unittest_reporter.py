@@ -113,19 +113,19 @@ class _ProbedSuite(unittest.TestSuite):
         unittest.TestSuite.__init__(self, tests)
         self._probe, self._path, self._runs = probe, "", False
 
-    def _tearDownPreviousClass(self, test, result):
+    def _tearDownPreviousClass(self, test, result):  # noqa: N802 - as in unittest
         if self._runs:
             self._runs = False
             self._probe.end_test()
         with self._probe.shared(self._path):
             unittest.TestSuite._tearDownPreviousClass(self, test, result)
 
-    def _handleModuleFixture(self, test, result):
+    def _handleModuleFixture(self, test, result):  # noqa: N802 - as in unittest
         # The module of the test before is torn down here as well.
         with self._probe.shared(self._path), self._probe.shared(node_id(test).partition("::")[0]):
             unittest.TestSuite._handleModuleFixture(self, test, result)
 
-    def _handleClassSetUp(self, test, result):
+    def _handleClassSetUp(self, test, result):  # noqa: N802 - as in unittest
         name = node_id(test)
         self._path = name.partition("::")[0]
         with self._probe.shared(self._path):
