@@ -100,6 +100,8 @@ class Campaign:
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
         drawn = _without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        if runner.test_runner.scope:
+            drawn = filter(self._is_reached, drawn)
         self._source = _cheap_first(drawn, self._is_slow)
 
     @property
@@ -123,6 +125,11 @@ class Campaign:
                     return None
                 self._drawn.append(following)
             return self._drawn[index]
+
+    def _is_reached(self, candidate: Candidate) -> bool:
+        """Return whether a test may reach a candidate; other tests than those of a scope may detect one that none does."""
+        reach = self.baseline.reach
+        return reach is None or reach.touched_by(candidate_state(self.snapshot, candidate)).tests != frozenset()
 
     def _is_slow(self, candidate: Candidate) -> bool:
         reach = self.baseline.reach

@@ -239,6 +239,9 @@ _UNRELATED_PROGRAMS = (
     "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
     "tty uname which whoami"
 )
+# Commands of git that read its own files only; the version of a package may come from one.
+_UNRELATED_GIT = ("log", "rev-parse", "--version")
+_SHELL_SYNTAX = frozenset("\n\"'\\!#$&()*;<>?[]`{|}~")
 
 
 def _is_unrelated(event, arguments):
@@ -248,14 +251,18 @@ def _is_unrelated(event, arguments):
     try:
         argv = [os.fsdecode(argument) for argument in arguments[1]]
         program = argv[0] if arguments[0] is None else os.fsdecode(arguments[0])
+        folder = os.fsdecode(arguments[2] or "") if event == "subprocess.Popen" else ""
     except (TypeError, IndexError):
         return False
-    if event == "subprocess.Popen" and arguments[2]:
+    if event == "subprocess.Popen" and argv[:2] == ["/bin/sh", "-c"] and not _SHELL_SYNTAX.intersection(argv[2]):
+        argv = argv[2].split()
+        program = argv[0] if argv else ""
+    name = os.path.basename(program)
+    if name not in _UNRELATED_PROGRAMS.split() and not (name == "git" and argv[1:2] and argv[1] in _UNRELATED_GIT):
         return False
-    paths = (ssr_system_calls.realpath(path) + "/" for path in argv[1:] if ssr_system_calls.exists(path))
-    return os.path.basename(program) in _UNRELATED_PROGRAMS.split() and not any(
-        path.startswith(_ROOT) for path in paths
-    )
+    paths = (os.path.join(folder, path) for path in (program, *argv[1:]))
+    paths = (ssr_system_calls.realpath(path) + "/" for path in paths if ssr_system_calls.exists(path))
+    return not any(path.startswith(_ROOT) for path in paths)
 
 
 def _is_import_system():
@@ -294,8 +301,10 @@ else:
     # Nothing tells which tests open files or start processes: each may.
     _note(holder=_ALL, starts_processes=True)
 try:
-    # multiprocessing starts its helpers with this function, which raises no audit event.
+    # multiprocessing starts its helpers with this function, which raises no audit event. The module subprocess, whose
+    # calls raise one, keeps the original.
     import _posixsubprocess
+    import subprocess  # noqa: F401
 
     _fork_exec = _posixsubprocess.fork_exec
 
