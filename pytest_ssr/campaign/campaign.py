@@ -127,7 +127,7 @@ class Campaign:
             return self._drawn[index]
 
     def _is_reached(self, candidate: Candidate) -> bool:
-        """Return whether a test may reach a candidate; other tests than those of a scope may detect one that none does."""
+        """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""
         reach = self.baseline.reach
         return reach is None or reach.touched_by(candidate_state(self.snapshot, candidate)).tests != frozenset()
 
