@@ -12,7 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.datasets.repositories import Tree
-from pytest_ssr.execution.test_runners import PYTEST_ADDOPTS, RUNNERS, Environment, ProgramRunner, TestRunner
+from pytest_ssr.execution.test_runners import (
+    PYTEST_ADDOPTS,
+    RESERVED_VARIABLES,
+    RUNNERS,
+    Environment,
+    ProgramRunner,
+    TestRunner,
+)
 
 _START, _END = ">>>>> Start Test Output", ">>>>> End Test Output"
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
@@ -21,8 +28,6 @@ _SEPARATORS = frozenset(";&|()<>")
 _WRAPPERS = re.compile(r"env|time|timeout|nice|xvfb-run|uv|poetry|pdm|pipenv|hatch|run|coverage|exec|-.*|\d+[smh]?")
 """Words that may stand before the program: other programs that start it, their options and numbers."""
 _PYTHON = re.compile(r"python[\d.]*")
-_RESERVED = re.compile(r"PATH|HOME|TMPDIR|PYTHON(PATH|HOME|HASHSEED|DONTWRITEBYTECODE|STARTUP)|LD_.*|SSR_.*|BASH_.*")
-"""Variables that runs set themselves, and those that would change which programs run."""
 _UTF_8 = re.compile(r".*\.utf-?8", re.IGNORECASE)
 _INTERPRETER_OPTIONS = {"dev": ("PYTHONDEVMODE", "1"), "warn_default_encoding": ("PYTHONWARNDEFAULTENCODING", "1")}
 """Variables with the same effect as values of Python's option -X."""
@@ -171,7 +176,7 @@ def _assignments(words: Iterable[str]) -> dict[str, str]:
     variables = {}
     for word in words:
         match = _ASSIGNMENT.fullmatch(word)
-        if match and not set("$`{") & set(match[2]) and not _RESERVED.fullmatch(match[1]):
+        if match and not set("$`{") & set(match[2]) and not RESERVED_VARIABLES.fullmatch(match[1]):
             # Images need not have generated any other locale.
             is_locale = match[1] == "LANG" or match[1].startswith("LC_")
             variables[match[1]] = "C.UTF-8" if is_locale and _UTF_8.fullmatch(match[2]) else match[2]

@@ -16,8 +16,9 @@ from harness.models.factory import is_model
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import PlayerFactory, writes_code
 from harness.rollouts.runner import RolloutRunner, validated_verdict
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import runner_source
 from pytest_ssr.errors import ArtifactError, SettingsError
+from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
@@ -60,7 +61,9 @@ class PytestBackend:
         try:
             self._solver = self._players.solver(solver)
             trusted = not writes_code(solver) and all(is_trusted(store, d) for d in directories)
-            self._runner = open_runner(project, store, **runner_arguments, model_written=not trusted)
+            self._runner_for_tests = runner_source(project, store, **runner_arguments, model_written=not trusted)
+            for test_runner in dict.fromkeys(map(runner_of_artifact, directories)):
+                self._runner_for_tests(test_runner)
         except BaseException:
             self._players.close()
             raise
@@ -77,14 +80,15 @@ class PytestBackend:
         self._close_runner()
         if directory in self._invalid:
             raise self._invalid[directory]
-        runner = self._runner.scoped()
         try:
             artifact = read_artifact(directory)
+            project_runner = self._runner_for_tests(runner_of_script(artifact.script))
+            runner = project_runner.scoped()
             verdict = validated_verdict(artifact, runner, self._store)
         except ArtifactError as error:
             self._invalid[directory] = error
             raise
-        baseline = functools.partial(project_baseline, self._runner, self._store)
+        baseline = functools.partial(project_baseline, project_runner, self._store)
         rollout_runner = RolloutRunner(
             runner, artifact, verdict, self._solver, self._store, seed=self._seed, baseline=baseline
         )

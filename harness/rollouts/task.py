@@ -55,6 +55,7 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
         provider=runner.provider,
         settings=runner.settings,
         scratch=folder / "scratch",
+        test_runner=runner.test_runner,
     )
 
 

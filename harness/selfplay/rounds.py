@@ -20,12 +20,14 @@ from harness.records.usage import RunUsage
 from harness.rollouts.runner import PATCH, ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
 from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector
+from harness.selfplay.project import Project
 from harness.solvers.protocol import Solver
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError, StoreError
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import Snapshot
@@ -74,17 +76,6 @@ class PlaySettings:
         injector_reward(False, alpha=self.alpha, kind=self.reward)
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
-    """A project of a run."""
-
-    folder: Path
-    python: Path | None = None
-    """The interpreter whose environment runs its tests; None for the settings' one."""
-    sandbox: str = ""
-    """Its sandbox; empty for the settings' one."""
-
-
 @dataclass(slots=True)
 class Watch:
     """Callbacks for events of a run."""
@@ -125,6 +116,7 @@ class SelfPlay:
                 settings=settings.rule,
                 sandbox=project.sandbox or settings.sandbox,
                 python=project.python or settings.python,
+                test_runner=project.test_runner,
                 model_written=settings.model_written,
             )
             for project in projects
@@ -155,6 +147,7 @@ class SelfPlay:
             settings.higher_order,
             settings.grade_unsubmitted,
             settings.grade_by,
+            *(b.test_runner for b in self._runners if b.test_runner != PYTEST),
         )
 
     def originals(self) -> dict[str, CodebaseState]:

@@ -72,7 +72,9 @@ class InjectSettings(CommandSettings):
     """Inject bugs into a project and store those that pass validation."""
 
     example: ClassVar[str] = "ssr inject . --count 5 --jobs 2"
-    repo: Path = required("REPO", "the project's top directory", is_argument=True)
+    repo: Path = required(
+        "REPO", "the project's top directory, or a dataset of which one instance is selected", is_argument=True
+    )
     count: int = shared("count")
     injector: str = shared("injector", help=f"comma-separated: {', '.join(INJECTOR_NAMES)}")
     seed: int = shared("seed")
@@ -83,7 +85,9 @@ class InjectSettings(CommandSettings):
     time: str | None = shared("time")
     per_hunk: bool = switch(_PER_HUNK)
     diffs: bool = switch("show the diff of each change that no test detected")
-    store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
+    store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
+    selection: SelectionSettings = section(SelectionSettings)
+    instances: InstanceSettings = section(InstanceSettings)
     execution: ExecutionSettings = section(ExecutionSettings)
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 from harness.agents.prompts import prompt
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.errors import ArtifactError
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.sandbox.protocol import SandboxProvider
@@ -58,6 +59,8 @@ class SolverTask:
     settings: RuleSettings
     scratch: Path
     """A folder for data that a solver shares between attempts at this task."""
+    test_runner: TestRunner = PYTEST
+    """Starts the tests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,5 +90,10 @@ class Solver(Protocol):
 def render_task(task: SolverTask) -> str:
     """Return the prompt: the statement if the task has one, or else the tests to be improved."""
     specification = task.specification.data.decode("utf-8", "replace").rstrip("\n").replace("```", "` ` `")
-    values = {"root": task.origin, "specification": specification, "statement": task.statement}
+    values = {
+        "root": task.origin,
+        "command": task.test_runner.shown_command(),
+        "specification": specification,
+        "statement": task.statement,
+    }
     return prompt("solver_statement" if task.statement else "solver_task", **values)

@@ -12,7 +12,8 @@ from typing import Any
 
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.baseline import Baseline
-from pytest_ssr.execution.script_template import default_parser, default_script
+from pytest_ssr.execution.script_template import default_parser, script_of
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.injectors.protocol import Candidate
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.snapshot import Snapshot
@@ -34,9 +35,14 @@ def candidate_state(snapshot: Snapshot, candidate: Candidate) -> CodebaseState:
 
 
 def make_artifact(
-    buggy: CodebaseState, failing: Collection[str], baseline: Baseline, settings: RuleSettings
+    buggy: CodebaseState,
+    failing: Collection[str],
+    baseline: Baseline,
+    settings: RuleSettings,
+    *,
+    test_runner: TestRunner = PYTEST,
 ) -> BugArtifact:
-    """Return the artifact of a buggy state that makes the `failing` tests fail.
+    """Return the artifact of a buggy state that makes the `failing` tests fail; its script uses the test runner.
 
     Raises ArtifactError if no artifact can be made of it.
     """
@@ -54,7 +60,7 @@ def make_artifact(
     listed = sorted({*files, *touched})
     runnable = [p for p in listed if p in baseline.files]
     return BugArtifact(
-        script=default_script(runnable, options=baseline.addopts),
+        script=script_of(test_runner, runnable, options=baseline.addopts),
         test_files=tuple(listed),
         parser=default_parser(),
         bug=buggy.patch_from(original),

@@ -19,6 +19,7 @@ from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.screening import Screening
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Candidate, Injector, identities
 from pytest_ssr.injectors.revision_filter import ProjectDiff, restrict_to_diff
 from pytest_ssr.injectors.sampler import interleave
@@ -92,12 +93,15 @@ class Campaign:
             self.tests,
             [name for name, _ in self.extra_checks],
             *([diff.key] if diff is not None else ()),
+            *([runner.test_runner] if runner.test_runner != PYTEST else ()),
         )
         self.folder = f"attempts/{self.key}"
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
         drawn = _without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        if runner.test_runner.scope:
+            drawn = filter(self._is_reached, drawn)
         self._source = _cheap_first(drawn, self._is_slow)
 
     @property
@@ -121,6 +125,11 @@ class Campaign:
                     return None
                 self._drawn.append(following)
             return self._drawn[index]
+
+    def _is_reached(self, candidate: Candidate) -> bool:
+        """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""
+        reach = self.baseline.reach
+        return reach is None or reach.touched_by(candidate_state(self.snapshot, candidate)).tests != frozenset()
 
     def _is_slow(self, candidate: Candidate) -> bool:
         reach = self.baseline.reach

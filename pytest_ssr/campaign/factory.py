@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.checks import Check
@@ -26,6 +27,8 @@ from pytest_ssr.sandbox.protocol import SandboxProvider
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, StoredRecords, code_hash, key_of
 
+RunnerSource = Callable[[TestRunner], Runner]
+"""Returns a project's runner that starts the tests in this way."""
 INJECTORS = {
     "mutation": "pytest_ssr.injectors.mutation:MutationInjector",
     "removal": "pytest_ssr.injectors.removal:RemovalInjector",
@@ -97,6 +100,21 @@ def open_runner(
     return Runner(snapshot, provider, interpreter, settings, test_runner=test_runner, reference_store=references)
 
 
+def runner_source(project: Path, store: Store, **options: Any) -> RunnerSource:
+    """Return a function from a test runner to the project's runner with it, which is opened on its first use.
+
+    options: other keyword arguments of `open_runner`.
+    """
+    opened: dict[TestRunner, Runner] = {}
+
+    def runner_for(test_runner: TestRunner) -> Runner:
+        if test_runner not in opened:
+            opened[test_runner] = open_runner(project, store, **options, test_runner=test_runner)
+        return opened[test_runner]
+
+    return runner_for
+
+
 def open_campaign(
     project: Path,
     store: Store,
@@ -114,12 +132,13 @@ def open_campaign(
     jobs: int = 1,
     revision: str | None = None,
     progress: Progress | None = None,
+    test_runner: TestRunner = PYTEST,
 ) -> Campaign:
     """Open a campaign, measuring the baseline unless the store has it.
 
     jobs: how many candidates are tried at a time, in this and in other processes. revision: inject only into functions
     that have changed since this git revision; see `read_diff` for the errors. progress: called while the baseline is
-    measured.
+    measured. test_runner: starts the tests.
     """
     chosen = load_injectors(injectors, extra_injectors)
     diff = read_diff(take_snapshot(project, store.trees), revision) if revision else None
@@ -131,6 +150,7 @@ def open_campaign(
         python=python,
         extra_sandboxes=extra_sandboxes,
         progress=progress,
+        test_runner=test_runner,
     )
     return Campaign(
         runner,

@@ -80,7 +80,13 @@ class Trial:
             reason = CheckReason.of(CheckCode.TOO_MANY_BREAK, share=share, most=most)
             return self._end(CandidateStatus.REJECTED, "screening", reason)
         try:
-            self.artifact = make_artifact(self._state, failing, baseline, campaign.runner.settings)
+            self.artifact = make_artifact(
+                self._state,
+                failing,
+                baseline,
+                campaign.runner.settings,
+                test_runner=campaign.runner.test_runner,
+            )
             idle = self._idle_part(self.artifact, failing) if self.candidate.strategy == "combination" else None
         except ArtifactError as error:
             reason = CheckReason.of(CheckCode.NOT_WEAKENABLE, error=str(error))

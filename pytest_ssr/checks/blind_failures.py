@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pytest_ssr.checks.moved_tests import move_tests
 from pytest_ssr.execution.plain_run import AGAIN, PlainCase, Surroundings
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading.blind.assertions import END, SAME, Site
 from pytest_ssr.grading.blind.compare import Records, Test, read_records, same, satisfies, usable
 from pytest_ssr.grading.blind.files import BlindFiles, paired
@@ -109,10 +110,12 @@ def _run_plainly(
     runner: Runner, buggy: CodebaseState, reference: _Reference, cases: Collection[str], rng: random.Random
 ) -> dict[str, bool]:
     """Return the tests that can run without pytest, and whether their values satisfy them in any surroundings."""
+    # Another test runner's environment need not have pytest.
+    has_pytest = isinstance(runner.test_runner, PytestRunner)
     seeds, folder = rng.sample(range(3, 1000), 3), "".join(rng.choices(string.ascii_lowercase, k=8))
     files = {case.partition("::")[0] for case in cases}
     all_surroundings = [
-        (Surroundings(seeds[0], with_pytest=True, ahead_s=_CENTURY_S, seed=seeds[0]), ""),
+        (Surroundings(seeds[0], with_pytest=has_pytest, ahead_s=_CENTURY_S, seed=seeds[0]), ""),
         (Surroundings(seeds[1], with_pytest=False, ahead_s=0, seed=seeds[1]), ""),
         (Surroundings(seeds[2], with_pytest=False, ahead_s=0, seed=seeds[2]), folder),
     ]

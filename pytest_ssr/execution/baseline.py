@@ -215,7 +215,7 @@ def baseline_from_run(
     if not stable:
         raise ProjectError(
             f"none of the {len(run.collected)} tests passes in the sandbox (it has no network): "
-            f"{_first_reason(run)}; make `{runner.interpreter.executable} -m pytest` pass first"
+            f"{_first_reason(run)}; make `{_command(runner)}` pass first"
         )
     parts = [*(part for _, part in logs), log]
     reach = CoverageMap.from_logs(collected, parts) if log.is_complete else None
@@ -321,7 +321,6 @@ def fork_server_for(runner: Runner, baseline: Baseline, tests: Sequence[str] = (
 
 def _require_usable(run: SuiteRun, runner: Runner) -> None:
     """Raise ProjectError if a first run is unusable, with the reason and what to do about it."""
-    python = runner.interpreter.executable
     if run.status is RunStatus.TIMED_OUT:
         limit = runner.settings.time_limit_s
         raise ProjectError(
@@ -329,15 +328,21 @@ def _require_usable(run: SuiteRun, runner: Runner) -> None:
             f"--ssr-time-limit {limit:g} (ssr: --time-limit)"
         )
     if run.fault:
-        raise ProjectError(f"the test suite does not run to its end: {run.fault}; try `{python} -m pytest`")
+        raise ProjectError(f"the test suite does not run to its end: {run.fault}; try `{_command(runner)}`")
     if run.foreign:
         raise ProjectError(
             f"the tests import {abbreviate(run.foreign)} instead of the project's own files; "
-            f"install the project with `{python} -m pip install -e .`"
+            f"install the project with `{runner.interpreter.executable} -m pip install -e .`"
         )
     if not run.collected:
         reason = f": {run.reason}" if run.status is RunStatus.COLLECTION_ERROR else ""
-        raise ProjectError(f"pytest finds no test in {runner.snapshot.origin}{reason}; try `{python} -m pytest`")
+        name = runner.test_runner.name
+        raise ProjectError(f"{name} finds no test in {runner.snapshot.origin}{reason}; try `{_command(runner)}`")
+
+
+def _command(runner: Runner) -> str:
+    """Return the command that runs the tests with the project's interpreter."""
+    return f"{runner.interpreter.executable} {runner.test_runner.shown_command().removeprefix('python ')}"
 
 
 def _first_reason(run: SuiteRun) -> str:

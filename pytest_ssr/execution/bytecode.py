@@ -57,9 +57,10 @@ def with_bytecode(
 ) -> Snapshot:
     """Return the snapshot with compiled files in its directory, made by collecting its tests once unless they exist.
 
-    targets: the files whose tests are collected; empty: all of them. A project whose tests cannot be collected gets
-    none; its baseline will report the reason.
+    targets: the files whose tests are collected; empty: those of the test runner's scope. A project whose tests
+    cannot be collected gets none; its baseline will report the reason.
     """
+    targets = targets or test_runner.scope
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
     if targets:
         digest = hashlib.sha256("\0".join([test_runner.name, *targets]).encode("utf-8", "surrogateescape"))

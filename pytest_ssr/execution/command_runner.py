@@ -8,7 +8,7 @@ the parser that read it, and grades show it.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_ssr.escaping import escaped_line
@@ -37,6 +37,12 @@ class CommandRunner:
     name: str = "command"
     reporter: str = ""
     environment: Environment = ()
+    probes: Sequence[str] = ()
+    scope: Sequence[str] = ()
+
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests: always all of them."""
+        return self.command
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests: always all of them."""

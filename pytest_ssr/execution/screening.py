@@ -17,6 +17,7 @@ from pytest_ssr.execution.fork_control import ForkControl
 from pytest_ssr.execution.fork_server import ForkRequest, Mode, Pace, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
@@ -151,7 +152,8 @@ class Screening:
     def _screen(self, plan: _Plan) -> Screened:
         if not plan.tests:
             return Screened(SuiteRun(RunStatus.COMPLETED), frozenset(), NONE, 0)
-        fallback = Fallback(FallbackCode.NO_SERVERS)
+        is_pytest = isinstance(plan.runner.test_runner, PytestRunner)
+        fallback = Fallback(FallbackCode.NO_SERVERS if is_pytest else FallbackCode.OTHER_RUNNER)
         for mode in (Mode.SWAP, Mode.IMPORT) if plan.runner.fork_server is not None else ():
             if mode is Mode.SWAP and plan.touched.functions is None:
                 continue

@@ -6,14 +6,31 @@ for each test, because no scraping of pytest's text can delimit ids that contain
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
+from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.suite import guest_source
-from pytest_ssr.execution.test_runners import PYTEST_ADDOPTS, Environment, PytestRunner, Start, TestRunner
+from pytest_ssr.execution.test_runners import (
+    PYTEST,
+    PYTEST_ADDOPTS,
+    RESERVED_VARIABLES,
+    RUNNERS,
+    Environment,
+    ProgramRunner,
+    PytestRunner,
+    Start,
+    TestRunner,
+)
+from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.decoding import decode
 
 MARK = "#ssr-result "
+_RUNNER, _FIRST_LINES = "# ssr-runner ", 10
 
 _SCRIPT = """\
 #!/usr/bin/env bash
@@ -107,6 +124,7 @@ def is_default(script: bytes, parser: bytes, environment: Environment = ()) -> b
 _PROGRAM_SCRIPT = """\
 #!/usr/bin/env bash
 # Runs the tests from the repository root with the project's own runner, and prints each test's id and outcome.
+@RUNNER@
 set -u
 export PYTHONPATH="$PWD/src:$PWD${PYTHONPATH:+:$PYTHONPATH}" PYTHONDONTWRITEBYTECODE=1@ENVIRONMENT@
 guest="$(mktemp -d)" || exit 1
@@ -135,6 +153,7 @@ def script_of(test_runner: TestRunner, test_files: Sequence[str], *, options: Se
         return test_runner.script.encode("utf-8", "surrogateescape")
     if isinstance(test_runner, PytestRunner):
         return default_script(test_files, options=options, environment=test_runner.environment)
+    assert isinstance(test_runner, ProgramRunner)
     guests = [
         f"cat > \"$guest/ssr_{name}.py\" <<'GUEST'\n{guest_source(name).decode()}GUEST"
         for name in ("system_calls", "channel", test_runner.reporter)
@@ -142,8 +161,64 @@ def script_of(test_runner: TestRunner, test_files: Sequence[str], *, options: Se
     start = Start("python", "@GUEST@", [f"ssr_{test_runner.reporter}"], targets=test_files, verbose=True)
     command = shlex.join(test_runner.argv(start)).replace("@GUEST@", '"$guest"')
     script = _with_environment(_PROGRAM_SCRIPT, test_runner.environment)
+    script = script.replace("@RUNNER@", _RUNNER + json.dumps(_facts(test_runner), sort_keys=True))
     script = script.replace("@GUESTS@", "\n".join(guests)).replace("@COMMAND@", command)
     return script.encode("utf-8", "surrogateescape")
+
+
+@dataclass(frozen=True, slots=True)
+class _RunnerFacts:
+    """What a script records of its test runner, so that its tests can be run again without it."""
+
+    name: str
+    """A name in `RUNNERS`."""
+    arguments: tuple[str, ...] = ()
+    """Options besides the runner's own."""
+    environment: dict[str, str] = field(default_factory=dict)
+    scope: tuple[str, ...] = ()
+
+
+def _facts(runner: ProgramRunner) -> dict[str, object]:
+    known = RUNNERS[runner.name]
+    assert isinstance(known, ProgramRunner)
+    return {
+        "name": runner.name,
+        "arguments": list(runner.program[len(known.program) :]),
+        "environment": dict(runner.environment),
+        "scope": list(runner.scope),
+    }
+
+
+def runner_of_script(script: bytes) -> PytestRunner | ProgramRunner:
+    """Return the test runner that a script made by this package records; pytest for any other script.
+
+    Raises ArtifactError for a record that names no known runner, or sets variables that runs set themselves.
+    """
+    line = next((line for line in script.splitlines()[:_FIRST_LINES] if line.startswith(_RUNNER.encode())), None)
+    if line is None:
+        return PYTEST
+    try:
+        facts = decode(_RunnerFacts, json.loads(line[len(_RUNNER) :]))
+        known = RUNNERS[facts.name]
+    except (ValueError, KeyError, RecursionError, StoreError):
+        raise ArtifactError("the test runner that test_script.sh records is not known") from None
+    reserved = [name for name in facts.environment if RESERVED_VARIABLES.fullmatch(name)]
+    if reserved or not isinstance(known, ProgramRunner):
+        raise ArtifactError(f"the test runner of test_script.sh cannot be used: {reserved or facts.name}")
+    return replace(
+        known,
+        program=(*known.program, *facts.arguments),
+        environment=tuple(sorted(facts.environment.items())),
+        scope=facts.scope,
+    )
+
+
+def runner_of_artifact(directory: Path) -> TestRunner:
+    """Return the test runner of an artifact; pytest for one that cannot be read, which others report."""
+    try:
+        return runner_of_script(read_artifact(directory).script)
+    except ArtifactError:
+        return PYTEST
 
 
 def is_generated(script: bytes, parser: bytes, test_runner: TestRunner, test_files: Sequence[str]) -> bool:

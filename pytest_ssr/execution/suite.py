@@ -1,4 +1,4 @@
-"""Run tests with pytest and our own reporter in a sandbox, and return a SuiteRun.
+"""Run tests with our own reporter in a sandbox, and return a SuiteRun.
 
 What the tests print is never read: outcomes come through a separate file, and the process's exit status must agree with
 what was reported, or the run counts as crashed.
@@ -163,11 +163,11 @@ def run_suite(
         env["SSR_ORDER_SEED"] = str(order_seed)
     plugins = [f"ssr_{test_runner.reporter}"]
     if probed is not None:
-        provide_guest(sandbox, "reach_probe")
+        provide_guest(sandbox, *test_runner.probes)
         sandbox.write(f"{folder}/files", "\0".join(probed).encode("utf-8", "surrogateescape"))
         env |= {"SSR_REACH": f"{folder}/{REACH}", "SSR_REACH_FILES": f"{folder}/files"}
-        # Before pytest, which may import what is tested.
-        plugins.insert(0, "ssr_reach_probe")
+        # Before the reporter: pytest may import what is tested.
+        plugins[:0] = [f"ssr_{name}" for name in test_runner.probes]
     if watched:
         provide_guest(sandbox, "evidence")
         sandbox.write(f"{folder}/watched", "\0".join(watched).encode("utf-8", "surrogateescape"))

@@ -6,11 +6,17 @@ separated by `::`. Only what is started differs.
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Protocol
 
+RESERVED_VARIABLES = re.compile(
+    r"PATH|HOME|TMPDIR|PYTHON(PATH|HOME|HASHSEED|DONTWRITEBYTECODE|STARTUP)|LD_.*|SSR_.*|BASH_.*"
+)
+"""Variables that runs set themselves, and those that would change which programs run."""
 Environment = tuple[tuple[str, str], ...]
 """Names and values of environment variables, sorted."""
 PYTEST_ADDOPTS = "PYTEST_ADDOPTS"
@@ -29,8 +35,22 @@ class TestRunner(Protocol):
         """The guest module that reports the tests."""
 
     @property
+    def probes(self) -> Sequence[str]:
+        """The guest modules that record which statements each test reaches, in the order of import."""
+
+    @property
     def environment(self) -> Environment:
         """Environment variables of the tests; those of every run take precedence."""
+
+    @property
+    def scope(self) -> Sequence[str]:
+        """The test files of a run that names none; empty if the project itself names them."""
+
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests, for people and models; no files: all tests of the scope.
+
+        brief: the command prints little about tests that pass.
+        """
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -46,7 +66,7 @@ class Start:
     plugins: Sequence[str]
     """Guest modules to import first, in this order; the reporter is one of them."""
     targets: Sequence[str] = ()
-    """Test files relative to the root of the tree; empty: those that the project itself names."""
+    """Test files relative to the root of the tree; empty: those of the runner's scope."""
     options: Sequence[str] = ()
     """More options of pytest."""
     collect_only: bool = False
@@ -79,7 +99,13 @@ class PytestRunner:
 
     name: str = "pytest"
     reporter: str = "reporter"
+    probes: Sequence[str] = ("reach_probe", "reach_plugin")
     environment: Environment = ()
+    scope: Sequence[str] = ()
+
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests; see `TestRunner`."""
+        return shlex.join(["python", "-m", "pytest", *(["-q"] if brief else []), *files])
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
@@ -103,12 +129,22 @@ class ProgramRunner:
     """Whether tests are named by modules (`package.test_module`) in place of files."""
     verbose_option: Sequence[str] = ("-v",)
     environment: Environment = ()
+    probes: Sequence[str] = ("reach_probe",)
+    scope: tuple[str, ...] = ()
+    """These programs cannot name all tests of a project, or need too long for them, so rows name some."""
+
+    def shown_command(self, files: Sequence[str] = (), *, brief: bool = False) -> str:
+        """Return the command that runs the tests; see `TestRunner`. These programs are brief by default."""
+        return shlex.join(["python", *self.program, *self._labels(files or self.scope)])
 
     def argv(self, start: Start) -> list[str]:
         """Return the command that runs the tests."""
         argv = [start.python, "-c", _START_PROGRAM, start.folder, ",".join(start.plugins), f"ssr_{self.reporter}"]
         argv += [*self.program, *(self.verbose_option if start.verbose else ())]
-        return [*argv, *dict.fromkeys(self.label(target) for target in start.targets)]
+        return [*argv, *self._labels(start.targets or self.scope)]
+
+    def _labels(self, targets: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(self.label(target) for target in targets))
 
     def label(self, target: str) -> str:
         """Return what the program calls a test file, or the file of a test id."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.escaping import escaped, escaped_line
-from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
@@ -43,7 +43,7 @@ class ArtifactNode(ArtifactCollector):
         """Return the artifact's validation, reading the artifact first; raises ArtifactError if it cannot be read."""
         if self.validation is None:
             artifact: BugArtifact = read_artifact(self.directory)
-            runner = self.plugin.runner.scoped()
+            runner = self.plugin.runner_for(runner_of_script(artifact.script)).scoped()
             self.validation = Validation(artifact, runner, extra_checks=options.extra_checks(self.config))
         return self.validation
 
@@ -63,7 +63,7 @@ class CheckItem(pytest.Item):
         if self.name == CHECK_NAMES[-1]:
             verdict = validation.verdict()
             extra = [name for name, _ in options.extra_checks(self.config)]
-            Verdicts(node.plugin.store, node.plugin.runner, extra_checks=extra).put(verdict)
+            Verdicts(node.plugin.store, validation.case.runner, extra_checks=extra).put(verdict)
             self.config.hook.pytest_ssr_verdict(config=self.config, verdict=verdict)
             if verdict.rejection is not None:
                 self._judge(verdict.rejection)
@@ -88,8 +88,8 @@ class CheckItem(pytest.Item):
 class ValidatePlugin:
     """Collects artifacts instead of tests."""
 
-    runner: Runner
     store: Store
+    runner_for: RunnerSource
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -106,9 +106,11 @@ class ValidatePlugin:
             self.store = options.open_store(self.config)
             arguments = options.runner_arguments(self.config)
             trusted = all(is_trusted(self.store, d) for d in self.directories)
-            self.runner = open_runner(
+            self.runner_for = runner_source(
                 sources.project_path(self.config), self.store, **arguments, model_written=not trusted
             )
+            for test_runner in dict.fromkeys(map(runner_of_artifact, self.directories)):
+                self.runner_for(test_runner)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:

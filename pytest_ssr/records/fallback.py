@@ -12,6 +12,8 @@ class FallbackCode(StrEnum):
     """Why a run was not made in a fork of a warm process."""
 
     NO_SERVERS = "no-warm-processes"
+    OTHER_RUNNER = "other-test-runner"
+    """Warm processes hold a session of pytest, and the tests run without pytest."""
     SANDBOX_UNSUITED = "sandbox-unsuited"
     SERVER_NOT_STARTED = "server-not-started"
     SERVER_REFUSED = "server-refused"
@@ -32,6 +34,7 @@ class FallbackCode(StrEnum):
 
 _TEXTS: Mapping[FallbackCode, str] = {
     FallbackCode.NO_SERVERS: "there are no warm processes",
+    FallbackCode.OTHER_RUNNER: "there are no warm processes for tests that run without pytest",
     FallbackCode.SANDBOX_UNSUITED: "the sandbox cannot keep a process between runs",
     FallbackCode.SERVER_NOT_STARTED: "the server does not start",
     FallbackCode.SERVER_REFUSED: "no fork would be exact",

@@ -12,6 +12,7 @@ from pytest_ssr.execution.baseline import Baseline, Verification, fork_server_fo
 from pytest_ssr.execution.baseline_parts import Parts
 from pytest_ssr.execution.baseline_update import Plan, plan_for, remeasure, reverify
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.test_runners import PYTEST, PytestRunner
 from pytest_ssr.interrupts import Background, TimeBudgetError, background
 from pytest_ssr.project.pytest_config import root_options
 from pytest_ssr.project.snapshot import Snapshot
@@ -89,7 +90,7 @@ class SecondRun:
 
 
 def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[Baseline, Runner, SecondRun]:
-    """Return the baseline of a tree, a runner with a fork server, and the second run, which is not started yet.
+    """Return the baseline of a tree, a runner with a fork server (for pytest), and the second run, not started yet.
 
     The baseline is measured unless the store has it. The runner keeps the runs of scripts on the original in the
     store, so that each is made once for all workers.
@@ -97,7 +98,9 @@ def open_baseline(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[B
     runner = replace(runner, pytest_options=root_options(runner.snapshot, tests))
     name, baseline = _stored(runner, store, tests)
     second_run = SecondRun(replace(runner, progress=None), store, name, baseline, tests)
-    fork_server = fork_server_for(runner, baseline, tests)
+    # Warm processes hold a session of pytest.
+    is_pytest = isinstance(runner.test_runner, PytestRunner)
+    fork_server = fork_server_for(runner, baseline, tests) if is_pytest else None
     return (
         baseline,
         replace(runner, fork_server=fork_server, script_store=StoredRecords(store, f"baselines/scripts-{name}")),
@@ -125,6 +128,7 @@ def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Ba
         runner.provider.name,
         runner.settings.time_limit_s,
         tests,
+        *([runner.test_runner] if runner.test_runner != PYTEST else ()),
     )
     name = key_of(family, runner.snapshot.tree_hash)
     baseline = _load_baseline(store, name)

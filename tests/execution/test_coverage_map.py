@@ -156,6 +156,11 @@ def test_process():
     assert done.stdout == "5\\n"
 
 
+def test_version():
+    subprocess.run("git log --pretty=format:%ct -1 HEAD", shell=True, capture_output=True, cwd="tests")
+    subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True)
+
+
 def test_source():
     assert "def main" in pathlib.Path(tool.__file__).read_text()
 
@@ -245,6 +250,12 @@ def test_what_runs_at_import_concerns_every_test(measured, path, old, new) -> No
 def test_a_test_that_starts_processes_or_reads_the_file_is_selected(measured) -> None:
     names, _ = touched(measured, "tool.py", "return 5", "return 6")
     assert names == {"test_process", "test_source"}
+
+
+def test_a_query_of_the_version_runs_no_code_of_the_project(measured) -> None:
+    baseline, _ = measured
+    assert baseline.reach is not None
+    assert baseline.reach.names(baseline.reach.always) == {"tests/test_shop.py::test_process"}
 
 
 def test_a_doctest_is_selected_by_the_text_of_its_own_file(measured) -> None:

@@ -317,11 +317,11 @@ def test_wrong_arguments_of_training_are_reported(projects, tmp_path, monkeypatc
 
 
 def test_a_group_of_commands_is_no_command():
-    for words in (["train"], ["train", "serch"], ["train", "--seed", "1"]):
+    for words in (["train"], ["train", "seek"], ["train", "--seed", "1"]):
         assert main(words) == 2
 
 
 def test_a_policy_is_not_a_model():
     assert not is_model("search:policy=some/folder")
     with pytest.raises(SettingsError):
-        PlayerFactory().solver("search:polcy=some/folder")
+        PlayerFactory().solver("search:folder=some/folder")

@@ -13,10 +13,12 @@ from typing import Any
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.settings.commands import GradeSettings, ListSettings, ShowSettings, ValidateSettings
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SettingsError, StoreError
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import runner_of_script
+from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.grading import grade_patch
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import MAX_FILE_BYTES, BugArtifact, find_artifacts, read_artifact
@@ -35,10 +37,11 @@ def validate(settings: ValidateSettings) -> int:
     directories = find_artifacts(settings.path)
     terminal = Terminal(quiet=settings.json)
     results: list[dict[str, Any]] = []
-    with _open_runner(settings, trusted=_trusted(settings.store or settings.repo / ".ssr", directories)) as runner:
+    trusted = _trusted(settings.store or settings.repo / ".ssr", directories)
+    with _opened_runners(settings, trusted=trusted) as runners:
         for number, directory in enumerate(directories, 1):
             terminal.status(f"{number} of {len(directories)}: {directory}")
-            verdict = _verdict(directory, runner)
+            verdict = _verdict(directory, runners)
             results.append(_verdict_json(directory, verdict))
             if verdict.valid:
                 terminal.echo(f"valid     {directory}  {len(verdict.fail_to_pass)} FAIL_TO_PASS", "valid")
@@ -49,12 +52,14 @@ def validate(settings: ValidateSettings) -> int:
     return ExitCode.DONE if all(r["valid"] for r in results) else ExitCode.NO
 
 
-def _verdict(directory: Path, runner: Runner) -> Verdict:
+def _verdict(directory: Path, runners: RunnerSource) -> Verdict:
     try:
         artifact = read_artifact(directory)
+        test_runner = runner_of_script(artifact.script)
     except ArtifactError as error:
-        return Verdict("", runner.snapshot.tree_hash, fault=CheckReason.of(CheckCode.UNREADABLE, error=str(error)))
-    return Validation(artifact, runner.scoped()).verdict()
+        fault = CheckReason.of(CheckCode.UNREADABLE, error=str(error))
+        return Verdict("", runners(PYTEST).snapshot.tree_hash, fault=fault)
+    return Validation(artifact, runners(test_runner).scoped()).verdict()
 
 
 def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
@@ -146,7 +151,8 @@ def grade(settings: GradeSettings) -> int:
     artifact = read_artifact(resolve_artifact(settings.artifact, store))
     patch = _patch(settings.patch)
     # The author of the patch is unknown.
-    with _open_runner(settings, trusted=False) as runner:
+    with _opened_runners(settings, trusted=False) as runners:
+        runner = runners(runner_of_script(artifact.script))
         verdict = _stored_verdict(artifact, store, runner)
         if verdict is None:
             verdict = Validation(artifact, runner).verdict()
@@ -195,8 +201,8 @@ def _patch(path: Path) -> Patch:
 
 
 @contextlib.contextmanager
-def _open_runner(settings: ValidateSettings | GradeSettings, *, trusted: bool) -> Iterator[Runner]:
-    """Open a runner whose copy of the project is in the store, or in a temporary folder without one."""
+def _opened_runners(settings: ValidateSettings | GradeSettings, *, trusted: bool) -> Iterator[RunnerSource]:
+    """Yield what opens a runner; its copy of the project is in the store, or in a temporary folder without one."""
     with contextlib.ExitStack() as stack:
         if settings.store is None:
             scratch = new_folder()
@@ -205,9 +211,8 @@ def _open_runner(settings: ValidateSettings | GradeSettings, *, trusted: bool) -
         else:
             folder = settings.store
         per_hunk = isinstance(settings, ValidateSettings) and settings.per_hunk
-        yield open_runner(
-            settings.repo, Store(folder), **settings.execution.run_options(per_hunk=per_hunk), model_written=not trusted
-        )
+        options = settings.execution.run_options(per_hunk=per_hunk)
+        yield runner_source(settings.repo, Store(folder), **options, model_written=not trusted)
 
 
 def _trusted(store_path: Path, directories: Sequence[Path]) -> bool:

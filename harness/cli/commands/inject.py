@@ -6,10 +6,14 @@ import json
 import math
 import time
 from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from harness.cli.exit_code import ExitCode
+from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
+from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
@@ -26,10 +30,9 @@ from pytest_ssr.campaign.report import (
     summary_lines,
     time_is_up,
 )
-from pytest_ssr.errors import NothingToDoError
+from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
-from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.storage.store import Store
@@ -37,7 +40,7 @@ from pytest_ssr.storage.store import Store
 
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
-    require_directory(settings.repo)
+    require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
@@ -74,10 +77,18 @@ def inject(settings: InjectSettings) -> int:
 
 def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
     terminal.status("copying the project and measuring its tests")
+    store = Store(settings.store or (Path() if is_dataset(settings.repo) else settings.repo) / ".ssr")
+    project = _project(settings, store, terminal)
+    if line := scope_line(project):
+        terminal.echo(line)
+    options = settings.execution.run_options(per_hunk=settings.per_hunk)
     campaign = open_campaign(
-        settings.repo,
-        Store(settings.store or settings.repo / ".ssr"),
-        **settings.execution.run_options(per_hunk=settings.per_hunk),
+        project.folder,
+        store,
+        settings=options["settings"],
+        sandbox=project.sandbox or options["sandbox"],
+        python=project.python or options["python"],
+        test_runner=project.test_runner,
         injectors=settings.injector,
         seed=settings.seed,
         sources=settings.source,
@@ -92,6 +103,19 @@ def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
     if estimate is not None:
         terminal.echo(estimate)
     return campaign
+
+
+def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Project:
+    """Return the project; raises SettingsError if several instances of a dataset are selected."""
+    python = settings.execution.python
+    projects = list(
+        islice(projects_of(settings.repo, store, settings.selection, settings.instances, python, terminal.status), 2)
+    )
+    if len(projects) > 1:
+        raise SettingsError(
+            f"{settings.repo} has several instances; select one, as in --only ID or --slice 3:4", option="only"
+        )
+    return projects[0]
 
 
 def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
@@ -117,6 +141,8 @@ def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count:
         "store": str(campaign.store.root),
         "tree_hash": campaign.snapshot.tree_hash,
         "sandbox": campaign.runner.provider.name,
+        "test_runner": campaign.runner.test_runner.name,
+        "scope": list(campaign.runner.test_runner.scope),
         "baseline": {
             "collected": len(baseline.collected),
             "stable": len(baseline.stable),

@@ -3,32 +3,27 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from harness.cli.exit_code import ExitCode
-from harness.cli.instances import chosen_instances, require_own_images
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
+from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
-from harness.datasets.environments import Environments
-from harness.datasets.instance_task import tree_of
-from harness.datasets.loading import is_saved
-from harness.datasets.repositories import Repositories
 from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
-from harness.selfplay.rounds import EPISODES, Project, SelfPlay, Watch
+from harness.selfplay.rounds import EPISODES, SelfPlay, Watch
 from harness.selfplay.rounds import PlaySettings as RoundSettings
 from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
-from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -36,52 +31,6 @@ from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
 from pytest_ssr.storage.verdict_store import is_trusted
-
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-def is_dataset(source: Path) -> bool:
-    """Return whether a source is a dataset: a file, a folder that `datasets` saved, or a name on the hub."""
-    return source.is_file() or is_saved(source) or (not source.exists() and bool(_HUB_NAME.fullmatch(str(source))))
-
-
-def require_sources(settings: PlaySettings) -> None:
-    """Raise SettingsError for options about instances without a dataset, and for a source that does not exist."""
-    datasets = [s for s in settings.source if is_dataset(s)]
-    given = next((n for n in ("split", "only", "shuffle", "slice", "images") if n in settings.typed), None)
-    if given is not None and not datasets:
-        raise SettingsError(
-            f"--{given} is for instances of a dataset; {settings.source[0]} is not a dataset", option=given
-        )
-    require_own_images(settings.instances, settings.execution)
-    for source in settings.source:
-        if source not in datasets:
-            require_directory(source)
-
-
-def projects_of(settings: PlaySettings, store: Store, report: Callable[[str], None]) -> list[Project]:
-    """Return the projects of all sources; those of instances are written, each with its environment.
-
-    report: called before a slow step, with a line that describes it. Raises InstanceError.
-    """
-    return [project for source in settings.source for project in _projects_of_source(source, settings, store, report)]
-
-
-def _projects_of_source(
-    source: Path, settings: PlaySettings, store: Store, report: Callable[[str], None]
-) -> Iterator[Project]:
-    if not is_dataset(source):
-        yield Project(source)
-        return
-    repositories = Repositories(store, settings.instances.repos, images=settings.instances.images or "", report=report)
-    environments = Environments(store, settings.execution.python, report)
-    for instance in chosen_instances(source, settings.selection):
-        folder = tree_of(instance, repositories, store)
-        if settings.instances.images:
-            yield Project(folder, sandbox=instance.sandbox(settings.instances.images))
-        else:
-            yield Project(folder, environments.python_of(instance, folder))
-
 
 _VERDICT_NAMES = {True: "resolved", False: "unresolved", None: "no grade"}
 _KINDS = {True: "valid", False: "bad", None: "missed"}
@@ -104,6 +53,7 @@ def solve(settings: SolveSettings) -> int:
             settings.repo,
             store,
             **settings.execution.run_options(),
+            test_runner=runner_of_script(artifact.script),
             model_written=writes_code(solver_name) or not is_trusted(store, directory),
         )
         verdict = validated_verdict(
@@ -173,7 +123,7 @@ def _report_solved(
 
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
-    require_sources(settings)
+    require_sources(settings.source, settings.instances, settings.execution, settings.typed)
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
@@ -189,8 +139,17 @@ def play(settings: PlaySettings) -> int:
         store = Store(store_path)
         terminal = Terminal(quiet=settings.json)
         terminal.status("copying the projects and measuring their tests")
+        projects = [
+            project
+            for source in settings.source
+            for project in projects_of(
+                source, store, settings.selection, settings.instances, settings.execution.python, terminal.status
+            )
+        ]
+        for line in filter(None, map(scope_line, projects)):
+            terminal.echo(line)
         run = SelfPlay(
-            projects_of(settings, store, terminal.status),
+            projects,
             store,
             solver,
             rounds,

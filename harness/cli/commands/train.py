@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.selfplay.rounds import PlaySettings, Project, Watch
+from harness.selfplay.project import Project
+from harness.selfplay.rounds import PlaySettings, Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import MissingExtraError, SettingsError

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import json
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -95,7 +94,7 @@ def demonstrate(task: SolverTask, patch: Patch, start: CodebaseState, *, runs_te
     replies += [edit.reply(f"edit-{n}") for n, edit in enumerate(edits) if edit is not None]
     tests = [p for p in task.specification.paths if p.endswith(".py") and start.entry(p) is not None]
     if runs_tests and tests:
-        replies.append(_reply("tests", "bash", {"command": f"python -m pytest -q {shlex.join(tests)}"}))
+        replies.append(_reply("tests", "bash", {"command": task.test_runner.shown_command(tests, brief=True)}))
     replies.append(_reply("submit", "submit", {}))
     journal = Journal(Trajectory("", task.id, "solver", 0, "search"))
     solution = ModelSolver(ScriptedModel("search", replies)).solve(task, seed=0, journal=journal)

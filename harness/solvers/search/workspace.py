@@ -25,6 +25,7 @@ from pytest_ssr.execution.coverage_map import CoverageMap
 from pytest_ssr.execution.fork_server import ForkRequest, UnfitError
 from pytest_ssr.execution.runner import FACTOR, FLOOR_S, Runner
 from pytest_ssr.execution.selection import Selection
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.injectors.equivalence import parses
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.file_roles import is_code, is_test_surface
@@ -194,11 +195,19 @@ class SearchWorkspace:
 
     def _run_fresh(self, state: CodebaseState, quick_tests: Sequence[str]) -> CandidateRun:
         """Run a state in a new process if no fork can run it; the loss of a server does not fail a repair."""
+        seconds = 0.0
+        if self.runner.fork_server is None:
+            # Every candidate comes here, and most of them repair nothing.
+            quick = Selection(quick_tests)
+            first = self.runner.fresh(state, self.tests, selection=quick, like_s=self.baseline.seconds)
+            seconds = min(self.baseline.seconds, first.seconds)
+            repaired = first.passing & set(quick_tests)
+            if first.fault or len(repaired) < len(quick_tests):
+                return CandidateRun(repaired, False, _FRESH_COST, seconds)
         run, _ = self.runner.suite(state, self.tests, like_s=self.baseline.seconds, fresh=True)
         complete = not run.fault and run.passing >= self.failing | self.baseline.stable
-        return CandidateRun(
-            run.passing & set(quick_tests), complete, 2 * _FRESH_COST, min(self.baseline.seconds, run.seconds)
-        )
+        seconds += min(self.baseline.seconds, run.seconds)
+        return CandidateRun(run.passing & set(quick_tests), complete, 2 * _FRESH_COST, seconds)
 
     def _run(
         self, state: CodebaseState, tests: frozenset[str], functions: object, *, stop: bool
@@ -256,8 +265,16 @@ def prepare(task: SolverTask, policy: Policy | None = None) -> SearchWorkspace:
         _write(specified_state, folder)
     store = Store(task.scratch / "store")
     snapshot = replace(take_snapshot(folder, store.trees), origin=task.origin)
-    snapshot = with_bytecode(snapshot, task.provider, task.interpreter, store.trees)
-    runner = Runner(snapshot, task.provider, task.interpreter, task.settings)
+    is_pytest = isinstance(task.test_runner, PytestRunner)
+    snapshot = with_bytecode(
+        snapshot,
+        task.provider,
+        task.interpreter,
+        store.trees,
+        test_runner=task.test_runner,
+        targets=() if is_pytest else test_files,
+    )
+    runner = Runner(snapshot, task.provider, task.interpreter, task.settings, test_runner=task.test_runner)
     baseline, runner = _measure(runner, store, weakened, test_files)
     tests = baseline.files
     failing = _failing(runner, baseline, weakened, test_files)

@@ -17,7 +17,8 @@ from pathlib import Path
 from harness.records.episode import Episode, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
-from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch
+from harness.selfplay.project import Project
+from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch
 from harness.solvers.search.solver import SearchSolver
 from harness.training.search.examples import Bug, Example, examples_of
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
@@ -223,6 +224,7 @@ class Loop:
             settings=settings.rule,
             sandbox=project.sandbox or settings.sandbox,
             python=project.python or settings.python,
+            test_runner=project.test_runner,
         )
         injectors = load_injectors(self.settings.injectors)
         campaign = Campaign(runner, self.store, injectors, seed=settings.seed + _HELD_OUT_SEED)

@@ -1,4 +1,4 @@
-"""A pytest plugin that records which statements of the project each test reaches.
+"""Record which statements of the project each test reaches; the reporters announce the tests.
 
 Modules of the project are compiled with one extra store before each statement inside a function or
 class, `__ssr_hits__[k] = 1`; that costs a small fraction of a trace function and covers threads as well.
@@ -23,6 +23,7 @@ A holder is a test's id, `file PATH` for all tests of a file, `all` or `import`.
 import ast
 import atexit
 import builtins
+import contextlib
 import functools
 import gc
 import importlib.machinery
@@ -205,7 +206,7 @@ def _instrumented(self, fullname):
 _loader.get_code = _instrumented
 
 
-def _while_importing(kind, method):
+def while_importing(kind, method):
     """Count what a module runs during its execution as reached at import, whoever imports it."""
     execute = getattr(kind, method)
 
@@ -222,20 +223,11 @@ def _while_importing(kind, method):
     setattr(kind, method, execute_module)
 
 
-_while_importing(_loader, "exec_module")
+while_importing(_loader, "exec_module")
 for _module in list(sys.modules.values()):
     _path = getattr(_module, "__file__", None)
     if isinstance(_path, str) and os.path.realpath(_path) in _TARGETS:
         _write(early=os.path.realpath(_path)[len(_ROOT) :])
-
-# Not earlier: pytest may import modules under test.
-import pytest  # noqa: E402
-from _pytest.assertion.rewrite import AssertionRewritingHook  # noqa: E402
-
-# Up to pytest 4 it is an older kind of import hook.
-_while_importing(
-    AssertionRewritingHook, "exec_module" if hasattr(AssertionRewritingHook, "exec_module") else "load_module"
-)
 
 _PROCESSES = frozenset(
     ("subprocess.Popen", "os.fork", "os.forkpty", "os.exec", "os.posix_spawn", "os.spawn", "os.system", "pty.spawn")
@@ -247,6 +239,9 @@ _UNRELATED_PROGRAMS = (
     "cat clear date echo false gzip hostname id ldconfig less locale mkdir more ps pwd sleep stty touch tput true "
     "tty uname which whoami"
 )
+# Commands of git that read its own files only; the version of a package may come from one.
+_UNRELATED_GIT = ("log", "rev-parse", "--version")
+_SHELL_SYNTAX = frozenset("\n\"'\\!#$&()*;<>?[]`{|}~")
 
 
 def _is_unrelated(event, arguments):
@@ -256,14 +251,18 @@ def _is_unrelated(event, arguments):
     try:
         argv = [os.fsdecode(argument) for argument in arguments[1]]
         program = argv[0] if arguments[0] is None else os.fsdecode(arguments[0])
+        folder = os.fsdecode(arguments[2] or "") if event == "subprocess.Popen" else ""
     except (TypeError, IndexError):
         return False
-    if event == "subprocess.Popen" and arguments[2]:
+    if event == "subprocess.Popen" and argv[:2] == ["/bin/sh", "-c"] and not _SHELL_SYNTAX.intersection(argv[2]):
+        argv = argv[2].split()
+        program = argv[0] if argv else ""
+    name = os.path.basename(program)
+    if name not in _UNRELATED_PROGRAMS.split() and not (name == "git" and argv[1:2] and argv[1] in _UNRELATED_GIT):
         return False
-    paths = (ssr_system_calls.realpath(path) + "/" for path in argv[1:] if ssr_system_calls.exists(path))
-    return os.path.basename(program) in _UNRELATED_PROGRAMS.split() and not any(
-        path.startswith(_ROOT) for path in paths
-    )
+    paths = (os.path.join(folder, path) for path in (program, *argv[1:]))
+    paths = (ssr_system_calls.realpath(path) + "/" for path in paths if ssr_system_calls.exists(path))
+    return not any(path.startswith(_ROOT) for path in paths)
 
 
 def _is_import_system():
@@ -302,8 +301,10 @@ else:
     # Nothing tells which tests open files or start processes: each may.
     _note(holder=_ALL, starts_processes=True)
 try:
-    # multiprocessing starts its helpers with this function, which raises no audit event.
+    # multiprocessing starts its helpers with this function, which raises no audit event. The module subprocess, whose
+    # calls raise one, keeps the original.
     import _posixsubprocess
+    import subprocess  # noqa: F401
 
     _fork_exec = _posixsubprocess.fork_exec
 
@@ -329,56 +330,56 @@ def _has_children():
     return bool(children - {str(getattr(tracker, "_pid", None))})
 
 
-class Probe:
-    """Assigns the reached statements to tests."""
+def enter_file(path, holder_path):
+    """Store which test file is being collected: its source decides which tests it has."""
+    _collected[:] = [ssr_system_calls.realpath(path), "file " + holder_path]
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_make_collect_report(self, collector):
-        """Store which file is being collected."""
-        file = ssr_system_calls.realpath(str(getattr(collector, "path", None) or collector.fspath))
-        _collected[:] = [file, "file " + collector.nodeid.partition("::")[0]]
+
+def leave_file():
+    """No test file is being collected from here on."""
+    _collected[:] = ["", _IMPORT]
+
+
+def begin_tests():
+    """End the phase in which everything counts as import."""
+    _assign_hits()
+    _flush()
+    _holder[-1] = _ALL
+    _first_threads[0] = frozenset(threading.enumerate())
+
+
+def start_test(name):
+    """Assign to one test what is reached from here on."""
+    _assign_hits()
+    _clear_caches()
+    _holder.append(name)
+    if _has_children():
+        _note(holder=name, starts_processes=True)
+
+
+def end_test():
+    """End the assignment to the test that was started last."""
+    _assign_hits()
+    _holder.pop()
+    _flush()
+
+
+@contextlib.contextmanager
+def shared(path=""):
+    """Assign what is reached meanwhile to all tests of a file; without a path, to all tests."""
+    _assign_hits()
+    _holder.append("file " + path if path else _ALL)
+    try:
         yield
-        _collected[:] = ["", _IMPORT]
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self):
-        """End the phase in which everything counts as import."""
-        _assign_hits()
-        _flush()
-        _holder[-1] = _ALL
-        _first_threads[0] = frozenset(threading.enumerate())
-
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_runtest_protocol(self, item):
-        """Assign to one test what it reaches."""
-        _assign_hits()
-        _clear_caches()
-        _holder.append(item.nodeid)
-        if _has_children():
-            _note(holder=item.nodeid, starts_processes=True)
-        yield
+    finally:
         _assign_hits()
         _holder.pop()
-        _flush()
 
-    @pytest.hookimpl(hookwrapper=True, tryfirst=True)
-    def pytest_fixture_setup(self, fixturedef, request):
-        """Assign what a fixture of a wider scope reaches to every test of that scope."""
-        if fixturedef.scope == "function":
-            yield
-            return
-        _assign_hits()
-        file = request.node.nodeid.partition("::")[0]
-        _holder.append("file " + file if fixturedef.scope in ("class", "module") and file else _ALL)
-        yield
-        _assign_hits()
-        _holder.pop()
 
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self):
-        """Write the rest; what is reached later concerns every test."""
-        _finish()
-        _holder[-1] = _ALL
+def finish():
+    """Write the rest; what is reached later concerns every test."""
+    _finish()
+    _holder[-1] = _ALL
 
 
 def _finish():
@@ -388,8 +389,3 @@ def _finish():
 
 
 atexit.register(_finish)
-
-
-def pytest_configure(config):
-    """Register the probe."""
-    config.pluginmanager.register(Probe(), "ssr-reach")

@@ -2,7 +2,7 @@
 
 The runner collects the functions of a file when it comes to that file, so the record `collected` is sent once for each
 file, with all tests so far. Its order is kept: by file, then by line.
-Input: `SSR_COLLECT_ONLY`, and the guest module `selection` if it is loaded.
+Input: `SSR_COLLECT_ONLY`, and the guest modules `selection` and `reach_probe` if they are loaded.
 """
 
 import importlib
@@ -32,6 +32,8 @@ class Session:
         self.collected, self.chosen = [], []
         self.shouldfail, self.failures = "", 0
         self.recorder = sys.modules.get("ssr_blind_recorder")
+        self.probe = sys.modules.get("ssr_reach_probe")
+        self.probed_tests = False
         self.selection = None
         if "ssr_selection" in sys.modules:
             self.selection = sys.modules["ssr_selection"].requested()
@@ -41,6 +43,8 @@ class Session:
         """Store the file whose functions are collected and run next."""
         path = os.path.abspath(filename)
         self.path = path[len(_ROOT) :] if path.startswith(_ROOT) else path
+        if self.probe is not None:
+            self.probe.enter_file(path, self.path)
 
     def is_wanted(self, function):
         """Return whether a function is selected, and record that it was collected."""
@@ -60,10 +64,17 @@ class Session:
         )
         if self.recorder is not None:
             self.recorder.share_among(len(self.chosen))
+        if self.probe is not None:
+            self.probe.leave_file()
+            if not self.probed_tests:
+                self.probed_tests = True
+                self.probe.begin_tests()
 
     def start(self, function):
         """Report that a test starts."""
         self.nodeid, self.begin = self.path + "::" + function.__name__, _monotonic()
+        if self.probe is not None:
+            self.probe.start_test(self.nodeid)
         ssr_channel.send("start", id=self.nodeid)
         if self.recorder is not None:
             self.recorder.pytest_runtest_logstart(self.nodeid, None)
@@ -76,6 +87,8 @@ class Session:
             return
         if self.recorder is not None:
             self.recorder.pytest_runtest_logfinish(name, None)
+        if self.probe is not None:
+            self.probe.end_test()
         ssr_channel.send("done", id=name, outcome=outcome, duration=round(_monotonic() - self.begin, 6), setup=0.0)
         if self.selection is not None and outcome in ("failed", "error"):
             self.failures += 1
@@ -141,13 +154,16 @@ def main(program, arguments):
     sys.argv = [program, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.abspath(program)))
     code = 0
+    session = Session()
     try:
-        _install(_runtests(), Session())
+        _install(_runtests(), session)
         runpy.run_path(program, run_name="__main__")
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
     except _EnoughFailed:
         code = 1
+    if session.probe is not None:
+        session.probe.finish()
     ssr_channel.send_end(_ROOT, code)
     sys.exit(code)
 

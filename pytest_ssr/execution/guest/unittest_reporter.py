@@ -1,6 +1,6 @@
 """Report the tests of `unittest`, however a project starts them, over the channel that `reporter.py` writes to.
 
-Input: `SSR_ORDER_SEED`, `SSR_COLLECT_ONLY`, and the guest module `selection` if it is loaded.
+Input: `SSR_ORDER_SEED`, `SSR_COLLECT_ONLY`, and the guest modules `selection` and `reach_probe` if they are loaded.
 Ids are those that pytest gives to the same tests: file, classes and method, separated by `::`. The record `collected`
 also holds `names`: what unittest's own verbose output calls each test.
 """
@@ -40,6 +40,7 @@ class Session:
             self.selection = sys.modules["ssr_selection"].requested()
             self.selection.session = self
         self.recorder = sys.modules.get("ssr_blind_recorder")
+        self.probe = sys.modules.get("ssr_reach_probe")
 
     def prepare(self, suite):
         """Return a suite of the selected tests in the requested order, and report them."""
@@ -63,7 +64,11 @@ class Session:
         if self.recorder is not None:
             self.recorder.share_among(len(ids))
         # A module that cannot be imported fails the run.
-        return unittest.TestSuite([] if _COLLECT_ONLY else [i.test for i in broken + items])
+        tests = [] if _COLLECT_ONLY else [i.test for i in broken + items]
+        if self.probe is None:
+            return unittest.TestSuite(tests)
+        self.probe.begin_tests()
+        return _ProbedSuite(tests, self.probe)
 
     def start(self, test):
         """Report that a test starts."""
@@ -99,6 +104,35 @@ class Session:
             of_all = self.selection.stop_after if self.selection.counted is None else 0
             if self.shouldfail or 0 < of_all <= self.failures:
                 result.stop()
+
+
+class _ProbedSuite(unittest.TestSuite):
+    """Runs tests, and announces to the probe each of them, and what is shared by those of a class or a module."""
+
+    def __init__(self, tests, probe):
+        unittest.TestSuite.__init__(self, tests)
+        self._probe, self._path, self._runs = probe, "", False
+
+    def _tearDownPreviousClass(self, test, result):  # noqa: N802 - as in unittest
+        if self._runs:
+            self._runs = False
+            self._probe.end_test()
+        with self._probe.shared(self._path):
+            unittest.TestSuite._tearDownPreviousClass(self, test, result)
+
+    def _handleModuleFixture(self, test, result):  # noqa: N802 - as in unittest
+        # The module of the test before is torn down here as well.
+        with self._probe.shared(self._path), self._probe.shared(node_id(test).partition("::")[0]):
+            unittest.TestSuite._handleModuleFixture(self, test, result)
+
+    def _handleClassSetUp(self, test, result):  # noqa: N802 - as in unittest
+        name = node_id(test)
+        self._path = name.partition("::")[0]
+        with self._probe.shared(self._path):
+            unittest.TestSuite._handleClassSetUp(self, test, result)
+        # Here and not when the result learns of it: a project may prepare a test before that.
+        self._probe.start_test(name)
+        self._runs = True
 
 
 def _tests_of(suite):
@@ -188,7 +222,8 @@ def main(program, arguments):
     import runpy
 
     ssr_channel.send("begin", addopts=[])
-    _install(Session())
+    session = Session()
+    _install(session)
     code = 0
     try:
         if program == "-m":
@@ -203,5 +238,7 @@ def main(program, arguments):
         code = end.code if isinstance(end.code, int) else int(bool(end.code))
         if isinstance(end.code, str):
             sys.stderr.write(end.code + "\n")
+    if session.probe is not None:
+        session.probe.finish()
     ssr_channel.send_end(_ROOT, code)
     sys.exit(code)

@@ -1,0 +1,98 @@
+"""Open the projects that bugs are injected into: folders, and the instances of datasets with their environments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from harness.cli.instances import chosen_instances, require_own_images
+from harness.datasets.environments import Environments
+from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.instance_task import tree_of
+from harness.datasets.loading import is_saved
+from harness.datasets.repositories import Repositories
+from harness.datasets.test_runners import choose_runner, files_of_tests
+from harness.selfplay.project import Project
+from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.execution.command_runner import CommandRunner
+from pytest_ssr.execution.test_runners import PYTEST, ProgramRunner, TestRunner
+from pytest_ssr.project.snapshot import require_directory
+from pytest_ssr.records.test_run import abbreviate
+from pytest_ssr.storage.store import Store
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def is_dataset(source: Path) -> bool:
+    """Return whether a source is a dataset: a file, a folder that `datasets` saved, or a name on the hub."""
+    return source.is_file() or is_saved(source) or (not source.exists() and bool(_HUB_NAME.fullmatch(str(source))))
+
+
+def require_sources(
+    sources: Sequence[Path], instances: InstanceSettings, execution: ExecutionSettings, typed: Collection[str]
+) -> None:
+    """Raise SettingsError for options about instances without a dataset, and for a source that does not exist.
+
+    typed: the options that a flag or a variable has set.
+    """
+    datasets = [s for s in sources if is_dataset(s)]
+    given = next((n for n in ("split", "only", "shuffle", "slice", "images") if n in typed), None)
+    if given is not None and not datasets:
+        raise SettingsError(f"--{given} is for instances of a dataset; {sources[0]} is not a dataset", option=given)
+    require_own_images(instances, execution)
+    for source in sources:
+        if source not in datasets:
+            require_directory(source)
+
+
+def projects_of(
+    source: Path,
+    store: Store,
+    selection: SelectionSettings,
+    instances: InstanceSettings,
+    python: Path | None,
+    report: Callable[[str], None],
+) -> Iterator[Project]:
+    """Yield the projects of a source; those of instances are written, each with its environment.
+
+    report: called before a slow step, with a line that describes it. Raises InstanceError.
+    """
+    if not is_dataset(source):
+        yield Project(source)
+        return
+    repositories = Repositories(store, instances.repos, images=instances.images or "", report=report)
+    environments = Environments(store, python, report)
+    for instance in chosen_instances(source, selection):
+        folder = tree_of(instance, repositories, store)
+        test_runner = _test_runner(instance, folder)
+        if instances.images:
+            yield Project(folder, sandbox=instance.sandbox(instances.images), test_runner=test_runner)
+        else:
+            yield Project(folder, environments.python_of(instance, folder), test_runner=test_runner)
+
+
+def _test_runner(instance: Instance, folder: Path) -> TestRunner:
+    """Return pytest, which finds all tests of the project, or the row's runner, which runs the files of its tests."""
+    runner = choose_runner(instance, folder)
+    if isinstance(runner, CommandRunner):
+        raise InstanceError(
+            f"{instance.id}: bugs cannot be injected, because its tests are run by a command whose log is read"
+        )
+    if not isinstance(runner, ProgramRunner):
+        return PYTEST
+    return replace(runner, scope=tuple(files_of_tests(instance, runner, folder)))
+
+
+def scope_line(project: Project) -> str:
+    """Return which tests are run if they are not all of the project's; else an empty line."""
+    scope = project.test_runner.scope
+    if not scope:
+        return ""
+    files = "file" if len(scope) == 1 else "files"
+    return (
+        f"{project.folder.name}: the tests are those of {len(scope)} {files} of the row, run by "
+        f"{project.test_runner.name}: {abbreviate(scope)}"
+    )

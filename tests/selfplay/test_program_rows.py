@@ -1,0 +1,105 @@
+"""`ssr inject`, `play`, `validate`, `solve` and `grade` on rows whose tests do not run with pytest."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plain import plain_python
+from program_projects import CALC, CODE_FILE, SCOPES, TREES, write_tree
+from rows import diff, git, written
+
+from harness.cli.main import main
+from pytest_ssr.execution.script_template import runner_of_artifact
+
+SANDBOX = ["--sandbox", "process", "--python", str(plain_python())]
+RULE = ["--min-passing-tests", "1"]
+IDS = {
+    "unittest": "test_{} (tests.test_calc.CalcTest)",
+    "django": "test_{} (calculation.tests.CalcTest)",
+    "sympy": "test_{}",
+}
+REPOSITORIES = {"unittest": "acme/calc", "django": "django/django", "sympy": "sympy/sympy"}
+
+
+def row_of(folder: Path, name: str) -> dict[str, Any]:
+    """Create a repository with a bug in its newest commit, and return the row that repairs it."""
+    owner, _, repo = REPOSITORIES[name].partition("/")
+    repository = write_tree(folder / "clones" / f"{owner}__{repo}", TREES[name])
+    code, (tests,) = CODE_FILE[name], SCOPES[name]
+    (repository / code).write_text(CALC.replace("2 * x", "x"))
+    solved = (repository / tests).read_text()
+    (repository / tests).write_text(solved.replace("test_double", "no_test_double"))
+    git(repository, "init", "-q")
+    git(repository, "add", "-A")
+    git(repository, "commit", "-q", "-m", "first")
+    return {
+        "repo": REPOSITORIES[name],
+        "instance_id": f"{owner}__{repo}-1",
+        "base_commit": git(repository, "rev-parse", "HEAD").strip(),
+        "version": "5.2" if name == "django" else "1.11",
+        "patch": diff(repository, {code: CALC}),
+        "test_patch": diff(repository, {tests: solved}),
+        "FAIL_TO_PASS": json.dumps([IDS[name].format("double")]),
+        "PASS_TO_PASS": json.dumps([IDS[name].format(test) for test in ("add", "raises", "prepared")]),
+    }
+
+
+@pytest.mark.parametrize("name", ["unittest", "django", "sympy"])
+def test_a_bug_in_a_row_can_be_validated_solved_and_graded_later(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = row_of(tmp_path, name)
+    dataset, store = written(tmp_path / "rows.jsonl", [row]), tmp_path / "store"
+    common = [*SANDBOX, *RULE]
+    argv = ["inject", dataset, "--repos", tmp_path / "clones", "--store", store, "--injector", "mutation"]
+    assert ssr(*argv, *common, "--json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["test_runner"], report["scope"]) == (name, list(SCOPES[name]))
+    assert report["baseline"]["stable"] == 4
+    artifact = store / "artifacts" / report["valid"][0]
+    assert runner_of_artifact(artifact).name == name
+    (project,) = store.glob(f"instances/*/{row['repo'].replace('/', '__')}")
+    assert ssr("validate", artifact, "--repo", project, *common) == 0
+    fix = tmp_path / "fix.diff"
+    fix.write_bytes(reverse((artifact / "bug_inject.diff").read_bytes()))
+    assert ssr("grade", artifact, fix, "--repo", project, *common) == 0
+    fix.write_bytes(b"")
+    assert ssr("grade", artifact, fix, "--repo", project, *common) == 1
+
+
+def reverse(data: bytes) -> bytes:
+    from pytest_ssr.patch import Patch
+
+    return Patch.parse(data).reverse().data
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["unittest", "django", "sympy"])
+def test_rows_are_played(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    row = row_of(tmp_path, name)
+    dataset, store = written(tmp_path / "rows.jsonl", [row]), tmp_path / "store"
+    argv = ["play", dataset, "--repos", tmp_path / "clones", "--store", store, "--injector", "mutation", *SANDBOX]
+    assert ssr(*argv, "--count", "1", "--attempts", "1", "--higher-order", "0", "--json") == 0
+    episodes = json.loads(capsys.readouterr().out)["episodes"]
+    assert [r["resolved"] for e in episodes if e["valid"] for r in e["rollouts"]] in ([True], [False])
+
+
+def test_one_of_several_instances_has_to_be_selected(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    row = row_of(tmp_path, "unittest")
+    dataset = written(tmp_path / "rows.jsonl", [row, {**row, "instance_id": "acme__calc-2"}])
+    argv = ["inject", dataset, "--repos", tmp_path / "clones", "--store", tmp_path / "store", *SANDBOX, *RULE]
+    assert ssr(*argv) == 2
+    assert "--only" in capsys.readouterr().err
+    assert ssr(*argv, "--only", "acme__calc-2", "--json") == 0
+
+
+def test_options_for_instances_need_a_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ssr("inject", write_tree(tmp_path / "p", TREES["unittest"]), "--slice", ":1", *SANDBOX) == 2
+    assert "--slice" in capsys.readouterr().err
+
+
+def ssr(*arguments: str | Path) -> int:
+    return main([*map(str, arguments)])
