@@ -107,8 +107,8 @@ def _buildable(python: str) -> str:
 
 def _required_by_files(tree: Path, paths: Sequence[str]) -> tuple[str, ...]:
     """Return the requirements in those of the files that the repository has."""
-    found = ((path, _text(tree / path)) for path in paths if (tree / path).is_file())
-    return tuple(line for _, text in _without_references(list(found)) for line in _requirements(text))
+    texts = ((path, _text(tree / path)) for path in paths if (tree / path).is_file())
+    return tuple(line for _, text in _without_references(list(texts)) for line in _requirements(text))
 
 
 def _month_after(date: str) -> str:

@@ -131,8 +131,8 @@ def _pyenv_python(version: str) -> str:
     if not re.fullmatch(r"\d+\.\d+", version):
         return ""
     root = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
-    found = [p for p in root.glob(f"versions/{version}.*/bin/python") if p.parts[-3].replace(".", "").isdigit()]
-    return str(max(found, key=lambda p: [int(n) for n in p.parts[-3].split(".")], default=""))
+    interpreters = [p for p in root.glob(f"versions/{version}.*/bin/python") if p.parts[-3].replace(".", "").isdigit()]
+    return str(max(interpreters, key=lambda p: [int(n) for n in p.parts[-3].split(".")], default=""))
 
 
 def _write_metadata(recipe: Recipe, python: Path) -> None:

@@ -148,8 +148,8 @@ def missing_commits(git: Path, commits: Collection[str]) -> set[str]:
     names = list(commits)
     stdin = "".join(f"{name}^{{tree}}\n" for name in names).encode()
     lines = _git(git, "cat-file", "--batch-check", stdin=stdin).stdout.decode(errors="replace").splitlines()
-    found = {name for name, line in zip(names, lines, strict=False) if " tree " in line}
-    return set(commits) - found
+    present = {name for name, line in zip(names, lines, strict=False) if " tree " in line}
+    return set(commits) - present
 
 
 @dataclass(frozen=True, slots=True)

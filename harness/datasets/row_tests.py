@@ -54,8 +54,8 @@ def statuses_by_row(names: Names, statuses: Mapping[str, str]) -> dict[str, str]
     passed = str(TestStatus.PASSED)
     result = {}
     for name, tests in names.items():
-        found = [statuses.get(test, str(TestStatus.MISSING)) for test in tests]
-        result[name] = next((status for status in found if status != passed), passed)
+        outcomes = [statuses.get(test, str(TestStatus.MISSING)) for test in tests]
+        result[name] = next((status for status in outcomes if status != passed), passed)
     return result
 
 

@@ -168,14 +168,14 @@ def _commands(line: str) -> Iterator[list[str]]:
 
 def _assignments(words: Iterable[str]) -> dict[str, str]:
     """Return the variables that words set to literal values."""
-    found = {}
+    variables = {}
     for word in words:
         match = _ASSIGNMENT.fullmatch(word)
         if match and not set("$`{") & set(match[2]) and not _RESERVED.fullmatch(match[1]):
             # Images need not have generated any other locale.
             is_locale = match[1] == "LANG" or match[1].startswith("LC_")
-            found[match[1]] = "C.UTF-8" if is_locale and _UTF_8.fullmatch(match[2]) else match[2]
-    return found
+            variables[match[1]] = "C.UTF-8" if is_locale and _UTF_8.fullmatch(match[2]) else match[2]
+    return variables
 
 
 def _read_words(words: Sequence[str]) -> RunnerCommand | None:

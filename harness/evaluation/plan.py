@@ -116,11 +116,11 @@ class Planner:
 
         This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
         """
-        found: dict[str, Blocked] = {}
+        obstacles: dict[str, Blocked] = {}
         checks = (_without_tests, self._without_image, self._without_repository, self._without_runner)
         for check in (*checks, self._without_interpreter):
-            found |= check([i for i in instances if i.id not in found])
-        return found
+            obstacles |= check([i for i in instances if i.id not in obstacles])
+        return obstacles
 
     def _row(self, instance: Instance, blocked: Blocked | None) -> RowPlan:
         image, python = self._image(instance), self.grader.environments.python
@@ -148,17 +148,17 @@ class Planner:
         return self._sandbox(instance).partition(":")[2]
 
     def _without_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
-        found: dict[str, Blocked] = {}
+        obstacles: dict[str, Blocked] = {}
         by_kind = defaultdict(list)
         for instance in instances:
             by_kind[self._sandbox(instance).partition(":")[0]].append(instance)
         for kind, using in by_kind.items():
             with_image = [i for i in using if self._image(i)]
             if kind == "apptainer":
-                found |= self._without_apptainer_image(with_image)
+                obstacles |= self._without_apptainer_image(with_image)
             elif with_image:
-                found |= self._without_docker_image(with_image)
-        return found
+                obstacles |= self._without_docker_image(with_image)
+        return obstacles
 
     def _without_docker_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Look up the images of an engine; those that it does not have are pulled later."""
@@ -176,7 +176,7 @@ class Planner:
         if instances and shutil.which("apptainer") is None:
             blocked = Blocked(Obstacle.NO_ENGINE, "apptainer is not installed; install it, or use --images docker")
             return {i.id: blocked for i in instances}
-        found = {}
+        obstacles = {}
         for instance in instances:
             name = self._image(instance)
             path = Path(name)
@@ -186,8 +186,8 @@ class Planner:
                 self._image_bytes[name] = path.stat().st_size if path.is_file() else 0
             else:
                 message = f"{instance.id}: the image {name} does not exist; name a .sif file, a folder or docker://NAME"
-                found[instance.id] = Blocked(Obstacle.NO_IMAGE, message)
-        return found
+                obstacles[instance.id] = Blocked(Obstacle.NO_IMAGE, message)
+        return obstacles
 
     def _without_interpreter(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Check the interpreter that is named, or that uv can build environments; images have their own."""
@@ -211,7 +211,7 @@ class Planner:
 
     def _without_repository(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Check that clones have the commits, and that other repositories can be cloned."""
-        found: dict[str, Blocked] = {}
+        obstacles: dict[str, Blocked] = {}
         by_repository = defaultdict(list)
         for instance in instances:
             # Its image has the commit; and a tree that was written earlier is used again.
@@ -228,24 +228,24 @@ class Planner:
                 if instance.base_commit in missing:
                     commit = instance.base_commit[:12] or "(none)"
                     message = f"{instance.id}: {git} has no commit {commit}; update that clone with git fetch"
-                    found[instance.id] = Blocked(Obstacle.NO_COMMIT, message)
+                    obstacles[instance.id] = Blocked(Obstacle.NO_COMMIT, message)
         for repo in self._unreachable(to_clone):
             url = self.grader.repositories.remote.format(repo=repo)
             message = f"there is no clone of {repo}, and {url} cannot be reached; name a folder of clones with --repos"
-            found |= {i.id: Blocked(Obstacle.NO_REPOSITORY, message) for i in by_repository[repo]}
-        return found
+            obstacles |= {i.id: Blocked(Obstacle.NO_REPOSITORY, message) for i in by_repository[repo]}
+        return obstacles
 
     def _without_runner(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Find what runs the tests of each row whose files are here."""
-        found = {}
+        obstacles = {}
         for instance in instances:
             tree = self._tree(instance)
             try:
                 if tree is not None:
                     self._runners[instance.id] = choose_runner(instance, tree).name
             except InstanceError as error:
-                found[instance.id] = Blocked(Obstacle.NO_RUNNER, str(error))
-        return found
+                obstacles[instance.id] = Blocked(Obstacle.NO_RUNNER, str(error))
+        return obstacles
 
     def _tree(self, instance: Instance) -> Tree | None:
         """Return the files of a row; None if they are only in its image, or in a repository that is not cloned yet."""
@@ -284,9 +284,9 @@ class Planner:
 
 def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:
     """Check that each row names tests."""
-    found = {}
+    obstacles = {}
     for instance in instances:
         if not instance.fail_to_pass:
             message = f"{instance.id} has no FAIL_TO_PASS test, so no grade is possible; leave it out with --only"
-            found[instance.id] = Blocked(Obstacle.NO_TESTS, message)
-    return found
+            obstacles[instance.id] = Blocked(Obstacle.NO_TESTS, message)
+    return obstacles

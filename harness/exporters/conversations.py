@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from harness.exporters.model_calls import Message
 from harness.exporters.record import Record
+from harness.records.messages import SYSTEM, USER
 
 
 def shown(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -22,6 +24,14 @@ def _shown(message: Message) -> dict[str, Any]:
             for c in data["tool_calls"]
         ]
     return data
+
+
+def first_prompt(record: Record) -> Sequence[Message]:
+    """Return the first prompt; without calls, the messages that open a conversation. Empty if there is neither."""
+    if record.calls:
+        return record.calls[0].prompt
+    opening = itertools.takewhile(lambda m: m["role"] in (SYSTEM, USER), record.data["messages"])
+    return list(opening)
 
 
 def conversation(record: Record) -> list[Message] | None:

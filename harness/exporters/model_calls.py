@@ -40,6 +40,9 @@ class Call:
     tokens: int
     """Of prompt and reply together: the reported usage, or the number of token ids if that is larger."""
 
+    rejected: tuple[Message, ...] = ()
+    """Replies that were tried in place of this one, and whose tests failed."""
+
     @property
     def has_ids(self) -> bool:
         """Whether the tokens of both prompt and reply are recorded."""
@@ -114,6 +117,7 @@ def read_calls(items: Sequence[object], messages: Sequence[Message]) -> Iterator
                 sum(_natural(usage, name, label) for name in ("prompt_tokens", "completion_tokens")),
                 prefix + len(suffix or ()) + len(ids or ()),
             ),
+            rejected=_rejected(item.get("rejected", []), label),
         )
         if suffix is not None and ids is not None:
             held = prefix + len(suffix) + len(ids)
@@ -138,6 +142,16 @@ def _sent(call: Mapping[str, Any], messages: Sequence[Message], index: int, labe
         else:
             raise damaged(f"{label}: sent contains something other than messages")
     return tuple(prompt)
+
+
+def _rejected(items: object, label: str) -> tuple[Message, ...]:
+    if not isinstance(items, list):
+        raise damaged(f"{label}: rejected is not a list")
+    for item in items:
+        require_message(item)
+        if item["role"] != ASSISTANT:
+            raise damaged(f"{label}: rejected contains something other than replies")
+    return tuple(items)
 
 
 def _natural(data: Mapping[str, Any], name: str, label: str) -> int:

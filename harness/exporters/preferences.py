@@ -3,7 +3,8 @@
 These trainers count every token of a completion, including tool output. So a completion is one reply, and both replies
 of a pair follow exactly the same prompt. The value of a reply is the mean reward of the attempts that continued from it
 (a Monte Carlo estimate, as in Math-Shepherd, arXiv 2312.08935). At each prompt the best reply is paired with the worst,
-the second best with the second worst, and so on while their values differ; no reply is in two pairs.
+the second best with the second worst, and so on while their values differ; no reply is in two pairs. A search also
+records candidates whose tests failed: the reply that makes the repair is paired with each of them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from harness.exporters.record import Record
 from harness.exporters.sft import tools_of
 from harness.exporters.skipped import SkipCode, SkippedError
 
+_FAILED = -1.0
+"""Reward of an unresolved attempt, as the value of a reply after which the tests fail."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -32,6 +36,13 @@ class Reply:
     """Mean reward of the attempts that gave this reply."""
     rollout: str
     call: int
+    rejected: int | None = None
+    """Its index among the rejected replies of the call; None for the reply that was given."""
+
+    def message(self, record: Record) -> Message:
+        """Return the message. record: of its rollout."""
+        call = record.calls[self.call]
+        return call.reply if self.rejected is None else call.rejected[self.rejected]
 
 
 def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
@@ -41,10 +52,13 @@ def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
     """
     with contextlib.closing(sqlite3.connect("")) as table:
         table.execute("CREATE TABLE steps (node BLOB, reply BLOB, reward REAL, rollout TEXT, call INTEGER)")
+        table.execute("CREATE TABLE used (rollout TEXT PRIMARY KEY)")
         for record in group.records():
+            for better, worse in _rejections(record):
+                table.execute("INSERT OR IGNORE INTO used VALUES (?)", (record.id,))
+                yield better, worse
             table.executemany("INSERT INTO steps VALUES (?, ?, ?, ?, ?)", _steps(record, group))
         table.execute("CREATE INDEX nodes ON steps (node, reply)")
-        table.execute("CREATE TABLE used (rollout TEXT PRIMARY KEY)")
         nodes = "SELECT node FROM steps GROUP BY node HAVING COUNT(DISTINCT reply) > 1 ORDER BY MIN(rowid)"
         replies = "SELECT AVG(reward), rollout, call, MIN(rowid) FROM steps WHERE node = ? GROUP BY reply"
         for (node,) in table.execute(nodes):
@@ -59,6 +73,15 @@ def pairs(group: Group) -> Iterator[tuple[Reply, Reply]]:
         unpaired = "SELECT DISTINCT rollout FROM steps WHERE rollout NOT IN (SELECT rollout FROM used) ORDER BY rowid"
         for (rollout,) in table.execute(unpaired):
             group.leave(rollout, SkippedError(SkipCode.UNPAIRED))
+
+
+def _rejections(record: Record) -> Iterator[tuple[Reply, Reply]]:
+    """Yield each reply of a resolved rollout with each reply that was tried in its place, and whose tests failed."""
+    if record.reward is None or record.reward <= 0:
+        return
+    for call in record.calls:
+        for index in range(len(call.rejected)):
+            yield Reply(record.reward, record.id, call.i), Reply(_FAILED, record.id, call.i, index)
 
 
 def _steps(record: Record, group: Group) -> Iterator[tuple[bytes, bytes, float, str, int]]:
@@ -128,8 +151,8 @@ def _dpo(group: Group, choices: Choices) -> Iterator[Row]:
         call = chosen.calls[better.call]
         yield {
             "prompt": shown(call.prompt),
-            "chosen": shown([call.reply]),
-            "rejected": shown([rejected.calls[worse.call].reply]),
+            "chosen": shown([better.message(chosen)]),
+            "rejected": shown([worse.message(rejected)]),
             "tools": tools_of(chosen),
             "chosen_value": better.value,
             "rejected_value": worse.value,
@@ -146,7 +169,7 @@ def _kto(group: Group, choices: Choices) -> Iterator[Row]:
             call = record.calls[reply.call]
             yield {
                 "prompt": shown(call.prompt),
-                "completion": shown([call.reply]),
+                "completion": shown([reply.message(record)]),
                 "label": label,
                 "tools": tools_of(record),
                 "value": reply.value,

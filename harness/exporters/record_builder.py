@@ -130,6 +130,7 @@ def _calls(rollout: Trajectory, messages: Sequence[Mapping[str, Any]]) -> Iterat
             "cost_usd": call.cost_usd,
             "latency_s": call.latency_s,
             "request_id": call.request_id,
+            **({"rejected": [_message(m, "") for m in call.rejected]} if call.rejected else {}),
         }
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from harness.exporters.conversations import shown
+from harness.exporters.conversations import first_prompt, shown
 from harness.exporters.protocol import (
     BITS,
     IDS,
@@ -40,7 +40,7 @@ def _records(group: Group, choices: Choices) -> Iterator[Row]:
 def _prompts(group: Group, choices: Choices) -> Iterator[Row]:
     seen: set[bytes] = set()
     for record in group.records():
-        prompt = shown(record.calls[0].prompt) if record.calls else []
+        prompt = shown(first_prompt(record))
         if not prompt:
             group.leave(record.id, SkippedError(SkipCode.NO_CALLS))
             continue

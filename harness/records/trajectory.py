@@ -83,6 +83,8 @@ class ModelCall:
     """False for a reply that comes from a script instead of a model."""
     cached: bool = False
     """Whether the reply came from a cache, and so was paid for earlier."""
+    rejected: tuple[Message, ...] = ()
+    """Replies that a search tried in place of this one, and whose tests failed."""
 
     @classmethod
     def of(cls, i: int, sent: Sequence[Sent], assistant_index: int, reply: Reply) -> ModelCall:

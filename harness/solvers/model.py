@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from harness.agents.attempt import run_attempt
@@ -12,7 +12,7 @@ from harness.agents.patch_collector import collect_patch
 from harness.agents.prompts import prompt
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
-from harness.agents.tools.protocol import Observation, ToolBundle, further_tools
+from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace, open_workspace
 from harness.models.protocol import Model, hash_path, identity_of
@@ -60,7 +60,7 @@ class ModelSolver:
         work = _Work(start, task.interpreter)
         agent = Agent(
             self.model,
-            [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, work.collect)],
+            solver_tools(work.collect, self.bundles),
             self.limits,
             replace(self.sampling, seed=seed),
             self.observe_as,
@@ -76,6 +76,11 @@ class ModelSolver:
             bundles=self.bundles,
         )
         return Solution(work.patch, done)
+
+
+def solver_tools(collect: Callable[[Workspace], Observation], bundles: Sequence[ToolBundle] = ()) -> list[Tool]:
+    """Return the tools of a solver. collect: called when the tree is submitted."""
+    return [Bash(), Editor(), *further_tools(bundles), Submit(_SUBMIT, collect)]
 
 
 class _Work:

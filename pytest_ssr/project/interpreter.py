@@ -27,22 +27,22 @@ def distributions():
         for path in [f for p in sys.path for kind in kinds for f in glob.glob(os.path.join(glob.escape(p), kind))]:
             if os.path.isfile(path):
                 with open(path, encoding="utf-8", errors="replace") as file:
-                    found = email.parser.Parser().parse(file, headersonly=True)
-                yield found["Name"] or "", found["Version"] or ""
+                    metadata = email.parser.Parser().parse(file, headersonly=True)
+                yield metadata["Name"] or "", metadata["Version"] or ""
     else:
-        for found in importlib.metadata.distributions():
-            yield found.metadata["Name"] or "", found.version
+        for distribution in importlib.metadata.distributions():
+            yield distribution.metadata["Name"] or "", distribution.version
 wanted, own = json.loads(sys.argv[1])
 # The package virtualenv had a module `site` of its own.
 find_sites = getattr(site, "getsitepackages", lambda prefixes: [])
 sites = find_sites([sys.prefix, sys.base_prefix, "/usr", "/usr/local"])
 sites += glob.glob("/usr/lib/python3*/*-packages") + glob.glob("/usr/local/lib/python3*/*-packages")
-places = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
-found = [os.path.join(p, n) for p in places for n in wanted]
-for p in [p for p in found if p.endswith(".py")]:
+folders = [p for p in dict.fromkeys([*sys.path, *sites]) if p and os.path.realpath(p) not in own]
+files = [os.path.join(p, n) for p in folders for n in wanted]
+for p in [p for p in files if p.endswith(".py")]:
     stem = os.path.join(os.path.dirname(p), "__pycache__", os.path.basename(p)[:-3])
-    found += glob.glob(glob.escape(stem) + ".*.pyc")
-hidden = {q + "/" * os.path.isdir(q) for p in found if os.path.exists(p) for q in (p, os.path.realpath(p))}
+    files += glob.glob(glob.escape(stem) + ".*.pyc")
+hidden = {q + "/" * os.path.isdir(q) for p in files if os.path.exists(p) for q in (p, os.path.realpath(p))}
 print(json.dumps({"executable": sys.executable, "prefixes": [sys.prefix, sys.base_prefix, sys.exec_prefix],
 "path": sys.path, "version": sys.version, "dists": sorted(set(distributions())), "hidden": sorted(hidden),
 "search_path": os.environ.get("PATH", ""), "aliases": [n for n in ("python", "python3")

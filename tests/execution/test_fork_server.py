@@ -134,14 +134,16 @@ def open_server(tmp_path: Path, sandbox: str) -> Iterator[OpenServer]:
     """Make a project and warm processes for it."""
     opened: list[ForkServer] = []
 
-    def make(files: dict[str, str] | None = None, **limits: int) -> tuple[ForkServer, Runner]:
+    def make(
+        files: dict[str, str] | None = None, python: Path | None = None, **limits: int
+    ) -> tuple[ForkServer, Runner]:
         project = tmp_path / "project"
         for name, text in (files or {"shop.py": SHOP, "test_shop.py": TESTS}).items():
             path = project / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         (tmp_path / "trees").mkdir()
-        interpreter = find_interpreter(project, plain_python())
+        interpreter = find_interpreter(project, python or plain_python())
         snapshot, provider = take_snapshot(project, tmp_path / "trees"), load_provider(sandbox)
         runner = Runner(snapshot, provider, interpreter, RuleSettings(), limits=Limits(**limits))
         modules = runner.suite(runner.original)[0].modules
@@ -358,6 +360,17 @@ def test_a_library_that_imports_the_project_is_imported_in_the_fork(open_server:
     )
     assert "lent" not in runner.suite(runner.original)[0].modules
     assert warm.run(ForkRequest(runner.original)).results
+
+
+@pytest.mark.parametrize("sandbox", ["process"], indirect=True)
+def test_a_plugin_that_tests_import_is_no_error_if_warnings_are(open_server: OpenServer) -> None:
+    files = {
+        "pytest.ini": "[pytest]\nfilterwarnings = error\n",
+        "test_code.py": "import hypothesis\n\n\ndef test_act():\n    assert hypothesis.given\n",
+    }
+    warm, runner = open_server(files, Path(sys.executable))
+    assert failing(runner.suite(runner.original)[0]) == set()
+    assert outcomes(warm.run(ForkRequest(runner.original))) == {"test_act": Outcome.PASSED}
 
 
 def test_random_numbers_differ_from_run_to_run_unless_the_project_seeds_them(open_server: OpenServer) -> None:

@@ -84,6 +84,17 @@ def project(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]
     return folder
 
 
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory, calculator: dict[str, str]) -> Path:
+    """A project with the store of a self-play without any model."""
+    folder = tmp_path_factory.mktemp("searched") / "calc"
+    (folder / "tests").mkdir(parents=True)
+    for name, text in calculator.items():
+        (folder / name).write_text(text)
+    assert main(["play", str(folder), "--count", "2", "--attempts", "2", *SANDBOX, "--higher-order", "0"]) == 0
+    return folder
+
+
 def exported(project: Path, name: str, out: Path, *argv: object) -> Path:
     image = ["--image", "calc:1"] if name == "slime-prompts" else []
     assert main(["export", str(project), "--format", name, "--out", str(out), *image, *map(str, argv)]) == 0
@@ -123,6 +134,26 @@ def test_datasets_loads_every_export(project: Path, tmp_path: Path, name: str, c
         # A single file without the card can be loaded, too.
         alone = exported(project, name, tmp_path / f"{name}.jsonl")
         assert len(loaded("json", data_files=str(alone))["train"]) == len(expected)
+
+
+@pytest.mark.parametrize("name", ["sft", "bc", "dpo", "kto", "grpo"])
+def test_self_play_without_a_model_has_rows(searched: Path, tmp_path: Path, name: str) -> None:
+    rows = [json.loads(line) for line in exported(searched, name, tmp_path / "x.jsonl").read_text().splitlines()]
+    assert rows
+    assert {row.get("model", "search") for row in rows} == {"search"}
+    if name == "sft":
+        for row in rows:
+            calls = [m["tool_calls"][0]["function"] for m in row["messages"] if m["role"] == "assistant"]
+            assert [c["name"] for c in calls] == ["editor", "editor", "bash", "submit"]
+            observed = [m["content"] for m in row["messages"] if m["role"] == "tool"]
+            assert calls[1]["arguments"]["old_str"].split("\n")[0] in observed[0]
+            assert "passed" in observed[2]
+    if name == "dpo":
+        for row in rows:
+            chosen, rejected = (row[n][0]["tool_calls"][0]["function"]["arguments"] for n in ("chosen", "rejected"))
+            assert chosen["path"] == rejected["path"]
+            assert chosen != rejected
+            assert (row["chosen_value"], row["rejected_value"]) == (1.0, -1.0)
 
 
 def test_only_tokens_sampled_over_http_are_trained_on(project: Path, tmp_path: Path) -> None:

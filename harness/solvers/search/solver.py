@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 import shutil
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
+from harness.solvers.search.demonstration import EDIT, demonstrate, open_conversation
 from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
-from pytest_ssr.errors import ProjectError, SandboxError
+from pytest_ssr.errors import ProjectError, SandboxError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.storage.store import key_of
@@ -24,6 +25,9 @@ from pytest_ssr.storage.store import key_of
 _MAX_DEPTH = 3
 _BEAM_WIDTH = 3
 _TEMPERATURE = 1.0
+_MAX_FAILED = 200
+_MAX_TESTS_S = 30.0
+"""Longest suite whose tests a demonstration runs."""
 
 
 @dataclass(slots=True)
@@ -37,6 +41,8 @@ class _Progress:
     """The state that repairs the most tests, if any state repairs one."""
     repairs: int = 0
     """Number of tests that it repairs."""
+    failed: list[CodebaseState] = field(default_factory=list)
+    """Candidates that repair no test, the first ones."""
 
     @property
     def has_budget(self) -> bool:
@@ -67,6 +73,7 @@ class SearchSolver:
         A task to which the search does not apply is a failed attempt; one whose tests do not run here has no grade.
         """
         progress = _Progress(self.tries, self.wall_s)
+        open_conversation(task, journal)
         try:
             workspace = self._workspace(task)
             repaired_state = _search(workspace, Random(f"{task.id}:{seed}"), progress, journal)
@@ -84,7 +91,29 @@ class SearchSolver:
                 return Solution(None, journal.end(ExitReason.TIME_LIMIT, detail))
             return Solution(None, journal.end(ExitReason.STEP_LIMIT, detail))
         patch = _patch(workspace, repaired_state)
+        self._demonstrate(task, workspace, patch, progress, journal)
         return Solution(patch, journal.end(ExitReason.SUBMITTED, detail, encode_patch(patch)))
+
+    def _demonstrate(
+        self, task: SolverTask, workspace: SearchWorkspace, patch: Patch, progress: _Progress, journal: Journal
+    ) -> None:
+        """Record how a model would make the patch with its tools; without it, there is a patch and no conversation."""
+        start, known = workspace.weakened, workspace.demonstrations
+        if patch.data not in known:
+            runs_tests = workspace.baseline.seconds <= _MAX_TESTS_S
+            try:
+                known[patch.data] = demonstrate(task, patch, start, runs_tests=runs_tests)
+            except SsrError:
+                known[patch.data] = None
+        demonstration = known[patch.data]
+        if demonstration is None:
+            return
+        record, failed = demonstration.record, (start.replace(state.changes) for state in progress.failed)
+        for message in record.messages[len(journal.trajectory.messages) :]:
+            journal.message(message)
+        for call in record.calls:
+            rejected = demonstration.rejected(start, list(failed)) if call.i == EDIT else ()
+            journal.call(replace(call, rejected=tuple(rejected)))
 
     def release(self, task: SolverTask) -> None:
         """Release the resources that attempts at a task share."""
@@ -151,6 +180,8 @@ def _search_level(
         progress.tries -= run.cost
         progress.seconds -= run.seconds
         progress.candidates += 1
+        if not run.repaired and not base.changes and len(progress.failed) < _MAX_FAILED:
+            progress.failed.append(state)
         if run.complete and workspace.confirm(state):
             _record(journal, repair.pattern, repair.path, repair.first, len(run.repaired))
             return state

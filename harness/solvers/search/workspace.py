@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harness.solvers.protocol import SolverTask
+from harness.solvers.search.demonstration import Demonstration
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
 from pytest_ssr.errors import ProjectError, SsrError
@@ -79,6 +80,8 @@ class SearchWorkspace:
     """The state that a patch applies to: without the specification."""
     results: dict[str, CandidateRun] = field(default_factory=dict)
     """The results of all attempts, by the hash of the state's tree."""
+    demonstrations: dict[bytes, Demonstration | None] = field(default_factory=dict)
+    """How a model would make each patch that an attempt has found; None if its tools cannot."""
     lock: threading.Lock = field(default_factory=threading.Lock)
     _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
 

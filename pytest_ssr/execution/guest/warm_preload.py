@@ -29,9 +29,16 @@ class Blocker:
 
 
 def preload(names, skipped, server):
-    """Import modules; if one of them imports the tree, make the server refuse with that module as the culprit."""
+    """Import pytest, its own plugins, and modules; if one imports the tree, refuse to serve with it as the culprit."""
     blocker = Blocker()
     sys.meta_path.insert(0, blocker)
+    _import(["pytest", *names], skipped, blocker, server)
+    if "pytest" in sys.modules:
+        _import(_builtin_plugins(), skipped, blocker, server)
+    sys.meta_path.remove(blocker)
+
+
+def _import(names, skipped, blocker, server):
     for name in names:
         top = name.partition(".")[0]
         if top in blocker.names or top in skipped or name in sys.modules:
@@ -42,4 +49,16 @@ def preload(names, skipped, server):
             server.refuse(f"{name} imports {error}, which is under test", culprit=top)
         except BaseException:
             continue
-    sys.meta_path.remove(blocker)
+
+
+def _builtin_plugins():
+    """Return the modules of pytest's own plugins, which every child would import."""
+    from _pytest.config import default_plugins
+
+    return ["_pytest." + name for name in default_plugins]
+
+
+def already_imported(pytest):
+    """Return options of pytest that allow modules of plugins to be imported before it, even if warnings are errors."""
+    category = "PytestAssertRewriteWarning"
+    return ["-W", "ignore::pytest." + category] if hasattr(pytest, category) else []

@@ -25,7 +25,7 @@ import time
 
 import ssr_evidence
 from ssr_selection import selection
-from ssr_warm_preload import preload
+from ssr_warm_preload import already_imported, preload
 from ssr_warm_shared import empty_captures, is_capture, open_files, shares_memory
 from ssr_warm_swap import live_functions, swap
 from ssr_warm_view import mounts_below, own_view, write_changes
@@ -326,7 +326,7 @@ def leave(code):
 def serve_imports(settings, arguments):
     """Serve in mode `import`."""
     server = Server(settings)
-    preload(["pytest", *settings["modules"]], settings["skipped"], server)
+    preload(settings["modules"], settings["skipped"], server)
     if "pytest" in sys.modules:
         reporter()
     server.start()
@@ -337,7 +337,7 @@ def serve_imports(settings, arguments):
         plugins = [reporter(), Pace(server.deadline, request)]
         if request["tests"] is not None or request["first"] or request["stop_after"]:
             plugins.append(selection(request))
-        code = pytest.main([*arguments, *request["targets"]], plugins=plugins)
+        code = pytest.main([*arguments, *already_imported(pytest), *request["targets"]], plugins=plugins)
     except BaseException as error:
         code = error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else 1
     leave(code)

@@ -54,6 +54,8 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str:
 
 
 _LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
+_COPIES_S = 1.25
+"""Seconds that the copies of FAIL_TO_PASS may always take: quick tests have most copies, on a busy machine too."""
 _TEST_S, _FILE_S = 0.004, 0.04
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
@@ -107,7 +109,7 @@ class CopyGenerator:
         budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
         files = {n.partition("::")[0] for n in names if n in failing}
         needed = sum(seconds[n] for n in names if n in failing) + _FILE_S * len(files)
-        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, budget_s / 2 / max(needed, _FILE_S))))
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, max(_COPIES_S, budget_s / 2) / max(needed, _FILE_S))))
         remaining_s, counts = 0.0, dict.fromkeys(names, 0)
         for number in range(copies):
             remaining_s += budget_s / 2 / copies

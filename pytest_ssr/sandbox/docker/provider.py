@@ -138,8 +138,8 @@ class DockerProvider:
     def local_size(self, image: str) -> int | None:
         """Return the bytes of an image, or None if it has to be pulled; raises SandboxError without an engine."""
         with self._guarded():
-            found = images.find_image(self._engine(), image)
-        return found[1] if found is not None else None
+            entry = images.find_image(self._engine(), image)
+        return entry[1] if entry is not None else None
 
     def image_digest(self) -> str:
         """Return the image's id, which is a hash of its content."""
