@@ -26,12 +26,17 @@ from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.grading.evidence import contradiction
 from pytest_ssr.project.pytest_config import root_options
-from pytest_ssr.project.shared_files import SharedFiles
+from pytest_ssr.project.shared_files import FOLDER, SharedFiles
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
+
+_GRADED = "graded"
+"""The folder of the trees that evaluations remove."""
+_UNUSED_S = 3600.0
+"""How long the files of removed trees are kept, for the next rows of their repositories."""
 
 
 @dataclass(slots=True)
@@ -57,7 +62,7 @@ def instance_folder(instance: Instance, store: Store, *, keep: bool = True) -> P
 
     keep: whether the store keeps it; else it is the one of an evaluation, which removes it.
     """
-    root = store.root / ("instances" if keep else "graded")
+    root = store.root / ("instances" if keep else _GRADED)
     return root / instance.key / instance.repo.replace("/", "__")
 
 
@@ -79,10 +84,11 @@ def tree_of(instance: Instance, repositories: Repositories, store: Store, *, kee
     folder = instance_folder(instance, store, keep=keep)
     with store.alone(f"instance-{instance.key}"):
         if not folder.is_dir():
+            if not keep:
+                _use_common_files(instance, store)
             staging = folder.with_name(".writing")
             shutil.rmtree(staging, ignore_errors=True)
-            repositories.write(instance, staging)
-            SharedFiles(trees_of(instance, store, keep=keep)).share_tree(staging)
+            repositories.write(instance, staging, SharedFiles(trees_of(instance, store, keep=keep)))
             staging.rename(folder)
     return folder
 
@@ -97,6 +103,16 @@ def discard_trees(instance: Instance, store: Store) -> None:
     with store.unused(f"trees-{instance.key}") as free:
         if free:
             shutil.rmtree(instance_folder(instance, store, keep=False).parent, ignore_errors=True)
+    SharedFiles(store.root / _GRADED).remove_unused(_UNUSED_S)
+
+
+def _use_common_files(instance: Instance, store: Store) -> None:
+    """Make the trees of an instance that the store does not keep share files with those of other instances."""
+    trees = trees_of(instance, store, keep=False)
+    for folder in (trees, store.root / _GRADED / FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (trees / FOLDER).symlink_to(Path("..", "..", FOLDER))
 
 
 def open_task(
