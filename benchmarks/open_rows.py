@@ -134,10 +134,9 @@ def measure(arguments: argparse.Namespace, group: Path) -> None:
             git(arguments.clone, "worktree", "remove", "--force", str(worktree))
             opening = seconds(group, lambda row=row: open_row(row))  # type: ignore[misc]
             times.append((checkout, opening))
-            if number in (1, 2, 10, 20, 30, 40, len(rows)):
-                size, count = disk(store.root)
-                cells = [*(f"{s.wall:.2f} ({s.cpu:.2f})" for s in (checkout, opening)), f"{size / 2**20:.1f}", count]
-                print(f"| {number} | {file_count} | {' | '.join(map(str, cells))} |", flush=True)
+            size, count = disk(store.root)
+            cells = [*(f"{s.wall:.2f} ({s.cpu:.2f})" for s in (checkout, opening)), f"{size / 2**20:.1f}", count]
+            print(f"| {number} | {file_count} | {' | '.join(map(str, cells))} |", flush=True)
             if not keep:
                 discard_trees(row, store)
         summary(times[1:] or times)

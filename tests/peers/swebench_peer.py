@@ -129,6 +129,8 @@ def why_of(outcome: Row, theirs: bool) -> str:
     """Return what our own record says of another verdict than ours; empty where it says nothing."""
     if outcome["status"] == "infra":
         return str(outcome["reason"]["text"])
+    if set_aside := outcome["flag_details"].get("tests-set-aside"):
+        return f"set aside here, as the reference solution does not pass them: {set_aside}"
     word = "resolved" if theirs else "unresolved"
     if outcome["flag_details"].get("log-differs") != [word]:
         return ""
