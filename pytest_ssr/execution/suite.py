@@ -342,7 +342,8 @@ def _status(
             return RunStatus.SILENT, f"exit status {done.exit_code} without any report: {_tail(done.stderr)}"
         code = done.exit_code or 0
         ending = f"signal {-code}" if code < 0 else f"exit status {code}"
-        return RunStatus.CRASHED, f"the interpreter ended with {ending}{phase}"
+        cause = f": {_tail(done.stderr)}" if "collected" not in facts else ""
+        return RunStatus.CRASHED, f"the interpreter ended with {ending}{phase}{cause}"
     if end["exit"] == 3:
         return RunStatus.CRASHED, f"pytest failed internally: {_tail(done.stderr or done.stdout)}"
     if errors:
