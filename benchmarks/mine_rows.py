@@ -30,6 +30,7 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import ArtifactError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.file_roles import is_injectable, is_test_file
+from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
@@ -70,7 +71,7 @@ def mine_row(
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder) / "testbed"
         try:
-            Repositories(store, clone.parent).write(instance, tree)
+            Repositories(store, clone.parent).write(instance, tree, SharedFiles(store.trees))
             interpreter = Environments(store, python).python_of(replace(instance, created_at=date), tree)
             settings = RuleSettings(time_limit_s=120)
             runner = open_runner(tree, store, settings=settings, python=interpreter, sandbox="auto")

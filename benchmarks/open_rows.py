@@ -1,11 +1,14 @@
 """Measure what opening many rows of one repository takes: seconds beside `git worktree add`, and disk.
 
-Run: `python benchmarks/open_rows.py CLONE --python PYTHON --target tests/basic/tests.py [--rows 50] [--every 100]`.
+Run: `python benchmarks/open_rows.py CLONE --python PYTHON --target tests/basic/tests.py [--rows 50] [--every 100]
+[--graded]`.
 CLONE is a folder with a git history, named owner__name or owner__name.git. A row is made from every N-th commit, from
 the newest on. Opening a row writes its tree into a store, takes its snapshot and compiles what collecting the test file
-TARGET imports. In turn with that, `git worktree add` checks out the same commit; its seconds include nothing else. Each
-row is opened again at the end, as a second run of an evaluation does. Disk is that of the blocks of all files of the
-store, each counted once, and after a `sync` of neither.
+TARGET imports. In turn with that, `git worktree add` checks out the same commit; its seconds include nothing else.
+Seconds are wall time and CPU time of all processes, which a busy machine changes less; that needs a cgroup that this
+user may create. Each row is opened again at the end, as a second run does. With `--graded`, a row's trees are removed
+after it is opened, as `ssr eval` does after grading, and none is opened again. Disk is that of the blocks of all files
+of the store, each counted once; with `--graded`, before the trees are removed.
 """
 
 from __future__ import annotations
@@ -17,14 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from evaluation_speed import TOPS, remove, used_s
+
 from harness.datasets.instance import Instance
-from harness.datasets.instance_task import shown_at, tree_of
+from harness.datasets.instance_task import discard_trees, shown_at, tree_of, trees_of
 from harness.datasets.repositories import Repositories
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.test_runners import RUNNERS
@@ -47,10 +53,33 @@ def disk(folder: Path) -> tuple[int, int]:
     return sum(seen.values()), len(seen)
 
 
-def seconds(action: Callable[[], Any]) -> float:
-    start = time.monotonic()
+class Seconds(NamedTuple):
+    """What an action takes."""
+
+    wall: float
+    cpu: float
+
+
+@contextmanager
+def own_group() -> Iterator[Path]:
+    """Yield a control group that this process and those that it starts are in."""
+    top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
+    if top is None:
+        raise SystemExit("cannot count CPU time: this user may not create a control group")
+    group = top / f"open-rows-{os.getpid()}"
+    group.mkdir()
+    try:
+        (group / "cgroup.procs").write_text("0")
+        yield group
+    finally:
+        (top / "cgroup.procs").write_text("0")
+        remove(group)
+
+
+def seconds(group: Path, action: Callable[[], Any]) -> Seconds:
+    start, before = time.monotonic(), used_s(group)
     action()
-    return time.monotonic() - start
+    return Seconds(time.monotonic() - start, used_s(group) - before)
 
 
 def main() -> None:
@@ -63,7 +92,15 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100, help="commits between two rows")
     parser.add_argument("--first", default="HEAD", help="the newest commit")
     parser.add_argument("--folder", type=Path, help="folder on the disk to measure (default: a temporary one)")
+    parser.add_argument("--graded", action="store_true", help="remove the trees of each row, as ssr eval does")
     arguments = parser.parse_args()
+    with own_group() as group:
+        measure(arguments, group)
+
+
+def measure(arguments: argparse.Namespace, group: Path) -> None:
+    """Print what opening takes."""
+    keep = not arguments.graded
     repo = arguments.clone.name.removesuffix(".git").replace("__", "/", 1)
     log = git(arguments.clone, "log", "--first-parent", "--format=%H", arguments.first).split()
     commits = log[:: arguments.every][: arguments.rows]
@@ -75,7 +112,7 @@ def main() -> None:
 
         def open_row(row: Instance) -> None:
             open_runner(
-                tree_of(row, repositories, store),
+                tree_of(row, repositories, store, keep=keep),
                 store,
                 settings=RuleSettings(),
                 sandbox="bubblewrap",
@@ -83,30 +120,44 @@ def main() -> None:
                 test_runner=RUNNERS[arguments.runner],
                 targets=[arguments.target],
                 shown_at=shown_at(row, store),
+                trees=trees_of(row, store, keep=keep),
             )
 
-        print("| row | files | `git worktree add`, s | opening, s | store, MiB | files of the store |")
+        print("| row | files | `git worktree add`, s (CPU) | opening, s (CPU) | store, MiB | files of the store |")
         print("|---|---|---|---|---|---|")
         times = []
         for number, row in enumerate(rows, 1):
             worktree = Path(folder) / "worktree"
             command = ["worktree", "add", "--quiet", "--detach", str(worktree), row.base_commit]
-            checkout_s = seconds(lambda command=command: git(arguments.clone, *command))  # type: ignore[misc]
+            checkout = seconds(group, lambda command=command: git(arguments.clone, *command))  # type: ignore[misc]
             file_count = disk(worktree)[1]
             git(arguments.clone, "worktree", "remove", "--force", str(worktree))
-            opening_s = seconds(lambda row=row: open_row(row))  # type: ignore[misc]
-            times.append((checkout_s, opening_s))
-            if number in (1, 2, 10, len(rows)):
-                size, count = disk(store.root)
-                cells = [f"{checkout_s:.2f}", f"{opening_s:.2f}", f"{size / 2**20:.1f}", count]
-                print(f"| {number} | {file_count} | {' | '.join(map(str, cells))} |", flush=True)
-        again = [seconds(lambda row=row: open_row(row)) for row in rows]  # type: ignore[misc]
-        later = times[1:] or times
-        more = [opening - checkout for checkout, opening in later]
-        print(f"\nAfter the first row: `git worktree add` {statistics.median(c for c, _ in later):.2f} s (median), ")
-        print(f"opening {statistics.median(o for _, o in later):.2f} s; opening took at most {max(more):.2f} s more, ")
-        print(f"{statistics.median(more):.2f} s (median). Opened again: {statistics.median(again):.2f} s (median), ")
-        print(f"at most {max(again):.2f} s.")
+            opening = seconds(group, lambda row=row: open_row(row))  # type: ignore[misc]
+            times.append((checkout, opening))
+            size, count = disk(store.root)
+            cells = [*(f"{s.wall:.2f} ({s.cpu:.2f})" for s in (checkout, opening)), f"{size / 2**20:.1f}", count]
+            print(f"| {number} | {file_count} | {' | '.join(map(str, cells))} |", flush=True)
+            if not keep:
+                discard_trees(row, store)
+        summary(times[1:] or times)
+        if keep:
+            again = [seconds(group, lambda row=row: open_row(row)) for row in rows]  # type: ignore[misc]
+            line("opened again", again)
+
+
+def summary(times: list[tuple[Seconds, Seconds]]) -> None:
+    """Print medians over the rows after the first."""
+    print(
+        "\n| after the first row | wall s, median | wall s, most | CPU s, median | CPU s, most |\n|---|---|---|---|---|"
+    )
+    line("`git worktree add`", [checkout for checkout, _ in times])
+    line("opening", [opening for _, opening in times])
+    line("opening less `git worktree add`", [Seconds(o.wall - c.wall, o.cpu - c.cpu) for c, o in times])
+
+
+def line(name: str, some: list[Seconds]) -> None:
+    cells = [f"{f(s[n] for s in some):.2f}" for n in (0, 1) for f in (statistics.median, max)]
+    print(f"| {name} | {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

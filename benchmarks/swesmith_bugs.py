@@ -32,6 +32,7 @@ from harness.datasets.loading import read_instances
 from harness.datasets.repositories import Repositories
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
+from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -101,7 +102,7 @@ def run_swesmith(arguments: argparse.Namespace, clone: Path, commit: str, work: 
 
 def judged(clone: Path, instances: Sequence[Instance], work: Path, python: Path) -> list[CandidateResult]:
     """Return the result of each bug here; the same change twice is tried once."""
-    Repositories(Store(work / "other"), clone.parent).write(instances[0], work / "tree")
+    Repositories(Store(work / "other"), clone.parent).write(instances[0], work / "tree", SharedFiles(work))
     store = Store(work / "store")
     campaign = open_campaign(
         work / "tree",

@@ -18,6 +18,7 @@ SsrError
 ├── SettingsError               an option has an invalid value
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
+├── ActionError                 an environment cannot take this action
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
 │   Raised and caught inside of a package:
@@ -104,6 +105,10 @@ class SettingsError(SsrError):
     def __init__(self, message: str = "", *, option: str = "") -> None:
         super().__init__(message)
         self.option = option
+
+
+class ActionError(SsrError):
+    """An environment cannot take this action: it is not an action, or there is no episode."""
 
 
 class NothingToDoError(SsrError):

@@ -54,8 +54,12 @@ COMMANDS = {
     "assets": Command("commands:AssetsSettings", "assets:assets"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
     "export": Command("results:ExportSettings", "export:export"),
+    "train search": Command("training:TrainSearchSettings", "train:train_search"),
+    "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
+"""A command of two words is a method of a group of commands."""
+_GROUPS = {"train": "Train a policy or a model from bugs and episodes."}
 
 
 def _load(path: str) -> Any:
@@ -85,16 +89,17 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     )
     if not argv:
         raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
-    if argv[0] not in COMMANDS and argv[0] not in _WITHOUT_COMMAND:
-        raise SettingsError(_not_a_command(argv[0]))
-    names = [argv[0]] if argv[0] in COMMANDS else list(COMMANDS)
+    own = _command_of(argv)
+    names = [own] if own else list(COMMANDS)
+    for group in _GROUPS.keys() & {n.partition(" ")[0] for n in names}:
+        app.command(App(name=group, help=_GROUPS[group], help_format="plaintext", help_formatter="default"))
     leaves = {name: _add(app, name) for name in names}
-    if len(names) == 1:
-        argv = list(_with_dashes(argv, leaves[names[0]]))
+    if own:
+        argv = list(_with_dashes(argv, leaves[own]))
     try:
         function, bound, _ = app.parse_args(argv, print_error=False, exit_on_error=False, verbose=False)
     except CycloptsError as error:
-        command = f"ssr {argv[0]}" if len(names) == 1 else "ssr"
+        command = f"ssr {own}" if own else "ssr"
         message = " ".join(str(error).split()).rstrip(".")
         if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
             message = f"{error.unused_tokens[0]!r} is one argument too many"
@@ -103,15 +108,32 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     return result if isinstance(result, Parsed) else None
 
 
-def _not_a_command(name: str) -> str:
-    """Return the message about a first argument that is not a command."""
+def _command_of(argv: Sequence[str]) -> str:
+    """Return the command of a command line, empty if it asks for a help page of several; raises SettingsError."""
+    first, words = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
+    if first not in (*words, *_WITHOUT_COMMAND):
+        raise SettingsError(_not_a_command(first, words, "ssr"))
+    if first not in _GROUPS:
+        return first if first in words else ""
+    methods = [n.partition(" ")[2] for n in COMMANDS if n.startswith(f"{first} ")]
+    if len(argv) == 1:
+        raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {first} --help")
+    if argv[1] in methods:
+        return f"{first} {argv[1]}"
+    if argv[1] in _WITHOUT_COMMAND:
+        return ""
+    raise SettingsError(_not_a_command(argv[1], methods, f"ssr {first}"))
+
+
+def _not_a_command(name: str, known: Sequence[str], parent: str) -> str:
+    """Return the message about a word that is not a command of `parent`."""
     import difflib
 
-    choices = f"choose from {', '.join(COMMANDS)}, or see ssr --help"
+    choices = f"choose from {', '.join(known)}, or see {parent} --help"
     if name.startswith("-"):
         return f"a command comes before {name!r}; {choices}"
-    close = difflib.get_close_matches(name, COMMANDS, n=1)
-    return f"{name!r} is not a command of ssr; " + (f"did you mean {close[0]}?" if close else choices)
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"{name!r} is not a command of {parent}; " + (f"did you mean {close[0]}?" if close else choices)
 
 
 def _add(app: App, name: str) -> list[Leaf]:
@@ -133,9 +155,10 @@ def _add(app: App, name: str) -> list[Leaf]:
 
     collect.__signature__ = signature_of(leaves)  # type: ignore[attr-defined]
     collect.__doc__ = settings.__doc__
-    app.command(
+    group, _, own = name.rpartition(" ")
+    (app[group] if group else app).command(
         collect,
-        name=name,
+        name=own,
         help_epilogue=_EPILOGUE.format(settings.example),
         config=[sources],
         sort_key=list(COMMANDS).index(name),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,12 +26,17 @@ from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.grading import MIN_DURATION_S
 from pytest_ssr.grading.evidence import contradiction
 from pytest_ssr.project.pytest_config import root_options
-from pytest_ssr.project.shared_files import SharedFiles
+from pytest_ssr.project.shared_files import FOLDER, SharedFiles
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.decoding import decode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
+
+_GRADED = "graded"
+"""The folder of the trees that evaluations remove."""
+_UNUSED_S = 3600.0
+"""How long the files of removed trees are kept, for the next rows of their repositories."""
 
 
 @dataclass(slots=True)
@@ -51,9 +57,13 @@ class InstanceTask:
         return self.artifact.content_id(self.runner.snapshot.tree_hash)
 
 
-def instance_folder(instance: Instance, store: Store) -> Path:
-    """Return the folder of an instance's solved tree, named after its repository; it may not exist yet."""
-    return store.root / "instances" / instance.key / instance.repo.replace("/", "__")
+def instance_folder(instance: Instance, store: Store, *, keep: bool = True) -> Path:
+    """Return the folder of an instance's solved tree, named after its repository; it may not exist yet.
+
+    keep: whether the store keeps it; else it is the one of an evaluation, which removes it.
+    """
+    root = store.root / ("instances" if keep else _GRADED)
+    return root / instance.key / instance.repo.replace("/", "__")
 
 
 def shown_at(instance: Instance, store: Store) -> Path:
@@ -64,17 +74,45 @@ def shown_at(instance: Instance, store: Store) -> Path:
     return store.root / "instances" / instance.repo.replace("/", "__")
 
 
-def tree_of(instance: Instance, repositories: Repositories, store: Store) -> Path:
-    """Return the folder of an instance's solved tree, named after its repository; write it if it is missing."""
-    folder = instance_folder(instance, store)
+def trees_of(instance: Instance, store: Store, *, keep: bool = True) -> Path:
+    """Return the folder of the copies of an instance's solved tree; see `instance_folder`."""
+    return store.trees if keep else instance_folder(instance, store, keep=False).with_name("trees")
+
+
+def tree_of(instance: Instance, repositories: Repositories, store: Store, *, keep: bool = True) -> Path:
+    """Return the folder of an instance's solved tree, written if it is missing; see `instance_folder`."""
+    folder = instance_folder(instance, store, keep=keep)
     with store.alone(f"instance-{instance.key}"):
         if not folder.is_dir():
+            if not keep:
+                _use_common_files(instance, store)
             staging = folder.with_name(".writing")
             shutil.rmtree(staging, ignore_errors=True)
-            repositories.write(instance, staging)
-            SharedFiles(store.trees).share_tree(staging)
+            repositories.write(instance, staging, SharedFiles(trees_of(instance, store, keep=keep)))
             staging.rename(folder)
     return folder
+
+
+def using_trees(instance: Instance, store: Store) -> AbstractContextManager[None]:
+    """Return a context in which nothing else removes the trees of an instance that the store does not keep."""
+    return store.in_use(f"trees-{instance.key}")
+
+
+def discard_trees(instance: Instance, store: Store) -> None:
+    """Remove the trees of an instance that the store does not keep, unless another process uses them."""
+    with store.unused(f"trees-{instance.key}") as free:
+        if free:
+            shutil.rmtree(instance_folder(instance, store, keep=False).parent, ignore_errors=True)
+    SharedFiles(store.root / _GRADED).remove_unused(_UNUSED_S)
+
+
+def _use_common_files(instance: Instance, store: Store) -> None:
+    """Make the trees of an instance that the store does not keep share files with those of other instances."""
+    trees = trees_of(instance, store, keep=False)
+    for folder in (trees, store.root / _GRADED / FOLDER):
+        folder.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        (trees / FOLDER).symlink_to(Path("..", "..", FOLDER))
 
 
 def open_task(
@@ -85,17 +123,19 @@ def open_task(
     *,
     settings: RuleSettings,
     sandbox: str = "auto",
+    keep: bool = True,
 ) -> InstanceTask:
     """Write an instance's tree, open a runner on it in its environment, and find its tests by its reference solution.
 
-    environments: None if the sandbox's image has the environment.
+    environments: None if the sandbox's image has the environment. keep: whether the store keeps the trees, so that
+    exports find them; else `discard_trees` removes them.
 
     Raises InstanceError for a row that cannot be used or does not hold on this machine, and the errors of
     `open_runner`.
     """
     if not instance.fail_to_pass:
         raise InstanceError(f"{instance.id} has no FAIL_TO_PASS test, so no grade is possible")
-    folder = tree_of(instance, repositories, store)
+    folder = tree_of(instance, repositories, store, keep=keep)
     test_runner = choose_runner(instance, folder)
     files = files_of_tests(instance, test_runner, folder)
     with store.alone(f"instance-{instance.key}"):
@@ -110,6 +150,7 @@ def open_task(
             targets=() if isinstance(test_runner, PytestRunner) else files,
             model_written=True,
             shown_at=shown_at(instance, store),
+            trees=trees_of(instance, store, keep=keep),
         )
     options = root_options(runner.snapshot, files) if isinstance(test_runner, PytestRunner) else ()
     runner = replace(runner, pytest_options=options)

@@ -16,11 +16,16 @@ from harness.datasets.image_commits import read_commit
 from harness.datasets.instance import Instance, InstanceError
 from pytest_ssr.errors import ArtifactError, SandboxError, SettingsError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch
+from pytest_ssr.project.shared_files import SharedFiles
 from pytest_ssr.storage.store import Store, key_of
 
 REPOSITORIES = "repositories"
 REMOTE = "https://github.com/{repo}.git"
 _SYMLINK, _EXECUTABLE = 0o120000, 0o100755
+_UNCONVERTED = ("-c", "core.autocrlf=false", "-c", "core.eol=lf")
+"""Options of git with which files are written as they are stored, unless `.gitattributes` demands otherwise."""
+_CONVERSIONS = "crlf|ident|filter|encoding"
+"""Attributes with which git writes other bytes than it stores."""
 
 
 @dataclass(slots=True)
@@ -109,31 +114,25 @@ class Repositories:
                     os.rename(f"{directory}/made", target)
         return target
 
-    def write(self, instance: Instance, folder: Path) -> None:
+    def write(self, instance: Instance, folder: Path, shared: SharedFiles) -> None:
         """Write a repository's files with an instance solved: its commit, the tests, and the reference solution.
 
-        Raises InstanceError if the commit does not exist, or a patch does not apply.
+        shared: has files that need not be read from git; it gets the others. Raises InstanceError if the commit does
+        not exist, or a patch does not apply.
         """
         git = self.repository_of(instance)
         folder.mkdir(parents=True)
-        with tempfile.TemporaryDirectory() as directory:
-            env = {"GIT_INDEX_FILE": f"{directory}/index"}
-            for command in (
-                ("read-tree", f"{instance.base_commit}^{{tree}}"),
-                ("checkout-index", "--all", "--force"),
-            ):
-                process = _git(git, f"--work-tree={folder}", *command, env=env)
-                if process.returncode:
-                    reason = process.stderr.decode(errors="replace").strip().splitlines()[:1]
-                    raise InstanceError(
-                        f"{instance.id}: {instance.base_commit[:12]} of {instance.repo}: {' '.join(reason)}"
-                    )
+        try:
+            _check_out(git, instance.base_commit, folder, shared)
+        except InstanceError as error:
+            raise InstanceError(f"{instance.id}: {instance.base_commit[:12]} of {instance.repo}: {error}") from None
         patches = [("test_patch", instance.test_patch), ("patch", instance.patch)]
         for name, patch in patches[: 1 if instance.begins_solved else 2]:
             try:
                 _write(patch, folder)
             except ArtifactError as error:
                 raise InstanceError(f"{instance.id}: {name} does not apply: {error}") from None
+        shared.share_tree(folder)
 
 
 def has_commit(git: Path, commit: str) -> bool:
@@ -232,6 +231,34 @@ def _git(
         # A repository's .gitattributes must not start programs that the user's configuration names.
         environment["GIT_CONFIG_GLOBAL"] = os.devnull
     return subprocess.run(command, input=stdin, capture_output=True, check=False, env=environment)
+
+
+def _check_out(git: Path, commit: str, folder: Path, shared: SharedFiles) -> None:
+    """Write the files of a commit; raises InstanceError with git's message if that fails."""
+    with tempfile.TemporaryDirectory() as directory:
+
+        def run(*arguments: str, stdin: bytes = b"") -> bytes:
+            options = (*_UNCONVERTED, f"--work-tree={folder}")
+            process = _git(git, *options, *arguments, env={"GIT_INDEX_FILE": f"{directory}/index"}, stdin=stdin)
+            if process.returncode:
+                raise InstanceError(" ".join(process.stderr.decode(errors="replace").strip().splitlines()[:1]))
+            return process.stdout
+
+        run("read-tree", f"{commit}^{{tree}}")
+        blobs = []
+        for line in run("ls-files", "--stage", "-z").split(b"\0")[:-1]:
+            stamp, path = line.split(b"\t", 1)
+            mode, blob, _ = stamp.decode().split(" ")
+            blobs.append((int(mode, 8), blob, os.fsdecode(path)))
+        paths = [path for _, _, path in blobs] if _converts(git, commit) else shared.place_blobs(blobs, folder)
+        run("checkout-index", "--force", "-z", "--stdin", stdin=b"".join(os.fsencode(p) + b"\0" for p in paths))
+
+
+def _converts(git: Path, commit: str) -> bool:
+    """Return whether git may write other bytes than it stores for files of a commit."""
+    attributes = ":(glob)**/.gitattributes"
+    found = _git(git, "grep", "--quiet", "-iE", _CONVERSIONS, commit, "--", attributes).returncode
+    return found == 0 or (git / "info" / "attributes").is_file()
 
 
 def _write(patch: Patch, folder: Path) -> None:

@@ -7,9 +7,12 @@ The command is the part of `eval_script` that runs tests, or `test_cmd` of `inst
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from harness.datasets.instance import Instance, InstanceError
+from harness.datasets.runner_commands import MAX_LINE
 from pytest_ssr.execution.command_runner import CommandRunner, exports
 from pytest_ssr.execution.log_parsers import LOG_PARSERS
 
@@ -82,20 +85,27 @@ def _test_part(script: str) -> str:
 def _statements(script: str) -> Iterator[str]:
     """Yield the lines of a script; one that a backslash or a here-document continues, together with the next."""
     lines = script.replace("\r\n", "\n").split("\n")
-    while lines:
-        statement = lines.pop(0)
-        while statement.endswith("\\") and lines:
-            statement += "\n" + lines.pop(0)
-        for _, word in _HEREDOC.findall(statement):
-            end = next((n for n, line in enumerate(lines, 1) if line.strip() == word), 0)
-            statement = "\n".join((statement, *lines[:end]))
-            del lines[:end]
-        yield statement
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for number, line in enumerate(lines):
+        numbers[line.strip()].append(number)
+    begin = 0
+    while begin < len(lines):
+        end = begin + 1
+        while lines[end - 1].endswith("\\") and end < len(lines):
+            end += 1
+        for _, word in _HEREDOC.findall("\n".join(lines[begin:end])):
+            following = numbers.get(word, ())
+            position = bisect_left(following, end)
+            end = following[position] + 1 if position < len(following) else end
+        yield "\n".join(lines[begin:end])
+        begin = end
 
 
 def _without_setup(statement: str) -> str:
     """Return a statement in which `:` stands for each command that prepares something, and for its here-document."""
     first, newline, rest = statement.partition("\n")
+    if len(first) > MAX_LINE:
+        return statement
     if _HEREDOC.search(statement) and _SETUP.match(first.strip()):
         return ":"
     parts = _COMMAND.sub(lambda m: _inert(m[0]) if _SETUP.match(m[0].strip()) else m[0], first)
@@ -108,5 +118,7 @@ def _inert(command: str) -> str:
 
 
 def _runs_something(statement: str) -> bool:
+    if len(statement) > MAX_LINE:
+        return True
     commands = (command.strip() for command in _COMMAND.findall(statement))
     return any(c and c != ":" and not _VARIABLE.match(c) and not c.startswith("echo ") for c in commands)

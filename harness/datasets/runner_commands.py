@@ -23,6 +23,10 @@ from pytest_ssr.execution.test_runners import (
 
 _START, _END = ">>>>> Start Test Output", ">>>>> End Test Output"
 _HEREDOC = re.compile(r"<<-?\s*(['\"]?)(\w+)\1")
+MAX_LINE = 20_000
+"""Characters of a line; longer ones hold data, and are not read as commands."""
+_TELLING = re.compile(r"pytest|py\.test|runtests|bin/test|unittest|tox|export")
+"""What a line with a known runner, or with a variable for it, contains."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _SEPARATORS = frozenset(";&|()<>")
 _WRAPPERS = re.compile(r"env|time|timeout|nice|xvfb-run|uv|poetry|pdm|pipenv|hatch|run|coverage|exec|-.*|\d+[smh]?")
@@ -86,7 +90,7 @@ def read_command(text: str) -> RunnerCommand | None:
         marked = marked and _START not in line
         if _END in line:
             break
-        for words in _commands(line):
+        for words in _commands(line) if _TELLING.search(line) else ():
             if words[0] == "export":
                 exported |= _assignments(words[1:])
             elif not marked and (command := _read_words(words)) is not None:
@@ -152,11 +156,13 @@ def _lines(text: str) -> list[str]:
 
 
 def _commands(line: str) -> Iterator[list[str]]:
-    """Yield the words of each command of a line, without redirections; nothing if it has unbalanced quotes."""
+    """Yield the words of each command of a line, without redirections; none if it is long or has unbalanced quotes."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=";&|()<>")
     lexer.whitespace_split = True
     words: list[str] = []
     redirected = False
+    if len(line) > MAX_LINE:
+        return
     try:
         for word in lexer:
             if not set(word) <= _SEPARATORS:

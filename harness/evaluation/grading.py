@@ -6,13 +6,14 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from harness.datasets import Instance, InstanceError
 from harness.datasets.diff_repair import as_git_diff
 from harness.datasets.environments import Environments
-from harness.datasets.instance_task import InstanceTask, open_task
+from harness.datasets.instance_task import InstanceTask, discard_trees, open_task, using_trees
 from harness.datasets.repositories import Repositories
 from harness.datasets.row_tests import statuses_by_row
 from harness.evaluation.logs import resolved_by, test_log
@@ -57,7 +58,11 @@ class Grader:
     """Called before a slow step, with a line that describes it."""
     blocked: Mapping[str, SsrError] = field(default_factory=dict)
     """The instances that are known not to run, by id, with the error to raise for each."""
+    keep_trees: bool = True
+    """Keep the trees of the instances in the store, so that exports find them; else only those of the open one."""
     _task: InstanceTask | None = None
+    _opened: Instance | None = None
+    _using: ExitStack = field(default_factory=ExitStack)
 
     def key(self, instance: Instance, patch: str) -> str:
         """Return the key of a result: a hash of everything that it depends on."""
@@ -198,6 +203,8 @@ class Grader:
         if self._task is None or self._task.instance is not instance:
             self.report(f"{instance.id}: writing its tree and running the reference solution")
             self.close()
+            self._using.enter_context(using_trees(instance, self.store))
+            self._opened = instance
             self._task = open_task(
                 instance,
                 self.repositories,
@@ -205,15 +212,21 @@ class Grader:
                 self.store,
                 settings=self.settings,
                 sandbox=self._sandbox(instance),
+                keep=self.keep_trees,
             )
         return self._task
 
     def close(self) -> None:
         """Close the open instance and its containers."""
         close_provider = getattr(self._task.runner.provider, "close", None) if self._task is not None else None
-        self._task = None
-        if close_provider is not None:
-            close_provider()
+        opened, self._task, self._opened = self._opened, None, None
+        try:
+            if close_provider is not None:
+                close_provider()
+        finally:
+            self._using.close()
+            if opened is not None and not self.keep_trees:
+                discard_trees(opened, self.store)
 
     def _sandbox(self, instance: Instance) -> str:
         return instance.sandbox(self.images) if self.images else self.sandbox

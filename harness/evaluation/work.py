@@ -322,23 +322,41 @@ class RolloutWork:
         if self._solving is not None and self._solving[0] == instance.id:
             return self._solving[1]
         self._close_solving()
-        task = self.grader.task(instance)
-        solving = RolloutRunner(
-            task.runner.scoped(),
-            task.artifact,
-            Verdict(
-                task.id,
-                task.runner.snapshot.tree_hash,
-                fail_to_pass=tuple(sorted(task.tests.failing)),
-                pass_to_pass=tuple(sorted(task.tests.passing)),
-            ),
+        solving = rollout_runner(
+            self.grader,
+            instance,
             self.solver,
-            self.grader.store,
             seed=self.seed,
             grade_unsubmitted=self.grade_unsubmitted,
             statement=instance.statement if self.by_statement else "",
-            rule=self.grader.rule,
-            grader=lambda patch: self.grader.grade(instance, patch),
         )
         self._solving = (instance.id, solving)
         return solving
+
+
+def rollout_runner(
+    grader: Grader, instance: Instance, solver: Solver, *, seed: int, grade_unsubmitted: bool, statement: str
+) -> RolloutRunner:
+    """Return a runner of attempts at an instance, whose grades are those of `ssr eval`.
+
+    statement: describes the task; empty to describe it by its tests.
+    """
+    task = grader.task(instance)
+    verdict = Verdict(
+        task.id,
+        task.runner.snapshot.tree_hash,
+        fail_to_pass=tuple(sorted(task.tests.failing)),
+        pass_to_pass=tuple(sorted(task.tests.passing)),
+    )
+    return RolloutRunner(
+        task.runner.scoped(),
+        task.artifact,
+        verdict,
+        solver,
+        grader.store,
+        seed=seed,
+        grade_unsubmitted=grade_unsubmitted,
+        statement=statement,
+        rule=grader.rule,
+        grader=lambda patch: grader.grade(instance, patch),
+    )

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from harness.injectors.external import ExternalInjector
 from harness.injectors.model import Injected, ModelInjector
@@ -136,26 +135,21 @@ class ModelCampaign:
             seconds=round(seconds, 3),
         )
         if verdict is not None and artifact is not None and done.valid:
-            info = self._info(artifact, verdict, done)
-            complete = BugArtifact(
-                artifact.script, artifact.test_files, artifact.parser, artifact.bug, artifact.weaken, info
+            complete = described(
+                artifact,
+                verdict,
+                snapshot=self.snapshot,
+                strategy=done.strategy,
+                operator=done.operator or "model",
+                seed=self.seed,
+                model=self.injector.name,
+                rollout=done.trajectory.rollout_id,
             )
             Verdicts(self.store, self.runner).put(verdict)
             self.store.put_artifact(verdict.artifact_id, complete)
         record = {**attempt.to_json(), "spent": asdict(self._spent[index])}
         self.store.put_record(f"attempts/model-{self.key}", f"{index:05d}", record)
         return attempt
-
-    def _info(self, artifact: BugArtifact, verdict: Verdict, done: Injected) -> dict[str, Any]:
-        by_model = Candidate(done.strategy, "model", {}, artifact.bug.paths[0], 1, "")
-        name = self.snapshot.project_name
-        info = artifact_info(artifact, verdict, by_model, seed=self.seed, repository=name)
-        info["injector"] |= {
-            "operator": done.operator or "model",
-            "model": self.injector.name,
-            "rollout": done.trajectory.rollout_id,
-        }
-        return info
 
     def settle(self, requested: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish every valid bug, because each was paid for."""
@@ -169,3 +163,24 @@ class ModelCampaign:
 
     def close(self) -> None:
         """Do nothing: the campaign holds no resources."""
+
+
+def described(
+    artifact: BugArtifact,
+    verdict: Verdict,
+    *,
+    snapshot: Snapshot,
+    strategy: str,
+    seed: int,
+    model: str,
+    rollout: str,
+    operator: str = "model",
+) -> BugArtifact:
+    """Return a valid artifact of an agent with the content of its `artifact.json`.
+
+    model: the agent's name. rollout: the id of the rollout that made it. operator: what made the bug.
+    """
+    by_model = Candidate(strategy, "model", {}, artifact.bug.paths[0], 1, "")
+    info = artifact_info(artifact, verdict, by_model, seed=seed, repository=snapshot.project_name)
+    info["injector"] |= {"operator": operator, "model": model, "rollout": rollout}
+    return replace(artifact, info=info)

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
@@ -40,6 +40,8 @@ from pytest_ssr.storage.store import key_of
 
 STRATEGIES = ("direct", "removal", "history", "removal+history")
 _GIT = ("git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "protocol.file.allow=always")
+SYSTEM_PROMPT = "injector_system"
+"""The name of the system prompt of all injectors with tools."""
 _SUBMIT = "Submit the five files. They are validated; the response gives the reason of a rejection, if you may fix it."
 
 
@@ -117,15 +119,15 @@ class ModelInjector:
         with record_end(journal):
             strategy = Random(seed).choice(self.strategies(runner.snapshot))
         journal.trajectory.provenance = {**journal.trajectory.provenance, "strategy": strategy}
-        session = _Session(self, runner)
-        tools: Sequence[Tool] = [Bash(), Editor(), *further_tools(self.bundles), Submit(_SUBMIT, session.collect)]
+        session = InjectionSession(runner, self.rejections)
+        tools = injector_tools(session.collect, self.bundles)
         agent = Agent(self.model, tools, self.limits, replace(self.sampling, seed=seed), self.observe_as)
         done = run_attempt(
             agent,
             journal,
-            lambda: _open_workspace(runner, history=strategy == "history"),
-            system=prompt("injector_system"),
-            task=lambda workspace: self._task(runner, workspace, strategy),
+            lambda: open_injection(runner, strategy),
+            system=prompt(SYSTEM_PROMPT),
+            task=lambda workspace: injection_prompt(runner, workspace, strategy),
             bundles=self.bundles,
         )
         return Injected(session.artifact, session.verdict, strategy, done, session.reason(done))
@@ -151,26 +153,34 @@ class ModelInjector:
         self.strategies(snapshot)
         require_room(self.model, self.sampling)
 
-    def _task(self, runner: Runner, workspace: Workspace, strategy: str) -> str:
-        rule = runner.settings
-        values = {
-            "root": runner.snapshot.origin,
-            "folder": f"{workspace.sandbox.scratch}/artifact",
-            "min_passing_tests": rule.min_passing_tests,
-            "min_changed_files": rule.min_changed_files,
-            "min_failing_tests": rule.min_failing_tests,
-            "max_broken_percent": f"{rule.max_broken_fraction:.0%}".rstrip("%"),
-        }
-        strategy_prompt = prompt(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
-        return prompt("injector_task", **values, strategy=strategy_prompt)
+
+def injector_tools(collect: Callable[[Workspace], Observation], bundles: Sequence[ToolBundle] = ()) -> list[Tool]:
+    """Return the tools of an injector. collect: called when the five files are submitted."""
+    return [Bash(), Editor(), *further_tools(bundles), Submit(_SUBMIT, collect)]
 
 
-class _Session:
+def injection_prompt(runner: Runner, workspace: Workspace, strategy: str) -> str:
+    """Return the prompt of an attempt: the conditions, the folder of the five files, and the strategy."""
+    rule = runner.settings
+    values = {
+        "root": runner.snapshot.origin,
+        "folder": f"{workspace.sandbox.scratch}/artifact",
+        "min_passing_tests": rule.min_passing_tests,
+        "min_changed_files": rule.min_changed_files,
+        "min_failing_tests": rule.min_failing_tests,
+        "max_broken_percent": f"{rule.max_broken_fraction:.0%}".rstrip("%"),
+    }
+    strategy_prompt = prompt(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
+    return prompt("injector_task", **values, strategy=strategy_prompt)
+
+
+class InjectionSession:
     """The submissions of one attempt."""
 
-    def __init__(self, injector: ModelInjector, runner: Runner) -> None:
+    def __init__(self, runner: Runner, rejections: int) -> None:
+        """rejections: how many times a rejected bug may be fixed."""
         self._runner = runner
-        self._remaining = injector.rejections
+        self._remaining = rejections
         self._reason: CheckReason | None = None
         self.artifact: BugArtifact | None = None
         self.verdict: Verdict | None = None
@@ -256,10 +266,11 @@ def _environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _open_workspace(runner: Runner, *, history: bool) -> Iterator[Workspace]:
+def open_injection(runner: Runner, strategy: str) -> Iterator[Workspace]:
+    """Open the workspace of an attempt: a sandbox on the project, with its history if the strategy uses it."""
     folder = new_folder()
     try:
-        tree = project_tree(runner, folder / "tree", history=history)
+        tree = project_tree(runner, folder / "tree", history=strategy == "history")
         with open_workspace(runner.provider, runner.interpreter, tree, shown_at=runner.snapshot.origin) as workspace:
             yield workspace
     finally:

@@ -138,7 +138,7 @@ def solver_columns(board: Board) -> list[Column]:
         _count(
             "unsure",
             "unsure",
-            "Grades with tests that could not be run blind, or that differ under SWE-bench's rule.",
+            "Grades with tests that could not be run blind or were set aside, or that differ under SWE-bench's rule.",
         ),
     ]
     if board.injectors:

@@ -17,12 +17,14 @@ from pytest_ssr.errors import MissingExtraError, ModelError, SettingsError
 from pytest_ssr.storage.store import Store
 
 SCHEMES = ("scripted", "vllm")
+_NOT_MODELS = ("replay", "search")
+"""Schemes of players that are not models; what follows may be a path."""
 
 
 def is_model(name: str) -> bool:
     """Return whether a name has the form of a model's name."""
     scheme, colon, _ = name.partition(":")
-    return (bool(colon) and scheme in SCHEMES) or ("/" in name and scheme != "replay")
+    return (bool(colon) and scheme in SCHEMES) or ("/" in name and scheme not in _NOT_MODELS)
 
 
 def is_started_late(name: str) -> bool:

@@ -10,8 +10,8 @@ from itertools import zip_longest
 from typing import Any
 
 from harness.agents.context import Prompt
-from harness.agents.loop import EndOfRollout
 from harness.agents.tools.protocol import Observation
+from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace
 from harness.models.protocol import ToolSchema
 from harness.records.messages import Message, Reply, Sampling

@@ -237,6 +237,11 @@ class Journal:
         self.trajectory.steps.append(step)
         self._write("step", asdict(step))
 
+    @property
+    def ended(self) -> bool:
+        """Whether the record is closed."""
+        return self._ended
+
     def end(self, reason: ExitReason, detail: str = "", result: Mapping[str, Any] | None = None) -> Trajectory:
         """Close the record and return it; only the first call has an effect."""
         if self._ended:

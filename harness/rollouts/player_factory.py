@@ -29,11 +29,20 @@ from harness.solvers.mini.solver import MiniSolver
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solver
 from harness.solvers.replay import ReplaySolver
-from harness.solvers.search.solver import SearchSolver
+from harness.solvers.search.policy import load_policy
+from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
 
 _WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
+
+
+def _policy_path(name: str) -> Path:
+    """Return the folder in `search:policy=PATH`; raises SettingsError for any other form."""
+    path = name.removeprefix(f"{SEARCH}:policy=")
+    if path == name or not path:
+        raise SettingsError(f"{name!r} is not a solver; a learned policy is named search:policy=PATH", option="solver")
+    return Path(path)
 
 
 @dataclass(slots=True)
@@ -83,14 +92,18 @@ class PlayerFactory:
         return self._models[name]
 
     def solver(self, name: str, *, tries: int = 0, wall_s: float | None = None) -> Solver:
-        """Return a solver: `search`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
+        """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
 
         tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
         None for its default. Raises SettingsError for an unknown solver.
         """
-        if name == "search":
-            default = SearchSolver()
-            return SearchSolver(tries or default.tries, default.wall_s if wall_s is None else wall_s)
+        if is_search(name):
+            default, policy = SearchSolver(), None
+            if name != SEARCH:
+                policy = load_policy(_policy_path(name))
+            return SearchSolver(
+                tries or default.tries, default.wall_s if wall_s is None else wall_s, name=name, policy=policy
+            )
         if tries:
             raise SettingsError(f"--tries is for the solver search, not for {name}", option="tries")
         if name.startswith("replay:"):
@@ -99,8 +112,8 @@ class PlayerFactory:
             return self._mini(name.removeprefix(MINI))
         if not is_model(name):
             raise SettingsError(
-                f"there is no solver {name!r}; choose search, replay:PATH, mini-swe-agent:MODEL, or a model: "
-                "PROVIDER/MODEL, vllm:PATH"
+                f"there is no solver {name!r}; choose search, search:policy=PATH, replay:PATH, mini-swe-agent:MODEL, "
+                "or a model: PROVIDER/MODEL, vllm:PATH"
             )
         return ModelSolver(
             self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens

@@ -16,8 +16,9 @@ from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.protocol import hash_path
 from harness.records.episode import Rollout
 from harness.records.rewards import solver_reward
-from harness.records.trajectory import ExitReason, Journal, Trajectory, read_trajectory
+from harness.records.trajectory import Journal, Trajectory, read_trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
+from harness.rollouts.submission import submission_of
 from harness.rollouts.task import open_task
 from harness.solvers.protocol import Solution, Solver, SolverTask
 from harness.storage.code_version import code_hash
@@ -175,7 +176,7 @@ class RolloutRunner:
     def _graded(self, rollout: Rollout, patch: Patch) -> Rollout:
         """Grade the patch of a rollout that is already stored, so that an interrupt loses only the grade."""
         begin = time.monotonic()
-        grade = self._grade(patch)
+        grade = self.grade(patch)
         return self._save(
             replace(
                 rollout,
@@ -256,21 +257,9 @@ class RolloutRunner:
     ) -> Rollout:
         """Return the rollout of an attempt without its grade; without a patch it is unresolved."""
         done = solution.trajectory
-        patch = solution.patch
-        lost = patch is None and done.exit_reason is ExitReason.SUBMITTED
-        if patch is not None and done.exit_reason is not ExitReason.SUBMITTED and not self.grade_unsubmitted:
-            patch = None
-        if patch is not None and not patch.data.strip():
-            patch = None
-        resolved: bool | None = None
-        if done.status == "aborted" or lost:
-            detail = "what was handed in is gone" if lost else f"{done.exit_reason}: {done.detail}"
-            reason = Reason(ReasonCode.ATTEMPT_ABORTED, detail)
-        elif patch is None:
-            ended = f"{done.exit_reason}: {done.detail}" if done.detail else str(done.exit_reason)
-            resolved, reason = False, Reason(ReasonCode.NO_PATCH, f"the attempt ended by {ended}")
-        else:
-            reason = Reason(ReasonCode.NOT_GRADED)
+        submission = submission_of(solution, grade_unsubmitted=self.grade_unsubmitted)
+        patch = submission.patch
+        if patch is not None and submission.status != "aborted":
             self.store.put_file(f"{ROLLOUTS}/{key}", PATCH, patch.data)
         spent = earlier + RunUsage.of(done)
         return Rollout(
@@ -278,13 +267,13 @@ class RolloutRunner:
             attempt=attempt,
             solver=self.solver.name,
             seed=seed,
-            resolved=resolved,
-            tests=resolved,
+            resolved=submission.resolved,
+            tests=submission.resolved,
             rule=str(self.rule),
-            reward=solver_reward(resolved),
-            reason=reason,
+            reward=solver_reward(submission.resolved),
+            reason=submission.reason,
             exit_reason=str(done.exit_reason),
-            status="aborted" if lost else done.status,
+            status=submission.status,
             patch_sha256=hashlib.sha256(patch.data).hexdigest() if patch is not None else "",
             steps=len(done.steps),
             tokens=spent.tokens,
@@ -306,7 +295,7 @@ class RolloutRunner:
             baseline=self.baseline,
         )
 
-    def _grade(self, patch: Patch) -> Grade:
+    def grade(self, patch: Patch) -> Grade:
         """Grade a patch; equal patches share one grade."""
         name = hashlib.sha256(patch.data).hexdigest()
         if name not in self._grades:

@@ -31,6 +31,7 @@ from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import Snapshot
+from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
@@ -148,6 +149,10 @@ class SelfPlay:
             settings.grade_by,
             *(b.test_runner for b in self._runners if b.test_runner != PYTEST),
         )
+
+    def originals(self) -> dict[str, CodebaseState]:
+        """Return the code of each project, by the name that its episodes have."""
+        return {self._names[r.snapshot.origin]: r.original for r in self._runners}
 
     def play(self) -> list[Episode]:
         """Play all rounds and return the episodes in order.

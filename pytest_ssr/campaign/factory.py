@@ -67,6 +67,7 @@ def open_runner(
     targets: Sequence[str] = (),
     model_written: bool = False,
     shown_at: Path | None = None,
+    trees: Path | None = None,
     progress: Progress | None = None,
 ) -> Runner:
     """Copy the project, find its interpreter and a working sandbox; raises SsrError if one of these fails.
@@ -74,10 +75,12 @@ def open_runner(
     compiled: collect the tests once, so that no run has to compile the project again. test_runner: starts the tests.
     targets: the test files that will run; empty: all of the project. model_written: the code to run
     was written by a model or by others, so `auto` does not choose a sandbox without isolation. shown_at: the path at
-    which sandboxes show the tree; None: the project's own. progress: called while the tests are collected.
+    which sandboxes show the tree; None: the project's own. trees: the folder of the copies; None: the store's.
+    progress: called while the tests are collected.
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
-    snapshot = take_snapshot(project, store.trees, needs_python=not isinstance(test_runner, CommandRunner))
+    trees = trees or store.trees
+    snapshot = take_snapshot(project, trees, needs_python=not isinstance(test_runner, CommandRunner))
     if shown_at is not None:
         snapshot = replace(snapshot, origin=shown_at)
     needs_pytest = isinstance(test_runner, PytestRunner)
@@ -86,7 +89,7 @@ def open_runner(
     )
     if compiled and not isinstance(test_runner, CommandRunner):
         snapshot = with_bytecode(
-            snapshot, provider, interpreter, store.trees, progress, test_runner=test_runner, targets=targets
+            snapshot, provider, interpreter, trees, progress, test_runner=test_runner, targets=targets
         )
     folder = key_of(
         code_hash(),

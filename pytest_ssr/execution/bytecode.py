@@ -135,11 +135,11 @@ def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path, shared: S
     tree = staging / "tree"
     try:
         tree.mkdir()
+        for folder in {os.path.dirname(path) for path in snapshot.files}:
+            os.makedirs(tree / folder, exist_ok=True)
         for path in snapshot.files:
             raise_if_stopped()
-            target = tree / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            _link(snapshot.directory / path, target)
+            _link(f"{snapshot.directory}/{path}", f"{tree}/{path}")
         for path, data in compiled.items():
             shared.place(path, FileEntry(data, 0o100644), tree / path)
         set_folder_times(tree)
@@ -151,7 +151,7 @@ def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path, shared: S
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _link(source: Path, target: Path) -> None:
+def _link(source: str, target: str) -> None:
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:

@@ -170,7 +170,7 @@ def _stamped(
             raise ProjectError(f"{project} holds more than 4 GiB of files; ignore the large ones in .gitignore")
         files[path] = FileStamp(entry.mode, hashlib.sha256(entry.data).hexdigest())
         if copy is not None and shared is not None:
-            shared.place(path, entry, copy / path)
+            shared.place(path, entry, f"{copy}/{path}", f"{project}/{path}")
     return files
 
 

@@ -142,7 +142,7 @@ class FlagCode(StrEnum):
     """The outcomes were read from what the tests printed, which the patched code can print as well."""
 
 
-UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS, FlagCode.LOG_EVIDENCE))
+UNCERTAIN = frozenset((FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS, FlagCode.TESTS_SET_ASIDE, FlagCode.LOG_EVIDENCE))
 """Flags about the certainty of the grade; the others are about the patch."""
 
 _MOST_SHOWN = 5

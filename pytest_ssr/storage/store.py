@@ -143,15 +143,37 @@ class Store:
     @contextlib.contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """Hold the lock of a name, for one thread of one process at a time; others wait."""
+        with self._lock_file(name) as descriptor:
+            _wait_for(descriptor, fcntl.LOCK_EX)
+            yield
+
+    @contextlib.contextmanager
+    def in_use(self, name: str) -> Iterator[None]:
+        """Hold the lock of a name together with others that use it; see `unused`."""
+        with self._lock_file(name) as descriptor:
+            _wait_for(descriptor, fcntl.LOCK_SH)
+            yield
+
+    @contextlib.contextmanager
+    def unused(self, name: str) -> Iterator[bool]:
+        """Yield whether the lock of a name is free; if so, those that want to use it wait for the end of the block."""
+        with self._lock_file(name) as descriptor:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                # It is in use, or the file system has no locks.
+                yield False
+            else:
+                yield True
+
+    @contextlib.contextmanager
+    def _lock_file(self, name: str) -> Iterator[int]:
         path = self.root / "locks" / name
         with self._reporting(f"write {path}"):
             path.parent.mkdir(exist_ok=True)
             file = path.open("ab")
         with file:
-            while not _locked(file.fileno()):
-                time.sleep(_POLL_S)
-                raise_if_stopped()
-            yield
+            yield file.fileno()
 
     def _foreign(self) -> bool:
         return any(p.name not in (".gitignore", "tmp", "artifacts") for p in self.root.iterdir())
@@ -233,15 +255,18 @@ def key_of(*parts: object) -> str:
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
 
 
-def _locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        # The file system has no locks.
-        return True
-    return True
+def _wait_for(descriptor: int, operation: int) -> None:
+    """Wait until a lock is held, or until it is known that the file system has no locks."""
+    while True:
+        try:
+            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(_POLL_S)
+            raise_if_stopped()
+        except OSError:
+            return
+        else:
+            return
 
 
 def _is_complete(directory: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from harness.datasets.families import read_row
 from harness.datasets.instance import InstanceError
 from harness.datasets.row_command import command_of, command_runner
+from harness.datasets.runner_commands import read_command
 from harness.datasets.test_runners import choose_runner
 from pytest_ssr.execution.command_runner import CommandRunner
 from pytest_ssr.execution.log_parsers import LOG_PARSERS
@@ -150,3 +152,23 @@ def test_the_command_is_part_of_the_key(row):
         )
     }
     assert len(keys) == 5
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "\n" * 300_000,
+        '"' + '\\"' * 300_000,
+        "'\"" * 300_000,
+        "cat <<EOF\n" * 50_000,
+        "a \\\n" * 150_000,
+        "a " * 300_000,
+        "A=1 " * 100_000 + "pytest",
+    ],
+    ids=["empty lines", "escaped quotes", "quotes", "open documents", "continued", "words", "variables"],
+)
+def test_a_large_script_is_read_in_time_in_proportion_to_its_size(row, script: str) -> None:
+    start = time.process_time()
+    command_of(instance(row, eval_script=script))
+    read_command(script)
+    assert time.process_time() - start < 3

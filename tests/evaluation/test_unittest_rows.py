@@ -15,6 +15,7 @@ from harness.datasets.families import read_row
 from harness.datasets.repositories import Repositories
 from harness.evaluation.grading import Grader
 from harness.records.evaluation_result import EvaluationResult, Status
+from pytest_ssr.project.shared_files import FOLDER
 from pytest_ssr.records.reasons import FlagCode, ReasonCode
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -122,3 +123,26 @@ def test_fail_to_pass_tests_that_do_not_hold_give_no_grade(shop: Shop) -> None:
     result = shop.graded(shop.patch(FIXED), FAIL_TO_PASS=[TEST_ADD, "It needs the network."])
     assert (result.status, result.resolved) == (Status.INFRA, None)
     assert result.reason.code is ReasonCode.INSTANCE_UNUSABLE
+
+
+def test_trees_of_an_evaluation_are_removed_unless_another_process_uses_them(shop: Shop) -> None:
+    store, graded = shop.grader.store, shop.grader.store.root / "graded"
+    shop.grader.close()
+    kept = set(store.trees.iterdir())
+    shop.grader.keep_trees = False
+    try:
+        result = shop.graded(shop.patch(FIXED), instance_id="acme__shop-3")
+        assert result.status is Status.RESOLVED, result.reason
+        (folder,) = (path for path in graded.iterdir() if path.name != FOLDER)
+        common = graded / FOLDER
+        names = {p.stat().st_ino for p in common.rglob("*") if p.is_file()}
+        assert (folder / "acme__shop" / "shop.py").stat().st_ino in names
+        with store.in_use(f"trees-{folder.name}"):
+            shop.grader.close()
+            assert (folder / "acme__shop" / "shop.py").is_file()
+        assert shop.graded(shop.patch(FIXED + "\n"), instance_id="acme__shop-3").status is Status.RESOLVED
+        shop.grader.close()
+        assert [path.name for path in graded.iterdir()] == [FOLDER]
+        assert set(store.trees.iterdir()) == kept
+    finally:
+        shop.grader.keep_trees = True

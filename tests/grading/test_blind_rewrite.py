@@ -39,7 +39,14 @@ class Recorder(types.ModuleType):
         self.lines.append(values)
         call(*values)
 
-    def Raising(self, site: int, manager: Any, *pattern: object) -> Any:
+    def rejects(self, site: int, make: Any) -> None:
+        make()
+        self.lines.append(("rejects",))
+
+    def fail(self) -> None:
+        raise AssertionError
+
+    def Raising(self, site: int, manager: Any, *pattern: object, kinds: object = None) -> Any:
         self.lines.append(("raises", *pattern))
         return manager
 

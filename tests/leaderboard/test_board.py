@@ -62,7 +62,7 @@ def test_flags_and_forgeries_are_counted_and_noted(tmp_path: Path) -> None:
     restored = Flag(FlagCode.TESTS_RESTORED, ("conftest.py",))
     results = outcomes("m", {"a__b-1": "r"}, flags=(restored,))
     results += [replace(o, reason=Reason(ReasonCode.FORGED)) for o in outcomes("m", {"a__b-2": "u"})]
-    unsure = (Flag(FlagCode.UNCHECKED, ("t",)), Flag(FlagCode.LOG_DIFFERS, ("unresolved",)))
+    unsure = tuple(Flag(code, ("t",)) for code in (FlagCode.UNCHECKED, FlagCode.LOG_DIFFERS, FlagCode.TESTS_SET_ASIDE))
     results += outcomes("m", {"a__b-3": "r"}, flags=unsure) + outcomes("n", {"a__b-3": "r"}, flags=unsure)
     result = board(results_only(tmp_path / "r", results))
     row = by_name(result.solvers)["m"]

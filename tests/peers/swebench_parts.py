@@ -1,8 +1,8 @@
 """swebench, 4.x or 5.x as it is installed, with a bare process in the place of each container.
 
-Where all rows name an image (`benchmarks/row_images.py` makes some), 5.x makes its own containers of them. Rows of any
-repository are made known to it: 5.x is told everything by the row, 4.x by its tables of repositories. Its parser cuts
-ids at spaces, so that is how rows name them.
+Where all rows name an image (`benchmarks/row_images.py` makes some), containers are made of them. Rows of any
+repository are made known to it: 5.x is told everything by the row, 4.x by its tables of repositories. Its parser of
+pytest's logs cuts ids at spaces, so that is how rows name them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import bare_container
 from swebench.harness import grading, reporting, run_evaluation
 from swebench.harness.utils import get_predictions_from_file
-from swebench_script import command, eval_script, ids
+from swebench_script import NATIVE, command, eval_script, ids
 
 Row = dict[str, Any]
 VERSION = importlib.metadata.version("swebench")
@@ -38,9 +38,13 @@ class Swebench:
 
     def __init__(self, rows: Sequence[Row], clones: Path, python: Path) -> None:
         self.rows = {row["instance_id"]: self._completed(row) for row in rows}
+        self.native = {row["instance_id"] for row in rows if row["repo"] in NATIVE}
+        """The rows whose ids are not those of pytest, or whose runner is the repository's own."""
         self._clones, self._python = clones, python
-        self._docker = not OLD and all(row.get("image") for row in rows)
+        self._docker = all(row.get("image") for row in rows)
         if self._docker:
+            if OLD:
+                run_evaluation.build_container = self._container_of_image
             return
         run_evaluation.cleanup_container = lambda _client, container, _logger: container and container.remove()
         name = "build_container" if OLD else "create_container"
@@ -48,18 +52,19 @@ class Swebench:
 
     def _completed(self, row: Row) -> Row:
         """Return a row with all that this version asks of one."""
-        both = {name: cut(ids(row, name)) for name in ("FAIL_TO_PASS", "PASS_TO_PASS")}
+        own, parser = NATIVE.get(row["repo"], ("", "parse_log_pytest"))
+        both = {n: ids(row, n) if own else cut(ids(row, n)) for n in ("FAIL_TO_PASS", "PASS_TO_PASS")}
         complete = {**row, **both, "version": row["instance_id"]}
         if OLD:
             from swebench.harness import constants
-            from swebench.harness.log_parsers.python import parse_log_pytest
+            from swebench.harness.log_parsers import python
 
-            grading.MAP_REPO_TO_PARSER[row["repo"]] = parse_log_pytest
+            grading.MAP_REPO_TO_PARSER[row["repo"]] = getattr(python, parser)
             constants.MAP_REPO_TO_EXT[row["repo"]] = "py"
             versions = constants.MAP_REPO_VERSION_TO_SPECS.setdefault(row["repo"], {})
-            versions[row["instance_id"]] = {"python": "3", "packages": "", "test_cmd": command(row)}
+            versions[row["instance_id"]] = {"python": "3", "packages": "", "test_cmd": own or command(row)}
             return complete
-        image = {"image": row.get("image", ""), "log_parser": "parse_log_pytest", "eval_type": "pass_and_fail"}
+        image = {"image": row.get("image", ""), "log_parser": parser, "eval_type": "pass_and_fail"}
         return {**complete, **image, "eval_script": eval_script(complete)}
 
     def spec(self, instance: str) -> Any:
@@ -75,6 +80,16 @@ class Swebench:
         folder = Path(tempfile.mkdtemp(prefix="bare-"))
         return bare_container.BareContainer.of(repository, row["base_commit"], folder, self._python)
 
+    def _container_of_image(self, spec: Any, client: Any, run: str, *_: object) -> Any:
+        return client.containers.create(
+            self.rows[spec.instance_id]["image"],
+            name=spec.get_instance_container_name(run),
+            user="root",
+            detach=True,
+            command="tail -f /dev/null",
+            network_mode="none",
+        )
+
     def predictions(self, path: Path) -> dict[str, Row]:
         """Read a file of predictions."""
         return {p["instance_id"]: p for p in get_predictions_from_file(str(path), "", "test")}
@@ -83,7 +98,7 @@ class Swebench:
         """Let it run and grade predictions; its logs and reports lie below a folder."""
         some = [p for p in predictions.values() if p["model_patch"] and p["instance_id"] in self.rows]
         with _inside(folder):
-            client = run_evaluation._docker_client() if self._docker else None
+            client = _client() if self._docker else None
             between = (False, False, client) if OLD else (client,)
             payloads = [(self.spec(p["instance_id"]), p, *between, run, timeout_s) for p in some]
             run_evaluation.run_threadpool(run_evaluation.run_instance, payloads, jobs)
@@ -104,6 +119,14 @@ class Swebench:
         """Return the dataset that it finds a run was graded against; nothing in 4.x, which keeps no record."""
         with _inside(folder):
             return "" if OLD else (run_evaluation.read_run_metadata(run) or {}).get("dataset", "")
+
+
+def _client() -> Any:
+    if OLD:
+        import docker
+
+        return docker.from_env()
+    return run_evaluation._docker_client()
 
 
 @contextlib.contextmanager

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
 import pytest
 
 from pytest_ssr.patch import FileEntry
-from pytest_ssr.project.shared_files import SharedFiles
+from pytest_ssr.project.shared_files import FOLDER, SharedFiles
 from pytest_ssr.project.snapshot import Snapshot, take_snapshot
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.protocol import Limits
@@ -86,3 +87,43 @@ def test_a_sandbox_does_not_write_to_shared_files(tmp_path: Path, sandbox: str) 
 def test_a_place_is_made_with_its_parents(tmp_path: Path) -> None:
     SharedFiles(tmp_path / "trees").place("p/m.py", FileEntry(b"", 0o100644), tmp_path / "t" / "p" / "m.py")
     assert (tmp_path / "t" / "p" / "m.py").read_bytes() == b""
+
+
+def blob_of(data: bytes) -> str:
+    return hashlib.sha1(b"blob %d\0" % len(data) + data, usedforsecurity=False).hexdigest()
+
+
+def test_blobs_that_are_shared_already_are_linked(tmp_path: Path) -> None:
+    one = snapshot_of(tmp_path, "one", FILES)
+    data = FILES["a.py"].encode()
+    (tmp_path / "tree").mkdir()
+    listed = [
+        (0o100644, blob_of(data), "same.py"),
+        (0o100755, blob_of(data), "a.py"),
+        (0o100644, blob_of(b"new"), "p/new.py"),
+        (0o120000, blob_of(data), "link"),
+        (0o160000, blob_of(data), "module"),
+    ]
+    shared = SharedFiles(tmp_path / "trees")
+    assert shared.place_blobs(listed, tmp_path / "tree") == ["a.py", "p/new.py", "link", "module"]
+    assert (tmp_path / "tree" / "same.py").stat().st_ino == inode(one, "same.py")
+
+
+def test_a_damaged_file_is_not_linked_by_its_blob(tmp_path: Path) -> None:
+    one = snapshot_of(tmp_path, "one", FILES)
+    (one.directory / "same.py").write_text("B = 1\n")
+    (tmp_path / "tree").mkdir()
+    listed = [(0o100644, blob_of(FILES["same.py"].encode()), "same.py")]
+    assert SharedFiles(tmp_path / "trees").place_blobs(listed, tmp_path / "tree") == ["same.py"]
+
+
+def test_files_that_no_tree_has_are_removed_after_a_while(tmp_path: Path) -> None:
+    one = snapshot_of(tmp_path, "one", FILES)
+    snapshot_of(tmp_path, "other", {"a.py": "A = 2\n"})
+    shared = SharedFiles(tmp_path / "trees")
+    (one.directory / "a.py").unlink()
+    count = len(list((tmp_path / "trees" / FOLDER).rglob("*/*")))
+    shared.remove_unused(3600)
+    assert len(list((tmp_path / "trees" / FOLDER).rglob("*/*"))) == count
+    shared.remove_unused(-1)
+    assert len(list((tmp_path / "trees" / FOLDER).rglob("*/*"))) == count - 1

@@ -107,6 +107,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         logs=not run.no_logs,
         full=run.full,
         rule=run.rule,
+        keep_trees=not isinstance(settings, EvalSettings),
     )
     if isinstance(settings, EvalSettings):
         return PredictionWork.of(grader, read_predictions(settings.predictions, instances, report), instances)

@@ -14,8 +14,8 @@ from typing import Any
 
 from harness.agents.context import elided
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import EndOfRollout
 from harness.agents.tools.bash import refusal
+from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace
 from harness.models.budget import Budget
 from harness.records.trajectory import ExitReason, Journal

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from harness.agents.limits import RolloutLimits
-from harness.agents.loop import EndOfRollout, record_end
+from harness.agents.loop import record_end
 from harness.agents.patch_collector import collect_patch
+from harness.agents.turns import EndOfRollout
 from harness.agents.workspace import Workspace, open_workspace
 from harness.models.budget import Budget
 from harness.models.timeouts import TIMEOUT_S

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pytest_ssr.execution.coverage_map import CoverageMap
 
@@ -28,6 +28,8 @@ class Suspicion:
 
     lines: Mapping[str, Mapping[int, float]]
     """Maps a path, then a 1-based line, to the score."""
+    _highest: dict[tuple[str, int, int], float] = field(default_factory=dict, compare=False)
+    """The highest score of each function asked for."""
 
     def of(self, path: str, first: int, last: int, *, function: tuple[int, int]) -> float:
         """Return the score of lines of a function: their highest score, combined with the function's highest.
@@ -36,7 +38,10 @@ class Suspicion:
         """
         scores = self.lines.get(path, {})
         begin, end = function
-        function_score = max((scores.get(n, 0.0) for n in range(begin, end + 1)), default=0.0)
+        if (path, begin, end) not in self._highest:
+            highest = max((scores.get(n, 0.0) for n in range(begin, end + 1)), default=0.0)
+            self._highest[path, begin, end] = highest
+        function_score = self._highest[path, begin, end]
         own = max((scores.get(n, 0.0) for n in range(first, last + 1)), default=0.0)
         if not own:
             above = next((scores[n] for n in range(first - 1, begin - 1, -1) if n in scores), 0.0)

@@ -16,18 +16,25 @@ from random import Random
 from harness.records.trajectory import ExitReason, Journal, Step
 from harness.solvers.protocol import Solution, SolverTask, encode_patch
 from harness.solvers.search.demonstration import EDIT, demonstrate, open_conversation
+from harness.solvers.search.policy import Policy
 from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
 from pytest_ssr.errors import ProjectError, SandboxError, SsrError
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.storage.store import key_of
 
+SEARCH = "search"
 _MAX_DEPTH = 3
 _BEAM_WIDTH = 3
 _TEMPERATURE = 1.0
 _MAX_FAILED = 200
 _MAX_TESTS_S = 30.0
 """Longest suite whose tests a demonstration runs."""
+
+
+def is_search(solver: str) -> bool:
+    """Return whether a solver's name is that of the search, with or without a policy."""
+    return solver.partition(":")[0] == SEARCH
 
 
 @dataclass(slots=True)
@@ -57,7 +64,9 @@ class SearchSolver:
     """Number of tries of one attempt; see `CandidateRun.cost`."""
     wall_s: float = 120.0
     """Seconds for the tests of an attempt's candidates, counted as in `CandidateRun.seconds`."""
-    name: str = "search"
+    name: str = SEARCH
+    policy: Policy | None = None
+    """Ranks candidates; None for the weights of the patterns."""
     _workspaces: dict[str, SearchWorkspace | UnableError | ProjectError] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -65,7 +74,7 @@ class SearchSolver:
     @property
     def key(self) -> str:
         """A hash of everything that an attempt depends on."""
-        return key_of(self.name, self.tries, self.wall_s)
+        return key_of(self.name, self.tries, self.wall_s, *([self.policy.key] if self.policy is not None else []))
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         """Run one search; the seed determines which of the likely repairs are tried, and in which order.
@@ -124,13 +133,20 @@ class SearchSolver:
             workspace.close()
         shutil.rmtree(task.scratch, ignore_errors=True)
 
+    def forget(self) -> None:
+        """Rank the repairs of open tasks again: the policy has changed."""
+        with self._lock:
+            for workspace in self._workspaces.values():
+                if isinstance(workspace, SearchWorkspace):
+                    workspace.use(self.policy)
+
     def _workspace(self, task: SolverTask) -> SearchWorkspace:
         with self._lock:
             lock = self._locks.setdefault(task.id, threading.Lock())
         with lock:
             if task.id not in self._workspaces:
                 try:
-                    self._workspaces[task.id] = prepare(task)
+                    self._workspaces[task.id] = prepare(task, self.policy)
                 except (UnableError, ProjectError) as error:
                     self._workspaces[task.id] = error
             result = self._workspaces[task.id]

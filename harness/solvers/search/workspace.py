@@ -17,6 +17,7 @@ from harness.solvers.protocol import SolverTask
 from harness.solvers.search.demonstration import Demonstration
 from harness.solvers.search.localisation import Suspicion, localise
 from harness.solvers.search.patterns import Repair, repairs_of
+from harness.solvers.search.policy import Policy
 from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.execution.baseline import Baseline
 from pytest_ssr.execution.bytecode import with_bytecode
@@ -84,6 +85,8 @@ class SearchWorkspace:
     demonstrations: dict[bytes, Demonstration | None] = field(default_factory=dict)
     """How a model would make each patch that an attempt has found; None if its tools cannot."""
     lock: threading.Lock = field(default_factory=threading.Lock)
+    policy: Policy | None = None
+    """Ranks the repairs of a function; None for the weights of their patterns."""
     _repairs: dict[str, list[tuple[float, Repair]]] = field(default_factory=dict)
 
     @property
@@ -95,6 +98,11 @@ class SearchWorkspace:
         """End the fork server."""
         if self.runner.fork_server is not None:
             self.runner.fork_server.close()
+
+    def use(self, policy: Policy | None) -> None:
+        """Rank repairs by another policy from now on."""
+        self.policy = policy
+        self._repairs.clear()
 
     def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
         """Return the scored candidate repairs of a state, the best first; computed once for all attempts."""
@@ -110,7 +118,10 @@ class SearchWorkspace:
                 continue
             all_scopes = scopes(source)
             for scope in (s for s in all_scopes if s.qualname in names):
-                for repair in repairs_of(source, scope, all_scopes):
+                repairs = repairs_of(source, scope, all_scopes)
+                if self.policy is not None:
+                    repairs = self.policy.reweighted(source, scope, repairs)
+                for repair in repairs:
                     score = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
                     if score:
                         yield score**_SHARPNESS * repair.weight, repair
@@ -235,8 +246,8 @@ class UnableError(SsrError):
     """A search does not apply to a task, which other solvers may still solve; the message is the reason."""
 
 
-def prepare(task: SolverTask) -> SearchWorkspace:
-    """Apply the specification to the tree and measure its tests.
+def prepare(task: SolverTask, policy: Policy | None = None) -> SearchWorkspace:
+    """Apply the specification to the tree and measure its tests. policy: ranks the repairs, if there is one.
 
     Raises UnableError if a search cannot use these tests; ProjectError if the tests of the original task, which ran
     when the bug was validated, do not run here either, which is an infrastructure failure.
@@ -274,7 +285,15 @@ def prepare(task: SolverTask) -> SearchWorkspace:
     quick = sorted(failing, key=lambda t: (baseline.durations.get(t, 0.0), t))
     suspicion = localise(baseline.reach, failing, baseline.stable)
     return SearchWorkspace(
-        runner, baseline, baseline.reach, failing, tuple(quick[:_QUICK_TESTS]), suspicion, tests, weakened
+        runner,
+        baseline,
+        baseline.reach,
+        failing,
+        tuple(quick[:_QUICK_TESTS]),
+        suspicion,
+        tests,
+        weakened,
+        policy=policy,
     )
 
 

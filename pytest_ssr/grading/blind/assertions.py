@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -61,8 +62,10 @@ SYMBOLS: dict[type[ast.cmpop], str] = {
 _NEGATED = {"==": "!=", "!=": "==", "in": "not in", "not in": "in", "is": "is not", "is not": "is"}
 _TEXT = ("startswith", "endswith")
 _PATTERN = ("search", "match", "fullmatch")
-TRUE, FALSE, SAME, NEAR, RAISES, END = "true", "false", "same", "near", "raises", "end"
-"""Operators of one operand, and of no comparison: a context that expects an exception, the end of a test."""
+TRUE, FALSE, SAME, NEAR, END = "true", "false", "same", "near", "end"
+"""Operators of one operand, and of the end of a test."""
+RAISES, RAISES_TEXT = "raises", "raises text"
+"""Operators of a context that expects an exception: its message matches a pattern, or contains a text."""
 _UNITTEST = {
     **dict.fromkeys(("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual"), "=="),
     **dict.fromkeys(("assertDictEqual", "assertMultiLineEqual", "assertSequenceEqual"), "=="),
@@ -85,7 +88,12 @@ _MOCK = {
     **dict.fromkeys(("assert_called_once_with", "assert_called_with", "assert_called", "assert_called_once"), ""),
     **dict.fromkeys(("assert_not_called", "assert_awaited_once_with", "assert_awaited_once"), ""),
 }
-RAISING = ("raises", "assertRaises", "assertRaisesRegex", "warns", "assertWarns", "assertWarnsRegex")
+RAISING = (
+    *("raises", "assertRaises", "assertRaisesRegex", "assertRaisesMessage"),
+    *("warns", "assertWarns", "assertWarnsRegex", "assertWarnsMessage"),
+)
+_WITH_PATTERN = re.compile(r"(\w+)(Regex|Message)")
+"""Names of calls whose second argument is the pattern, or in Django a part, of the message."""
 
 
 class Site(NamedTuple):
@@ -182,22 +190,35 @@ def mock_check(call: ast.Call) -> list[Check]:
     return [Check((SAME,), [ast.Attribute(call.func.value, name, ast.Load())])]
 
 
+_PATTERNS = ("match", "expected_regex", "expected_message")
+
+
+def raised_class(call: ast.Call) -> ast.expr | None:
+    """Return the class, or the tuple of classes, of which `raises(E)` expects an exception; None for warnings."""
+    return call.args[0] if "aises" in called(call) and call.args else None
+
+
+def expects_text(call: ast.Call) -> bool:
+    """Return whether the message that a call expects is a part of the text rather than a pattern."""
+    return called(call).endswith("Message")
+
+
 def without_pattern(call: ast.Call) -> tuple[ast.Call, list[ast.expr]]:
     """Split a call that expects an exception into one without its pattern and further arguments, and the pattern."""
     name, args = called(call), list(call.args)
-    pattern = [k.value for k in call.keywords if k.arg in ("match", "expected_regex")]
+    pattern = [k.value for k in call.keywords if k.arg in _PATTERNS]
     func = call.func
-    if name.endswith("Regex") and isinstance(func, ast.Attribute):
+    if (form := _WITH_PATTERN.fullmatch(name)) and isinstance(func, ast.Attribute):
         pattern = pattern or args[1:2]
         args = args[:1]
-        func = ast.Attribute(func.value, name.removesuffix("Regex"), ast.Load())
-    keywords = [k for k in call.keywords if k.arg not in ("match", "expected_regex", "msg")]
+        func = ast.Attribute(func.value, form[1], ast.Load())
+    keywords = [k for k in call.keywords if k.arg not in (*_PATTERNS, "msg")]
     return ast.Call(func, args[:1], keywords), pattern
 
 
 def called_in(call: ast.Call) -> tuple[ast.expr, list[ast.expr]] | None:
     """Return the function and arguments that `raises(E, f, x)` calls; None if it is used as a context."""
-    first = 2 if called(call).endswith("Regex") else 1
+    first = 2 if _WITH_PATTERN.fullmatch(called(call)) else 1
     if len(call.args) <= first:
         return None
     return call.args[first], call.args[first + 1 :]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from pytest_ssr.grading.blind.assertions import (
     FALSE,
     NEAR,
     RAISES,
+    RAISES_TEXT,
     RAISING,
     TRUE,
     Check,
@@ -21,7 +23,10 @@ from pytest_ssr.grading.blind.assertions import (
     checks_of,
     choices_of,
     compared,
+    expects_text,
     mock_check,
+    parts_of,
+    raised_class,
     unittest_check,
     without_pattern,
 )
@@ -104,6 +109,19 @@ def _drop_docstrings(tree: ast.Module) -> None:
             node.body = body or ([] if isinstance(node, ast.Module) else [ast.Pass()])
 
 
+def _ends_test(call: ast.Call) -> bool:
+    """Return whether a call is `self.fail(...)` or `pytest.fail(...)`."""
+    func = call.func
+    owner = func.value if isinstance(func, ast.Attribute) and func.attr == "fail" else None
+    return isinstance(owner, ast.Name) and owner.id in ("self", "pytest")
+
+
+def _calls_something(call: ast.Call) -> bool:
+    """Return whether arguments of a call are computed by other calls."""
+    effects = ast.Call | ast.Await | ast.NamedExpr | ast.Yield | ast.YieldFrom
+    return any(isinstance(node, effects) for part in parts_of(call) for node in ast.walk(part))
+
+
 class _Writer(ast.NodeTransformer):
     """Replaces the assertions of a function with calls of the recorder."""
 
@@ -159,6 +177,8 @@ class _Writer(ast.NodeTransformer):
         checks = unittest_check(call) or mock_check(call) or self._match(call)
         if checks:
             return self._record_all(checks)
+        if _ends_test(call):
+            return [node, ast.Expr(ast.Call(ast.Attribute(ast.Name(RECORDER, ast.Load()), "fail", ast.Load()), [], []))]
         if called(call) in RAISING:
             statement = self._raising_call(call, None)
             return statement if statement is not None else node
@@ -170,14 +190,30 @@ class _Writer(ast.NodeTransformer):
             return self._raising_call(node.value, node.targets[0]) or node
         return node
 
-    def visit_With(self, node: ast.With) -> ast.With:
-        """Write what is raised in a context that expects an exception."""
+    def visit_With(self, node: ast.With) -> list[ast.stmt]:
+        """Write what is raised in a context that asserts, and whether another one fails if nothing happens in it."""
+        controls = []
         for item in node.items:
             call = item.context_expr
-            if isinstance(call, ast.Call) and called(call) in RAISING and (call.args or call.keywords):
-                item.context_expr = self._raising(call)
+            if not isinstance(call, ast.Call):
+                continue
+            if called(call) in RAISING:
+                item.context_expr = self._raising(call) if call.args or call.keywords else call
+            elif called(call).startswith("assert"):
+                controls += [] if _calls_something(call) else [self._rejects(call)]
+                item.context_expr = self._context(self._site((RAISES,), (True, True)), call)
         self.generic_visit(node)
-        return node
+        return [*controls, node]
+
+    def _rejects(self, call: ast.Call) -> ast.Expr:
+        empty = ast.arguments([], [], None, [], [], None, [])
+        return self._call("rejects", self._site((TRUE,), (True,)), ast.Lambda(empty, copy.deepcopy(call)))
+
+    def _context(self, site: int, manager: ast.Call, *pattern: ast.expr, kinds: ast.expr | None = None) -> ast.Call:
+        context = self._call("Raising", site, manager, *pattern).value
+        assert isinstance(context, ast.Call)
+        context.keywords = [ast.keyword("kinds", copy.deepcopy(kinds))] if kinds is not None else []
+        return context
 
     def _match(self, call: ast.Call) -> list[Check]:
         """Return the check of `info.match(pattern)`; empty for any other call."""
@@ -191,8 +227,9 @@ class _Writer(ast.NodeTransformer):
 
     def _raising(self, call: ast.Call) -> ast.Call:
         manager, pattern = without_pattern(call)
-        site = self._site((RAISES,), (True, True, *(False for _ in pattern)))
-        return self._call("Raising", site, manager, *(pattern if self._full else ())).value  # type: ignore[return-value] # it is a call
+        ops = (RAISES_TEXT,) if expects_text(call) else (RAISES,)
+        site = self._site(ops, (True, True, *(False for _ in pattern)))
+        return self._context(site, manager, *(pattern if self._full else ()), kinds=raised_class(call))
 
     def _raising_call(self, call: ast.Call, target: ast.expr | None) -> ast.With | None:
         invocation = called_in(call)
@@ -200,7 +237,7 @@ class _Writer(ast.NodeTransformer):
             return None
         keywords = [k for k in call.keywords if k.arg not in ("match", "msg")]
         inside = ast.Call(invocation[0], invocation[1], keywords)
-        call = ast.Call(call.func, call.args[: 2 if called(call).endswith("Regex") else 1], [])
+        call = ast.Call(call.func, call.args[: call.args.index(invocation[0])], [])
         return ast.With([ast.withitem(self._raising(call), target)], [ast.Expr(inside)])
 
     def _asserting(self, node: ast.Expr, call: ast.Call) -> ast.stmt | list[ast.stmt]:

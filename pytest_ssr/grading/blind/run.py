@@ -106,7 +106,8 @@ class BlindTests:
             reference = self._usable(case)
             if name not in self._tests or not reference:
                 continue
-            unchecked.discard(name)
+            if self._has_values(case, reference):
+                unchecked.discard(name)
             # Lines that the original wrote only once, for lack of space or because they vary, are not compared.
             left_out = self._reference.first[case].keys() - reference.keys()
             own = {k: line for k, line in actual.get(case, {}).items() if k not in left_out}
@@ -116,6 +117,14 @@ class BlindTests:
         not_repaired, unspecified, varied = self._varied(actual)
         unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
         return BlindResult(*(tuple(sorted(ids)) for ids in (wrong, not_repaired, unspecified, unchecked, unvaried)))
+
+    def _has_values(self, case: str, reference: Test) -> bool:
+        """Return whether there is a value of a test to compare, or the test asserts nothing but that it ends."""
+        written = self._reference.first.get(case, {})
+        return any(not self._is_end(key) for key in reference) or all(self._is_end(key) for key in written)
+
+    def _is_end(self, key: Key) -> bool:
+        return key.site in self._sites and self._sites[key.site].ops == (END,)
 
     def _left_open(self, case: str, actual: Records) -> Iterator[Key]:
         """Yield the comparisons of two computed values in which a state differs from the original."""
@@ -195,7 +204,7 @@ class BlindTests:
         like_the_bug = bool(shows) and self._is_like_the_bug(case, differs, own, buggy)
         if not like_the_bug and self._is_left_open(differs, reference, own):
             return "left_open", bool(shows)
-        refuses = any(k.site in self._sites and self._sites[k.site].ops == (END,) and k not in own for k in reference)
+        refuses = any(self._is_end(k) and k not in own for k in reference)
         refuses |= any(
             k in own and k in reference and is_missing(own[k]) and not is_missing(reference[k]) for k in differs
         )
@@ -215,7 +224,7 @@ class BlindTests:
         first = next((k for k in reference if k in differs), None)
         if first is None:
             # The original raises there, and the other code continues.
-            return not any(k.site in self._sites and self._sites[k.site].ops == (END,) for k in reference)
+            return not any(self._is_end(k) for k in reference)
         site = self._sites.get(first.site)
         return site is not None and left_open(site, reference[first], own.get(first))
 

@@ -1,0 +1,143 @@
+"""Run `ssr train search` and `ssr train selfplay`: train a policy for the solver `search`, and report its rates."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.terminal import Terminal
+from harness.selfplay.project import Project
+from harness.selfplay.rounds import PlaySettings, Watch
+from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.storage.store import Store, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from harness.training.search.loop import RoundReport
+    from harness.training.search.rates import Rate
+
+
+def _require(out: Path, injectors: str) -> None:
+    """Raise MissingExtraError or SettingsError before any work if a training cannot end well."""
+    if importlib.util.find_spec("lightgbm") is None:
+        raise MissingExtraError("LightGBM", "search")
+    if out.exists() and not out.is_dir():
+        raise SettingsError(f"--out {out} is not a folder", option="out")
+    load_injectors(injectors)
+
+
+def train_search(settings: TrainSearchSettings) -> int:
+    """Train the policy; return 0."""
+    _require(settings.out, settings.injector)
+    from harness.training.search.sources import open_sources
+    from harness.training.search.training import TrainingSettings, train
+
+    terminal = Terminal(quiet=settings.json)
+    held_out = open_sources(settings.held_out)
+    folders = {s.folder.resolve() for s in held_out}
+    sources = [s for s in open_sources(settings.source) if s.folder.resolve() not in folders]
+    report = train(
+        sources,
+        held_out,
+        settings.out,
+        TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share),
+        watch=terminal.status,
+        finished=lambda name, bugs, covered: terminal.echo(f"{name}: {bugs} bugs, {covered} with a right candidate"),
+    )
+    if settings.json:
+        print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
+        return ExitCode.DONE
+    bugs, covered = (sum(counts[i] for counts in report.projects.values()) for i in (0, 1))
+    terminal.echo(
+        f"{len(report.projects)} projects: {bugs} bugs, {covered} with a right candidate; {report.trees} trees"
+    )
+    if report.comparison is not None:
+        comparison = report.comparison
+        terminal.echo(
+            f"held out: {len(report.held_out)} projects, {comparison.bugs} bugs, {comparison.covered} with a right "
+            "candidate. Share of all whose right candidate is among the first N of their function:",
+            "heading",
+        )
+        for before, after in zip(comparison.patterns, comparison.policy, strict=True):
+            low, high = after.by_project
+            terminal.echo(
+                f"  {before.budget:4d}: {before.rate:.2f} by patterns, {after.rate:.2f} by the policy "
+                f"(95 % by project: {low:.2f} to {high:.2f})"
+            )
+    terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
+    return ExitCode.DONE
+
+
+def train_selfplay(settings: TrainSelfPlaySettings) -> int:
+    """Play, fit and measure; return 0."""
+    _require(settings.out, settings.injector)
+    from harness.training.plots import selfplay_plot
+    from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
+    from harness.training.search.sources import open_sources
+    from harness.training.search.training import TrainingSettings, collect
+
+    terminal = Terminal(quiet=settings.json)
+    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
+    sources = open_sources([*settings.source, *settings.pretrain])
+    held_out = {p.resolve() for p in settings.held_out}
+    if any(s.folder.resolve() in held_out for s in sources):
+        raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
+    static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
+    schedule = key_of(sorted(s.key for s in sources), training, settings.lesson)
+    loop = Loop(
+        projects=[Project(p) for p in settings.source],
+        held_out=[Project(p) for p in settings.held_out],
+        store=Store(settings.store or settings.out / "store"),
+        static=static,
+        play=PlaySettings(
+            rounds=settings.rounds,
+            count=settings.count,
+            attempts=settings.attempts,
+            seed=settings.seed,
+            jobs=settings.jobs,
+            alpha=settings.alpha,
+            adaptive=not settings.fixed_mixture,
+            higher_order=0,
+            sandbox=settings.execution.sandbox,
+            python=settings.execution.python,
+            rule=settings.execution.rules(),
+        ),
+        settings=LoopSettings(
+            settings.held_out_bugs,
+            settings.tries,
+            settings.held_out_attempts,
+            settings.injector,
+            Lesson(settings.lesson),
+        ),
+        solver=LearningSearch(tries=settings.tries, schedule=schedule),
+        folder=settings.out,
+        watch=Watch(status=terminal.status),
+        finished=lambda report: terminal.echo(_round_line(report)),
+    )
+    report = loop.run()
+    path = write_report(report, settings.out)
+    picture = selfplay_plot(report, settings.out)
+    if settings.json:
+        print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
+        return ExitCode.DONE
+    if report.bugs:
+        terminal.echo(f"held out: {report.bugs} bugs; by the patterns' weights {_rates_text(report.patterns)}")
+    terminal.echo(f"report: {path}" + (f", {picture}" if picture is not None else ""))
+    terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
+    return ExitCode.DONE
+
+
+def _round_line(report: RoundReport) -> str:
+    drawn = "" if report.solve_rate is None else f"solve rate {report.solve_rate:.2f} (target {report.target:.2f}), "
+    measured = f"held out {_rates_text(report.held_out)}, " if report.held_out else ""
+    return f"round {report.round}: {drawn}{measured}learned from {report.proven} proven bugs"
+
+
+def _rates_text(rates: Sequence[Rate]) -> str:
+    return ", ".join(f"{rate.rate:.2f} with {rate.budget} candidates" for rate in rates)

@@ -1,0 +1,1 @@
+"""The environments behind the interfaces of other trainers, one module for each."""

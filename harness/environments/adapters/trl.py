@@ -1,0 +1,224 @@
+"""The environments for TRL's `GRPOTrainer`: as `environment_factory` and as `rollout_func`.
+
+With `environment_factory=functools.partial(TrlEnvironment, StoreTasks(PROJECT))`, TRL's own loop calls the tools of a
+model that is trained for tool calls, and `task_rows` makes the dataset. With
+`rollout_func=TrlRollouts(StoreTasks(PROJECT))` and `rollout_rows`, any chat model writes its calls as fenced blocks.
+Each row names its task, so that all rollouts of a group attempt the same one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from harness.environments.episode import Turn
+from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.task import TaskSource
+from harness.records.messages import ASSISTANT, SYSTEM, USER
+from pytest_ssr.errors import SettingsError
+
+
+def task_rows(tasks: TaskSource) -> list[dict[str, Any]]:
+    """Return a row for each task; `reset` adds the task's description to its empty prompt."""
+    opened = tasks.open()
+    try:
+        return [{"prompt": [{"role": USER, "content": ""}], "task": task_id} for task_id in opened.ids]
+    finally:
+        opened.close()
+
+
+class TrlEnvironment:
+    """Episodes whose tools are the public methods, as TRL requires."""
+
+    def __init__(self, tasks: TaskSource, settings: EnvironmentSettings = EnvironmentSettings()) -> None:
+        if settings.tools or settings.bundles:
+            raise SettingsError("TRL sees only bash, editor and submit; omit tools and bundles, or use TrlRollouts")
+        self._episodes = Episodes(tasks, settings)
+        self._closing = weakref.finalize(self, self._episodes.close)
+        self._turns: list[Turn] = []
+
+    def reset(self, task: str = "", **row: Any) -> str:
+        """Begin an episode with the task of a row, and return its description."""
+        if not task:
+            raise SettingsError("the dataset has no column `task`; make it with task_rows")
+        self._turns = []
+        episode = self._episodes.begin(task=task)
+        return f"{episode.system}\n\n{episode.prompt}"
+
+    def bash(self, command: str) -> str:
+        """Run a command in the project's folder.
+
+        Args:
+            command: The command.
+
+        Returns:
+            The output and the exit status.
+        """
+        return self._call("bash", command=command)
+
+    def editor(
+        self,
+        command: str,
+        path: str,
+        file_text: str | None = None,
+        old_str: str | None = None,
+        new_str: str | None = None,
+        insert_line: int | None = None,
+        view_range: list[int] | None = None,
+    ) -> str:
+        """Look at a text file or change it.
+
+        Args:
+            command: One of view, create, str_replace, insert and undo_edit.
+            path: Absolute, or relative to the project's folder.
+            file_text: The content of a created file.
+            old_str: The string to replace; it must occur exactly once.
+            new_str: The string that replaces it, or that is inserted.
+            insert_line: The line after which a string is inserted; 0 is before the first line.
+            view_range: The first and the last line to view.
+
+        Returns:
+            The lines, or what has changed.
+        """
+        optional = {
+            "file_text": file_text,
+            "old_str": old_str,
+            "new_str": new_str,
+            "insert_line": insert_line,
+            "view_range": view_range,
+        }
+        given = {name: value for name, value in optional.items() if value is not None}
+        return self._call("editor", command=command, path=path, **given)
+
+    def submit(self) -> str:
+        """Submit the work, which ends it.
+
+        Returns:
+            What is missing, or a confirmation.
+        """
+        return self._call("submit")
+
+    def get_reward(self) -> float | None:
+        """Return the sum of the episode's rewards; None, which TRL leaves out, if the sandbox failed.
+
+        An episode that the policy has not ended is stopped, and its changes are graded.
+        """
+        if self._episodes.current.outcome is None:
+            self._turns.append(self._episodes.stop("the policy wrote its last reply"))
+        return _total(self._turns)
+
+    def _call(self, tool: str, **arguments: Any) -> str:
+        if self._episodes.current.outcome is not None:
+            return "the work has ended; nothing more can be done"
+        turn = self._episodes.call(tool, arguments)
+        self._turns.append(turn)
+        return turn.output
+
+
+class TrlRollouts:
+    """Generates whole rollouts with the trainer's model: a `rollout_func`."""
+
+    def __init__(self, tasks: TaskSource, settings: EnvironmentSettings = EnvironmentSettings()) -> None:
+        self._episodes = Episodes(tasks, settings)
+        self._closing = weakref.finalize(self, self._episodes.close)
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
+        """Return token ids, log probabilities, masks and rewards of one rollout for each prompt.
+
+        The last message of a prompt is the id of its task, as in `rollout_rows`. Pass `given_reward` to the trainer as
+        its reward function.
+        """
+        rollouts = [self._rollout(str(prompt[-1]["content"]), trainer) for prompt in prompts]
+        has_logprobs = all(len(r.logprobs) == len(r.ids) for r in rollouts)
+        return {
+            "prompt_ids": [r.prompt_ids for r in rollouts],
+            "completion_ids": [r.ids for r in rollouts],
+            "logprobs": [r.logprobs for r in rollouts] if has_logprobs else None,
+            "env_mask": [r.mask for r in rollouts],
+            "reward": [_total(r.turns) for r in rollouts],
+        }
+
+    def _rollout(self, task: str, trainer: Any) -> _Rollout:
+        """Alternate between the model and the environment until the episode ends or the completion is full."""
+        episode = self._episodes.begin(task=task)
+        messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
+        rollout = _Rollout(_template(trainer, messages, ask=True))
+        while episode.outcome is None:
+            room = trainer.args.max_completion_length - len(rollout.ids)
+            if room <= 0:
+                rollout.turns.append(self._episodes.stop("the completion is full"))
+                break
+            # The trainer has no public method that generates.
+            [ids], logprobs = trainer._generate_single_turn([rollout.prompt_ids + rollout.ids], None, {}, 1)
+            ids = list(ids)[:room]
+            rollout.add(ids, list(logprobs[0])[:room] if logprobs is not None else [], mask=1)
+            turn = self._episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
+            rollout.turns.append(turn)
+            if turn.outcome is None:
+                observed = _observation_ids(trainer, turn.output)[: room - len(ids)]
+                rollout.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
+        return rollout
+
+
+@dataclass(slots=True)
+class _Rollout:
+    """The tokens of one rollout; those of observations have the mask 0."""
+
+    prompt_ids: list[int]
+    ids: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    turns: list[Turn] = field(default_factory=list)
+
+    def add(self, ids: list[int], logprobs: list[float], *, mask: int) -> None:
+        """Append tokens. logprobs: empty if the trainer's generation returns none."""
+        self.ids += ids
+        self.logprobs += logprobs
+        self.mask += [mask] * len(ids)
+
+
+def rollout_rows(tasks: TaskSource) -> list[dict[str, Any]]:
+    """Return a row for each task, for `TrlRollouts`."""
+    return [{"prompt": [{"role": USER, "content": row["task"]}]} for row in task_rows(tasks)]
+
+
+def given_reward(reward: Sequence[float | None], **row: Any) -> list[float | None]:
+    """Return the rewards that `TrlRollouts` has returned: a reward function for the trainer."""
+    return list(reward)
+
+
+def _total(turns: Sequence[Turn]) -> float | None:
+    """Return the sum of the rewards; None, which TRL leaves out, if the sandbox failed."""
+    rewards = [turn.reward for turn in turns if turn.reward is not None]
+    return sum(rewards) if len(rewards) == len(turns) else None
+
+
+def _template(trainer: Any, messages: Sequence[Mapping[str, str]], *, ask: bool) -> list[int]:
+    """Return the tokens of messages. ask: whether they end with the beginning of a reply."""
+    tokens = trainer.processing_class.apply_chat_template(
+        messages,
+        tokenize=True,
+        add_generation_prompt=ask,
+        return_dict=False,
+        chat_template=trainer.chat_template,
+        **trainer.chat_template_kwargs,
+    )
+    return list(tokens)
+
+
+def _observation_ids(trainer: Any, output: str) -> list[int]:
+    """Return the tokens between a reply that ends with EOS and the next one.
+
+    They are the difference of two conversations, because a template has no part for a single message.
+    """
+    conversation = [{"role": USER, "content": "-"}, {"role": ASSISTANT, "content": "-"}]
+    before = _template(trainer, conversation, ask=False)
+    eos = trainer.processing_class.eos_token_id
+    while eos in before and before[-1] != eos:
+        before.pop()
+    after = _template(trainer, [*conversation, {"role": USER, "content": output}], ask=True)
+    if after[: len(before)] != before:
+        raise SettingsError("the chat template changes earlier messages; use environment_factory with this model")
+    return after[len(before) :]

@@ -1,0 +1,258 @@
+"""Tasks of solvers: bugs to repair, from a store or from a dataset, graded as in `ssr solve` and `ssr run`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from harness.agents.prompts import prompt
+from harness.agents.tools.protocol import Tool
+from harness.agents.workspace import Workspace
+from harness.datasets.environments import Environments
+from harness.datasets.instance import Instance
+from harness.datasets.loading import Selection, read_instances
+from harness.datasets.repositories import Repositories
+from harness.environments.task import Outcome, Tasks
+from harness.evaluation.grading import Grader
+from harness.evaluation.work import rollout_runner
+from harness.records.rewards import solver_reward
+from harness.records.trajectory import Journal, Trajectory
+from harness.rollouts.runner import RolloutRunner, validated_verdict
+from harness.rollouts.submission import submission_of
+from harness.solvers.model import SYSTEM_PROMPT, solver_tools
+from harness.solvers.protocol import Solution, SolverTask, render_task
+from harness.solvers.work import SolverWork, start_of
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.grading import Grade, TestStatus
+from pytest_ssr.patch import Patch
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.reasons import Reason, ReasonCode, Rule
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.baseline_store import project_baseline
+from pytest_ssr.storage.store import Store, resolve_artifact
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTasks:
+    """The bugs of a store, all in one project."""
+
+    project: Path | str
+    """The project's folder."""
+    store: Path | str = ""
+    """The store; by default `.ssr` in the project."""
+    artifacts: Sequence[str] = ()
+    """Ids, unique prefixes of ids, or folders of artifacts; by default all of the store."""
+    sandbox: str = "auto"
+    """The name of the sandbox; `auto` chooses one with isolation."""
+    python: Path | None = None
+    """The interpreter that runs the project's tests."""
+    statement: str = ""
+    """A description of the task, which replaces the tests to be improved."""
+    rule: Rule = Rule.STRICT
+    """The verdict of a grade that decides the reward."""
+    settings: RuleSettings = RuleSettings()
+    grade_unsubmitted: bool = True
+    """Also grade the changes of an episode that a limit ended."""
+    full_grades: bool = False
+    """Run all tests of each grade, even after a failure; the score `tests` needs it."""
+    role: ClassVar[str] = "solver"
+
+    def open(self) -> Tasks:
+        """Open a runner on the project; raises SettingsError if there is no artifact."""
+        project = Path(self.project)
+        if not project.is_dir():
+            raise ProjectError(f"{project} is not a folder; name the project of the bugs")
+        root = Path(self.store) if self.store else project / ".ssr"
+        if not root.is_dir():
+            raise SettingsError(f"the store {root} does not exist; create bugs in it with ssr inject")
+        store = Store(root)
+        folders = _find(self.artifacts, store)
+        runner = open_runner(
+            project, store, settings=self.settings, sandbox=self.sandbox, python=self.python, model_written=True
+        )
+        return Tasks(list(folders), lambda task_id: self._task(folders[task_id], runner, store))
+
+    def _task(self, folder: Path, runner: Runner, store: Store) -> SolveTask:
+        """Return a bug as a task; raises ArtifactError if it is not valid."""
+        artifact = read_artifact(folder)
+        rollouts = RolloutRunner(
+            runner.scoped(),
+            artifact,
+            validated_verdict(artifact, runner.scoped(), store),
+            ExternalSolver(),
+            store,
+            grade_unsubmitted=self.grade_unsubmitted,
+            statement=self.statement,
+            rule=self.rule,
+            full=self.full_grades,
+            baseline=lambda: project_baseline(runner, store),
+        )
+        return SolveTask(folder.name, rollouts)
+
+
+def _find(names: Sequence[str], store: Store) -> dict[str, Path]:
+    """Return the folders of artifacts by id; raises SettingsError if there are none."""
+    if isinstance(names, str):
+        raise SettingsError(f"`artifacts` takes a list of ids, not the string {names!r}")
+    if names:
+        try:
+            return {folder.name: folder for folder in (resolve_artifact(name, store) for name in names)}
+        except ArtifactError as error:
+            raise SettingsError(str(error)) from None
+    ids = store.artifact_ids()
+    if not ids:
+        raise SettingsError(f"the store {store.root} has no artifacts; create some with ssr inject")
+    return {name: store.root / "artifacts" / name for name in ids}
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetTasks:
+    """The rows of a dataset."""
+
+    dataset: str
+    """A file, a folder, or `owner/name` on the hub."""
+    store: Path | str
+    """The store for trees, environments and results."""
+    repos: Path | None = None
+    """A folder of local clones by `owner__name`."""
+    selection: Selection = Selection()
+    split: str = ""
+    sandbox: str = "auto"
+    """The name of the sandbox; `auto` chooses one with isolation."""
+    images: str = ""
+    """`docker` or `apptainer`: run each row in its own image, instead of `sandbox` and a local environment."""
+    python: Path | None = None
+    """The interpreter of all rows; by default an environment is built for each."""
+    show_tests: bool = False
+    """Describe a task by its tests, even if its row has a statement."""
+    rule: Rule = Rule.STRICT
+    """The verdict of a grade that decides the reward."""
+    settings: RuleSettings = RuleSettings()
+    grade_unsubmitted: bool = True
+    """Also grade the changes of an episode that a limit ended."""
+    full_grades: bool = False
+    """Run all tests of each grade, even after a failure; the score `tests` needs it."""
+    role: ClassVar[str] = "solver"
+
+    def open(self) -> Tasks:
+        """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""
+        if self.images and (self.python is not None or self.sandbox != "auto"):
+            raise SettingsError("images have their own sandboxes and interpreters; omit sandbox and python")
+        selected = self.selection.select(read_instances(self.dataset, split=self.split))
+        instances = {instance.id: instance for instance in selected}
+        store = Store(Path(self.store))
+        grader = Grader(
+            store,
+            Repositories(store, self.repos, images=self.images),
+            Environments(store, self.python),
+            self.settings,
+            self.sandbox,
+            images=self.images,
+            logs=False,
+            full=self.full_grades,
+            rule=self.rule,
+        )
+        return Tasks(list(instances), lambda task_id: self._task(instances[task_id], grader), grader.close)
+
+    def _task(self, instance: Instance, grader: Grader) -> SolveTask:
+        """Return an instance as a task; raises InstanceError if it does not hold on this machine."""
+        rollouts = rollout_runner(
+            grader,
+            instance,
+            ExternalSolver(),
+            seed=0,
+            grade_unsubmitted=self.grade_unsubmitted,
+            statement="" if self.show_tests else instance.statement,
+        )
+        return SolveTask(instance.id, rollouts)
+
+
+class ExternalSolver:
+    """Stands for the agent of an environment, which steps through its tasks by itself."""
+
+    name = "environment"
+
+    def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
+        """Raise SettingsError: nobody but the environment's user can solve a task."""
+        raise SettingsError("an environment's agent acts by step() and cannot be run as a solver")
+
+
+@dataclass(slots=True)
+class SolveTask:
+    """One bug to repair."""
+
+    id: str
+    rollouts: RolloutRunner
+    """Prepares the task, and grades patches."""
+    role: ClassVar[str] = "solver"
+    _start: CodebaseState | None = None
+
+    @property
+    def system(self) -> str:
+        """The system prompt of our own solvers."""
+        return prompt(SYSTEM_PROMPT)
+
+    def start(self, *, seed: int) -> SolveWork:
+        """Return the work of a new episode; raises LeakError if an agent could read the fix."""
+        task = self.rollouts.task()
+        if self._start is None:
+            self._start = start_of(task)
+        return SolveWork(self.rollouts, task, self._start)
+
+    def close(self) -> None:
+        """Remove the task's tree."""
+        self.rollouts.close()
+        self._start = None
+
+
+class SolveWork(SolverWork):
+    """The work on a bug in one episode, with its grade."""
+
+    def __init__(self, rollouts: RolloutRunner, task: SolverTask, start: CodebaseState) -> None:
+        super().__init__(task, start)
+        self._rollouts, self._prompt = rollouts, render_task(task)
+
+    @property
+    def tools(self) -> Sequence[Tool]:
+        """The tools of our own solvers."""
+        return solver_tools(self.collect)
+
+    def prompt(self, workspace: Workspace) -> str:
+        """Return the description of the task."""
+        return self._prompt
+
+    def partial_result(self, workspace: Workspace) -> Mapping[str, object]:
+        """Collect the patch so far."""
+        return self.collect_partial(workspace)
+
+    def tests_passing(self, patch: Patch) -> float | None:
+        """Return the share of the FAIL_TO_PASS tests that pass with a patch; None without a grade."""
+        if not self._rollouts.full:
+            raise SettingsError("the score 'tests' needs the results of all tests; set full_grades=True")
+        grade = self._grade(patch)
+        if grade.resolved is None:
+            return None
+        statuses = list(grade.fail_to_pass.values())
+        return statuses.count(TestStatus.PASSED) / len(statuses) if statuses else 0.0
+
+    def outcome(self, done: Trajectory) -> Outcome:
+        """Grade the patch."""
+        submission = submission_of(Solution(self.patch, done), grade_unsubmitted=self._rollouts.grade_unsubmitted)
+        resolved, reason = submission.resolved, submission.reason
+        details: dict[str, object] = {"tests": resolved, "flags": []}
+        if submission.patch is not None and submission.status != "aborted":
+            grade = self._grade(submission.patch)
+            resolved, reason = grade.verdict(self._rollouts.rule), grade.reason
+            details = {"tests": grade.tests, "flags": [str(flag.code) for flag in grade.flags]}
+        return Outcome(solver_reward(resolved), resolved, str(reason.code), reason.text, details)
+
+    def _grade(self, patch: Patch) -> Grade:
+        try:
+            return self._rollouts.grade(patch)
+        except SandboxError as error:
+            return Grade(self._rollouts.verdict.artifact_id, None, Reason(ReasonCode.SANDBOX_FAILED, str(error)))

@@ -1,0 +1,1 @@
+"""Learn from bugs and episodes: the policy of the solver `search`."""

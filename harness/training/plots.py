@@ -1,0 +1,41 @@
+"""Draw the results of training as pictures. Only this module of the package imports matplotlib."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+from harness.training.search.loop import LoopReport
+
+
+def selfplay_plot(report: LoopReport, folder: Path) -> Path | None:
+    """Write a picture of a self-play run, solve rates by round; return its path, or None without matplotlib."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    held_out, drawn = figure.subplots(1, 2, sharey=True)
+    rounds = [r.round for r in report.rounds]
+    for index, before in enumerate(report.patterns):
+        rates = [r.held_out[index] for r in report.rounds]
+        (line,) = held_out.plot(rounds, [r.rate for r in rates], "o-", label=f"{before.budget} candidates")
+        low, high = ([r.by_bug[i] for r in rates] for i in (0, 1))
+        held_out.fill_between(rounds, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
+        held_out.axhline(before.rate, color=line.get_color(), linestyle=":", linewidth=1)
+    held_out.set_title(f"{report.bugs} held-out bugs (dotted: patterns alone)", fontsize=10)
+    held_out.set_ylabel("solve rate, 95 % by bug")
+    played = [r for r in report.rounds if r.solve_rate is not None]
+    drawn.plot([r.round for r in played], [r.solve_rate for r in played], "o-", label="bugs of the round")
+    if played:
+        drawn.axhline(played[0].target, color="black", linestyle="--", linewidth=1, label="highest reward")
+    drawn.set_title("bugs that the curriculum draws", fontsize=10)
+    for axes in (held_out, drawn):
+        axes.set_xlabel("round")
+        axes.set_ylim(0, 1)
+        axes.set_xticks(rounds)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(fontsize=8)
+    path = folder / "report.png"
+    figure.savefig(path, dpi=150)
+    return path

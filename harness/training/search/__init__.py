@@ -1,0 +1,1 @@
+"""Train the policy that ranks the candidate repairs of the solver `search`."""

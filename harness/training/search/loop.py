@@ -1,0 +1,278 @@
+"""Train the search policy by self-play: the curriculum draws bugs, the solver attempts them, and both learn.
+
+After every round the ranker is fitted again, to static bugs and to the bugs of all rounds, so that what the injector no
+longer draws is not forgotten. Then it is measured on a fixed set of bugs of held-out projects. Rounds,
+held-out bugs and results are in the store: a run that was ended continues.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from harness.records.episode import Episode, count_graded
+from harness.records.rewards import best_solve_rate
+from harness.rollouts.runner import PATCH, ROLLOUTS
+from harness.selfplay.project import Project
+from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch
+from harness.solvers.search.solver import SearchSolver
+from harness.training.search.examples import Bug, Example, examples_of
+from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
+from harness.training.search.rates import Rate, rate_of
+from harness.training.search.training import StaticData, fit_policy
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.factory import load_injectors, open_runner
+from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
+from pytest_ssr.patch import Patch
+from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.source.syntax_tree import parse, scopes
+from pytest_ssr.storage.store import Store, key_of
+
+BUDGETS = (5, 20, 100)
+_HELD_OUT_SEED = 7919
+_REPEATS = 5
+"""How often an example of a proven bug counts, beside those of static bugs, of which there are many more."""
+POLICIES = "policies"
+
+
+class Lesson(StrEnum):
+    """What the ranker learns from a proven bug."""
+
+    REVERSE = "reverse"
+    """The candidate that gives the original code is likelier: supervised."""
+    GRADES = "grades"
+    """The candidates that attempts submitted and the grader found resolved have a reward: policy gradient."""
+    BOTH = "both"
+
+
+@dataclass(slots=True)
+class LearningSearch(SearchSolver):
+    """The solver `search` with a policy that changes between rounds; its key names the schedule of all policies."""
+
+    schedule: str = ""
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that a run of self-play with this solver depends on."""
+        return key_of("learning", self.schedule, self.tries, self.wall_s)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopSettings:
+    """How a policy is measured and fitted."""
+
+    held_out_bugs: int = 20
+    """Bugs of each held-out project."""
+    budget: int = 100
+    """Candidates of one attempt at a held-out bug."""
+    seeds: int = 3
+    """Attempts at each held-out bug."""
+    injectors: str = "mutation,removal"
+    lesson: Lesson = Lesson.BOTH
+
+
+@dataclass(frozen=True, slots=True)
+class RoundReport:
+    """What a round gave. Round 0 is before any play, with the policy of static bugs."""
+
+    round: int
+    proven: int
+    """The number of proven bugs that were learned from until then."""
+    solve_rate: float | None
+    """The share of resolved attempts at the bugs that the curriculum drew in this round."""
+    target: float
+    """The solve rate with the highest reward for the injector."""
+    held_out: tuple[Rate, ...]
+    """The solve rates on held-out bugs by number of candidates."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopReport:
+    """The results of a run."""
+
+    bugs: int
+    """The number of held-out bugs."""
+    patterns: tuple[Rate, ...]
+    """Their solve rates by the weights of the patterns, without a policy."""
+    rounds: tuple[RoundReport, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON data."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Loop:
+    """Plays, fits and measures."""
+
+    projects: Sequence[Project]
+    held_out: Sequence[Project]
+    store: Store
+    static: StaticData
+    play: PlaySettings
+    settings: LoopSettings
+    solver: LearningSearch
+    folder: Path
+    """The folder of the policy."""
+    watch: Watch
+    finished: Callable[[RoundReport], None]
+    """Called after every round."""
+    _episodes: list[Episode] = field(default_factory=list)
+    _reports: list[RoundReport] = field(default_factory=list)
+
+    def run(self) -> LoopReport:
+        """Play all rounds; write the policy of the last one to the folder. Raises SsrError."""
+        policy = fit_policy(self.static, [], seed=self.play.seed)
+        self.solver.policy = policy
+        bugs = [bug for project in self.held_out for bug in self._held_out_bugs(project)]
+        with tempfile.TemporaryDirectory(prefix="ssr-held-out-") as scratch:
+            measured = HeldOutBugs(
+                bugs, self.store, Path(scratch), most=self.settings.budget, seeds=self.settings.seeds
+            )
+            before, start = measured.places([None, policy], watch=self.watch.status)
+            patterns = self._rates(bugs, before)
+            self._report(RoundReport(0, 0, None, self._target, self._rates(bugs, start)))
+
+            def after(number: int, episodes: Sequence[Episode]) -> None:
+                self.watch.round(number, episodes)
+                self._episodes += episodes
+                self._learn(number, episodes, run, bugs, measured)
+
+            run = SelfPlay(
+                self.projects,
+                self.store,
+                self.solver,
+                self.play,
+                injectors=load_injectors(self.settings.injectors),
+                watch=replace(self.watch, round=after),
+            )
+            run.play()
+        assert self.solver.policy is not None
+        self.solver.policy.save(self.folder)
+        return LoopReport(len(bugs), patterns, tuple(self._reports))
+
+    @property
+    def _target(self) -> float:
+        return best_solve_rate(self.play.attempts, alpha=self.play.alpha)
+
+    def _learn(
+        self, number: int, episodes: Sequence[Episode], run: SelfPlay, bugs: Sequence[HeldOutBug], measured: HeldOutBugs
+    ) -> None:
+        """Fit the policy to all rounds so far, and measure it."""
+        self.watch.status(f"round {number}: fitting the policy")
+        lesson = self.settings.lesson
+        bugs_of_rounds = list(self._bugs(run))
+        reversed_, rewarded = (
+            list(self._examples(bugs_of_rounds, graded=graded)) * _REPEATS if lesson in (wanted, Lesson.BOTH) else []
+            for graded, wanted in ((False, Lesson.REVERSE), (True, Lesson.GRADES))
+        )
+        policy = fit_policy(self.static, reversed_, rewarded=rewarded, seed=self.play.seed)
+        policy.save(self.folder / POLICIES / f"round-{number:03d}")
+        self.solver.policy = policy
+        self.solver.forget()
+        solved, graded = count_graded([e for e in episodes if e.valid and e.order == 1])
+        (places,) = measured.places([policy], watch=self.watch.status)
+        rate = solved / graded if graded else None
+        self._report(RoundReport(number, len(bugs_of_rounds), rate, self._target, self._rates(bugs, places)))
+
+    def _bugs(self, run: SelfPlay) -> Iterator[tuple[str, Bug]]:
+        """Yield the first-order bugs of all rounds with their projects and their resolved repairs."""
+        originals = run.originals()
+        for episode in self._episodes:
+            if not episode.valid or episode.order > 1 or episode.repeated:
+                continue
+            original, artifact = originals[episode.project], self.store.artifact(episode.artifact_id)
+            weakened = original.apply(artifact.bug).apply(artifact.weaken)
+            for bug in proven_bugs(original, artifact, episode.operator):
+                entries = (weakened.apply(p).entry(bug.path) for p in self._resolved(episode))
+                yield episode.project, replace(bug, repairs=tuple(e.data for e in entries if e is not None))
+
+    def _resolved(self, episode: Episode) -> Iterator[Patch]:
+        """Yield the patches of an episode's resolved attempts."""
+        for rollout in episode.rollouts:
+            path = self.store.root / ROLLOUTS / rollout.id / PATCH
+            if rollout.verdict and path.exists():
+                yield Patch.parse(path.read_bytes())
+
+    def _examples(self, bugs: Sequence[tuple[str, Bug]], *, graded: bool) -> Iterator[Example]:
+        """Yield the examples of bugs. graded: resolved repairs are right, otherwise the original is."""
+        for project, bug in bugs:
+            wanted = bug if graded else replace(bug, repairs=None)
+            yield from examples_of(iter([wanted]), project, self.static.tokens, count=1, seed=self.play.seed)
+
+    def _rates(self, bugs: Sequence[HeldOutBug], places: Sequence[Sequence[int]]) -> tuple[Rate, ...]:
+        names = [bug.project for bug in bugs]
+        budgets = [b for b in BUDGETS if b <= self.settings.budget] or [self.settings.budget]
+        return tuple(rate_of(b, solved_shares(places, b), names, self.play.seed) for b in budgets)
+
+    def _report(self, report: RoundReport) -> None:
+        self._reports.append(report)
+        self.finished(report)
+
+    def _held_out_bugs(self, project: Project) -> Iterator[HeldOutBug]:
+        """Make the bugs of a held-out project with operators in balance, or read them from the store."""
+        settings, count = self.play, self.settings.held_out_bugs
+        runner = open_runner(
+            project.folder,
+            self.store,
+            settings=settings.rule,
+            sandbox=project.sandbox or settings.sandbox,
+            python=project.python or settings.python,
+            test_runner=project.test_runner,
+        )
+        injectors = load_injectors(self.settings.injectors)
+        campaign = Campaign(runner, self.store, injectors, seed=settings.seed + _HELD_OUT_SEED)
+        name = runner.snapshot.project_name
+        try:
+            results = run_candidates(
+                campaign,
+                count,
+                jobs=settings.jobs,
+                most=GIVE_UP_AFTER * count,
+                report=lambda _: None,
+                progress=lambda done: self.watch.status(f"{name}, held out: {len(done)} candidates"),
+            )
+        finally:
+            campaign.close()
+        for result in results:
+            if result.status is CandidateStatus.VALID:
+                artifact = self.store.artifact(result.artifact_id)
+                lines = bug_lines(runner.original, artifact)
+                yield HeldOutBug(name, result.artifact_id, result.operator, lines, artifact, runner)
+
+
+def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -> Iterator[Bug]:
+    """Yield the bug of an artifact if all of it is in one function of one file."""
+    buggy = original.apply(artifact.bug)
+    entries = [(path, original.entry(path), buggy.entry(path)) for path in artifact.bug.paths]
+    if len(entries) != 1:
+        return
+    ((path, before, after),) = entries
+    if before is None or after is None:
+        return
+    sources = parse(path, before.data), parse(path, after.data)
+    if None in sources:
+        return
+    texts = [
+        {s.qualname: source.text(s.node) for s in scopes(source) if s.kind == "function"}
+        for source in sources
+        if source is not None
+    ]
+    changed = [name for name, text in texts[0].items() if texts[1].get(name, text) != text]
+    if len(changed) == 1:
+        yield Bug(operator, path, changed[0], before.data, after.data)
+
+
+def write_report(report: LoopReport, folder: Path) -> Path:
+    """Write the report as `report.json`; return its path."""
+    path = folder / "report.json"
+    temporary = path.with_name(".report.json")
+    temporary.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
+    temporary.replace(path)
+    return path

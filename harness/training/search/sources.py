@@ -1,0 +1,109 @@
+"""Find the code that the search policy learns from: projects, packages, and folders of installed packages."""
+
+from __future__ import annotations
+
+import os
+import sysconfig
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from harness.solvers.search.token_model import TokenModel, tokens_of
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.project.file_roles import is_injectable
+from pytest_ssr.project.snapshot import require_directory
+from pytest_ssr.storage.store import key_of
+
+MAX_FILE_BYTES = 150_000
+_MAX_FILES = 2000
+_SKIPPED = frozenset(("site-packages", "test", "tests", "idlelib", "ensurepip", "lib2to3", "turtledemo", "__pycache__"))
+
+
+class SourceFolder:
+    """The Python files below a folder, as injectors see a project; nothing is copied."""
+
+    def __init__(self, folder: Path) -> None:
+        """Find the files. Raises ProjectError if there is no code."""
+        require_directory(folder)
+        self.folder = folder
+        self._paths = tuple(_python_files(folder))
+        self._code = tuple(p for p in self._paths if is_injectable(p))
+        if not self._code:
+            raise ProjectError(f"{folder} has no Python code to learn from")
+
+    @property
+    def name(self) -> str:
+        """The name of the project."""
+        return self.folder.resolve().name
+
+    @property
+    def key(self) -> str:
+        """A hash of the code."""
+        return key_of(*self._code, *(self.read(p).hex() for p in self._code))
+
+    def paths(self) -> Sequence[str]:
+        """Return the paths of all Python files, sorted."""
+        return self._paths
+
+    def read(self, path: str) -> bytes:
+        """Return the content of one file."""
+        return (self.folder / path).read_bytes()
+
+    def code_paths(self) -> Sequence[str]:
+        """Return the files that bugs may go into, sorted."""
+        return self._code
+
+    @property
+    def origin(self) -> Path | None:
+        """None: the history of the files is not used."""
+        return None
+
+
+def _python_files(folder: Path) -> Iterator[str]:
+    """Yield the paths of the Python files below a folder, in a fixed order; hidden folders and large files are left."""
+    count = 0
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f != "__pycache__")
+        for name in sorted(names):
+            path = Path(parent, name)
+            if name.endswith(".py") and path.is_file() and path.stat().st_size <= MAX_FILE_BYTES:
+                count += 1
+                yield path.relative_to(folder).as_posix()
+            if count >= _MAX_FILES:
+                return
+
+
+def open_sources(paths: Sequence[Path]) -> list[SourceFolder]:
+    """Return the projects at paths; a folder of installed packages holds a project in each of its packages.
+
+    Raises ProjectError for a path that is not a directory or has no Python code.
+    """
+    sources = []
+    for path in paths:
+        require_directory(path)
+        if any(path.glob("*.dist-info")):
+            sources += list(_installed(path))
+        else:
+            sources.append(SourceFolder(path))
+    unique = {s.folder.resolve(): s for s in sources}
+    return list(unique.values())
+
+
+def _installed(folder: Path) -> Iterator[SourceFolder]:
+    for package in sorted(p for p in folder.iterdir() if (p / "__init__.py").is_file()):
+        try:
+            yield SourceFolder(package)
+        except ProjectError:
+            continue
+
+
+def standard_library_tokens() -> TokenModel:
+    """Return a model of the tokens of Python's standard library, which no project that is learned from contains."""
+    model = TokenModel()
+    top = Path(sysconfig.get_paths()["stdlib"])
+    for parent, folders, names in os.walk(top):
+        folders[:] = sorted(f for f in folders if f not in _SKIPPED and not f.startswith((".", "config-")))
+        for name in sorted(n for n in names if n.endswith(".py")):
+            path = Path(parent, name)
+            if path.stat().st_size <= MAX_FILE_BYTES:
+                model.add(tokens_of(path.read_bytes()))
+    return model

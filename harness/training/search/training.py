@@ -1,0 +1,232 @@
+"""Train the search policy: collect examples of many projects in parallel, fit the ranker, and measure it on others."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import multiprocessing
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+from harness.solvers.search.policy import Policy, load_tokens, save_tokens
+from harness.solvers.search.token_model import TokenModel
+from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
+from harness.training.search.ranker import fit
+from harness.training.search.rates import Comparison, compare
+from harness.training.search.sources import SourceFolder, standard_library_tokens
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.storage.store import code_hash, key_of
+
+_VALIDATION_SHARE = 0.2
+_LEAST_PROJECTS = 2
+_LISTING = ("analogies", "donors", "features", "insertions", "patterns", "token_model", "values")
+"""The modules of the solver that examples depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingSettings:
+    """What the examples are made of."""
+
+    bugs: int = 200
+    """Most bugs of a project."""
+    injectors: str = "mutation,removal"
+    seed: int = 0
+    jobs: int = 1
+    share: float = 0.5
+    """Share of the ranker in the policy."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingReport:
+    """What was learned from, and what it gives."""
+
+    projects: Mapping[str, tuple[int, int]]
+    """The number of bugs of each project that was learned from, and of those with a right candidate."""
+    held_out: Mapping[str, tuple[int, int]]
+    """The same for the projects that were not."""
+    trees: int
+    losses: Sequence[tuple[float, float]]
+    """The mean loss of a bug after each tree, on the projects learned from and on those that decide when to stop."""
+    comparison: Comparison | None
+    """The rates on held-out projects; None without any."""
+    operators: Mapping[str, tuple[int, int]]
+    """The number of all bugs of each operator, and of those with a right candidate."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as JSON data."""
+        return {**asdict(self), "comparison": self.comparison.to_json() if self.comparison is not None else None}
+
+
+Watch = Callable[[str], None]
+"""Called with a line that says what is being done."""
+
+
+def train(
+    sources: Sequence[SourceFolder],
+    held_out: Sequence[SourceFolder],
+    folder: Path,
+    settings: TrainingSettings,
+    *,
+    watch: Watch,
+    finished: Callable[[str, int, int], None],
+) -> TrainingReport:
+    """Train a policy, write it to a folder, and return the report.
+
+    Examples are kept in the folder, so a run that was ended continues. watch: see Watch. finished: called for each
+    project, with its name and the numbers of bugs and of those with a right candidate. Raises ProjectError if there are
+    too few projects or no bug has a right candidate.
+    """
+    if len(sources) < _LEAST_PROJECTS:
+        raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
+    data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished)
+    own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
+    losses: list[tuple[float, float]] = []
+
+    def progress(trees: int, loss: float, validation_loss: float) -> None:
+        losses.append((loss, validation_loss))
+        watch(f"{trees} trees, loss {validation_loss:.3f}")
+
+    policy = fit_policy(own, [], seed=settings.seed, progress=progress)
+    policy.save(folder)
+    others = [e for s in held_out for e in data.examples[s.folder]]
+    everything = [e for group in data.examples.values() for e in group]
+    return TrainingReport(
+        {s.name: _count(data.examples[s.folder]) for s in sources},
+        {s.name: _count(data.examples[s.folder]) for s in held_out},
+        policy.ranker.num_trees(),
+        losses,
+        compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
+        {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StaticData:
+    """The examples of static bugs."""
+
+    examples: Mapping[Path, list[Example]]
+    """By the folder of the project."""
+    tokens: TokenModel
+    settings: TrainingSettings
+
+
+def fit_policy(
+    static: StaticData,
+    proven: Sequence[Example],
+    *,
+    seed: int,
+    rewarded: Sequence[Example] = (),
+    progress: Callable[[int, float, float], None] | None = None,
+) -> Policy:
+    """Return a policy of static and of proven bugs; a fifth of the static bugs' projects decides when to stop.
+
+    rewarded: see `fit`. progress: called with the number of trees and both losses. Raises ProjectError if no bug has a
+    right candidate.
+    """
+    examples = [e for group in static.examples.values() for e in group]
+    names = sorted({e.project for e in examples})
+    random.Random(f"validation:{seed}").shuffle(names)
+    validating = set(names[: max(1, round(_VALIDATION_SHARE * len(names)))])
+    try:
+        ranker = fit(
+            [*(e for e in examples if e.project not in validating), *proven],
+            [e for e in examples if e.project in validating],
+            seed=seed,
+            rewarded=rewarded,
+            progress=progress,
+        )
+    except ValueError:
+        raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
+    counts = {name: _count([e for e in examples if e.project == name]) for name in names}
+    settings = static.settings
+    trained_on = {
+        "projects": counts,
+        "injectors": settings.injectors,
+        "seed": seed,
+        "proven": len(proven) + len(rewarded),
+    }
+    policy = Policy(ranker, static.tokens, settings.share, trained_on=trained_on)
+    policy.key = key_of(ranker.model_to_string(), policy.share, policy.sharpness)
+    return policy
+
+
+def _mixture(policy: Policy, example: Example) -> Shares:
+    learned = policy.ranker.predict(example.rows, raw_score=True)
+    return np.array(policy.mixed_logits(learned.tolist(), example.shares.tolist()))
+
+
+def _count(examples: Sequence[Example]) -> tuple[int, int]:
+    return len(examples), sum(e.is_covered for e in examples)
+
+
+def collect(
+    sources: Sequence[SourceFolder],
+    folder: Path,
+    settings: TrainingSettings,
+    *,
+    watch: Watch,
+    finished: Callable[[str, int, int], None],
+) -> StaticData:
+    """Return the examples of each source; those that an earlier run has written to the folder are read.
+
+    watch, finished: as for `train`.
+    """
+    store, tokens = folder / "examples", folder / "tokens.npz"
+    store.mkdir(parents=True, exist_ok=True)
+    if not tokens.exists():
+        watch("counting the tokens of the standard library")
+        save_tokens(standard_library_tokens(), tokens)
+    paths = {s.folder: store / f"{_key(s, settings, tokens)}.npz" for s in sources}
+    missing = [s for s in sources if not _readable(paths[s.folder])]
+    watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(settings.jobs, mp_context=context) as pool:
+        waiting = {
+            pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
+        }
+        try:
+            for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
+                bugs, covered = future.result()
+                finished(waiting[future].name, bugs, covered)
+                watch(f"listing repairs: {number} of {len(sources)} projects")
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+    examples = {source: load_examples(path) for source, path in paths.items()}
+    return StaticData(examples, load_tokens(tokens), settings)
+
+
+def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path) -> str:
+    made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), _solver_hash())
+    return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()))
+
+
+def _solver_hash() -> str:
+    """Return a hash of the code that lists and describes repairs."""
+    from harness.solvers import search
+
+    folder = Path(str(search.__file__)).parent
+    return key_of(*((folder / f"{name}.py").read_text(encoding="utf-8") for name in _LISTING))
+
+
+def _readable(path: Path) -> bool:
+    try:
+        load_examples(path)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _write_examples(folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path) -> tuple[int, int]:
+    """Make and write the examples of one source, in a process of its own; return their numbers."""
+    injectors = load_injectors(settings.injectors)
+    bugs = static_bugs(SourceFolder(folder), injectors, seed=settings.seed)
+    examples = list(examples_of(bugs, name, load_tokens(tokens), count=settings.bugs, seed=settings.seed))
+    save_examples(path, examples)
+    return _count(examples)

@@ -1,0 +1,30 @@
+"""The adapter for SkyRL-gym, made and stepped through by the real package."""
+
+from __future__ import annotations
+
+import skyrl_gym
+from plain import plain_python
+from proven import Proven
+from replies import FIX, NO_FIX, SUBMIT
+
+from harness.environments import StoreTasks
+from harness.environments.adapters.skyrl import SkyRLEnvironment
+
+
+def test_replies_are_steps_and_the_grade_is_the_reward(proven: Proven) -> None:
+    tasks = StoreTasks(proven.project, proven.store.root, python=plain_python())
+    skyrl_gym.register("ssr", SkyRLEnvironment, kwargs={"tasks": tasks})
+    for command, reward in ((FIX, 1.0), (NO_FIX, -1.0)):
+        env = skyrl_gym.make("ssr", env_config={}, extras={"task": proven.verdict.artifact_id})
+        messages, info = env.init([{"role": "user", "content": ""}])
+        assert [message["role"] for message in messages] == ["system", "user"]
+        assert info["task"] == proven.verdict.artifact_id
+        step = env.step("no tool")
+        assert (step["reward"], step["done"]) == (0.0, False)
+        assert "bash" in step["observations"][0]["content"]
+        assert not env.step(command)["done"]
+        step = env.step(SUBMIT)
+        assert (step["reward"], step["done"], step["metadata"]["success"]) == (reward, True, reward > 0)
+        assert type(env).aggregate_metrics([env.get_metrics()])["success"] == (reward > 0)
+        env.close()
+        env.close()

@@ -1,0 +1,108 @@
+"""The adapters for TRL: its own trainer takes a step on episodes whose replies are scripted."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
+
+import pytest
+import trl
+from datasets import Dataset
+from plain import plain_python
+from proven import Proven
+from replies import FIX, NO_FIX, SUBMIT
+from tiny_model import make_model
+
+from harness.environments import EnvironmentSettings, StoreTasks
+from harness.environments.adapters.trl import TrlEnvironment, TrlRollouts, given_reward, rollout_rows, task_rows
+from pytest_ssr.errors import SettingsError
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
+QWEN = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+
+
+class ScriptedTrainer(trl.GRPOTrainer):
+    """Writes scripted replies in place of the model's; all else is TRL's."""
+
+    script: ClassVar[list[str]] = []
+
+    def _generate_single_turn(self, prompt_ids: Sequence[Any], *rest: Any, **options: Any) -> Any:
+        replies = [self.script.pop(0) for _ in prompt_ids]
+        return [self.processing_class(f"{reply}<|im_end|>")["input_ids"] for reply in replies], None
+
+
+@pytest.fixture
+def tasks(proven: Proven) -> StoreTasks:
+    return StoreTasks(proven.project, proven.store.root, python=plain_python())
+
+
+def train(folder: Path, rows: list[dict[str, Any]], script: list[str], template: str = "", **options: Any) -> Any:
+    """Take one step on two rollouts of one task and return what the trainer has logged."""
+    model, tokenizer = make_model(folder)
+    if template:
+        tokenizer.chat_template = template
+    arguments = trl.GRPOConfig(
+        output_dir=str(folder / "out"), per_device_train_batch_size=2, num_generations=2, max_steps=1, logging_steps=1,
+        max_completion_length=4096, report_to=[], use_cpu=True, save_strategy="no", beta=0.0,
+    )  # fmt: skip
+    ScriptedTrainer.script = script
+    trainer = ScriptedTrainer(
+        model=model, args=arguments, train_dataset=Dataset.from_list(rows), processing_class=tokenizer, **options
+    )
+    trainer.train()
+    assert not script
+    return next(entry for entry in trainer.state.log_history if "loss" in entry)
+
+
+def call(name: str, **arguments: Any) -> str:
+    return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
+
+
+def test_tool_calls_are_steps_and_the_environment_owns_the_reward(tasks: StoreTasks, tmp_path: Path) -> None:
+    fix = call("editor", command="str_replace", path="calc.py", old_str="return a - b", new_str="return a + b")
+    script = [fix, call("bash", command="ls"), call("submit"), "I give up.", "Done."]
+    factory = functools.partial(TrlEnvironment, tasks)
+    logged = train(tmp_path, task_rows(tasks), script, QWEN.read_text(), environment_factory=factory)
+    assert logged["rewards/TrlEnvironment/mean"] == 0.0
+    assert logged["rewards/TrlEnvironment/std"] == pytest.approx(2**0.5)
+    assert logged["tools/failure_frequency"] == 0
+    assert logged["grad_norm"] > 0
+
+
+def test_replies_are_steps_of_a_rollout_function(tasks: StoreTasks, tmp_path: Path) -> None:
+    rollouts = TrlRollouts(tasks)
+    script = [FIX, SUBMIT, NO_FIX, SUBMIT]
+    logged = train(tmp_path, rollout_rows(tasks), script, rollout_func=rollouts, reward_funcs=[given_reward])
+    assert (logged["rewards/given_reward/mean"], logged["grad_norm"] > 0) == (0.0, True)
+
+
+def test_tokens_of_observations_are_masked(tasks: StoreTasks, tmp_path: Path) -> None:
+    seen: list[Any] = []
+
+    def rollouts(prompts: Any, trainer: Any) -> Any:
+        seen.append((TrlRollouts(tasks)(prompts, trainer), trainer.processing_class))
+        return seen[0][0]
+
+    script = [FIX, SUBMIT, FIX, "No tool.", SUBMIT]
+    train(tmp_path, rollout_rows(tasks), script, rollout_func=rollouts, reward_funcs=[given_reward])
+    [(output, tokenizer)] = seen
+    assert output["reward"] == [1.0, 1.0]
+    for ids, mask, replies in zip(
+        output["completion_ids"], output["env_mask"], ([FIX, SUBMIT], [FIX, "No tool.", SUBMIT]), strict=True
+    ):
+        own = tokenizer.decode([token for token, trained in zip(ids, mask, strict=True) if trained])
+        assert own == "".join(f"{reply}<|im_end|>" for reply in replies)
+        assert "<|im_start|>user\n" in tokenizer.decode(ids)
+
+
+def test_a_dataset_without_tasks_and_tools_that_trl_cannot_see_are_errors(tasks: StoreTasks) -> None:
+    with pytest.raises(SettingsError):
+        TrlEnvironment(tasks).reset(prompt=[])
+    with pytest.raises(SettingsError):
+        TrlEnvironment(tasks, EnvironmentSettings(tools=["hammer"]))

@@ -1,0 +1,115 @@
+"""The closed loop plays, fits and measures, and continues after a kill."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import main
+from harness.solvers.search.policy import load_policy
+from harness.training.search.loop import proven_bugs
+from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.patch import FileEntry, Patch
+from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.settings import RuleSettings
+from pytest_ssr.storage.store import Store
+
+CODE = """\
+def clamp(value, low, high):
+    if value < low:
+        return low
+    if value > high:
+        return high
+    return value
+
+
+def mean_{name}(values, default=0):
+    total = 0
+    for value in values:
+        total = total + value
+    if not values:
+        return default
+    return total / len(values)
+
+
+def words_{name}(text, least=1):
+    return [word for word in text.split() if len(word) >= least]
+"""
+TESTS = """\
+from {name} import clamp, mean_{name}, words_{name}
+
+
+def test_clamp():
+    assert [clamp(v, 1, 5) for v in (0, 1, 3, 5, 6)] == [1, 1, 3, 5, 5]
+
+
+def test_mean():
+    assert mean_{name}([1, 2, 6]) == 3
+    assert mean_{name}([]) == 0
+    assert mean_{name}([], 7) == 7
+
+
+def test_words():
+    assert words_{name}("a bc  def") == ["a", "bc", "def"]
+    assert words_{name}("a bc def", 2) == ["bc", "def"]
+"""
+
+
+def project(top: Path, name: str) -> Path:
+    folder = top / name
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(f'[project]\nname = "{name}"\nversion = "1"\n')
+    (folder / f"{name}.py").write_text(CODE.format(name=name))
+    (folder / f"test_{name}.py").write_text(TESTS.format(name=name))
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.bubblewrap
+def test_the_loop_plays_and_measures_and_continues(tmp_path, capsys):
+    one, two, other = (str(project(tmp_path, name)) for name in ("one", "two", "other"))
+    out = tmp_path / "policy"
+    arguments = ["train", "selfplay", one, two, "--held-out", other, "--out", str(out), "--json"]
+    arguments += ["--count", "1", "--attempts", "2", "--tries", "30", "--held-out-bugs", "2", "--bugs", "30"]
+    arguments += ["--injector", "mutation", "--held-out-attempts", "2", "--min-passing-tests", "1"]
+    assert main([*arguments, "--rounds", "1"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert [r["round"] for r in first["rounds"]] == [0, 1]
+    assert first["bugs"] == 2
+    assert [r["budget"] for r in first["rounds"][1]["held_out"]] == [5, 20]
+    assert 0 < first["rounds"][1]["target"] < 1
+    assert first["rounds"][1]["solve_rate"] is not None
+    # Mutations of tiny functions are repaired by the inverse operators within thirty candidates.
+    assert first["patterns"][1]["rate"] > 0
+    # A second round continues: the first has the same results.
+    assert main([*arguments, "--rounds", "2"]) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert second["rounds"][:2] == first["rounds"]
+    assert second["rounds"][2]["proven"] >= first["rounds"][1]["proven"]
+    assert load_policy(out).key == load_policy(out / "policies" / "round-002").key
+    assert json.loads((out / "report.json").read_text())["bugs"] == 2
+    assert (out / "report.png").stat().st_size > 1000
+
+
+@pytest.mark.bubblewrap
+def test_only_bugs_in_one_function_are_learned_from(tmp_path):
+    folder = project(tmp_path, "one")
+    runner = open_runner(folder, Store(tmp_path / "store"), settings=RuleSettings(), compiled=False)
+    original, text = runner.original, CODE.format(name="one")
+
+    def bugs(changed: str) -> list[str]:
+        buggy = original.replace({"one.py": FileEntry(changed.encode())})
+        artifact = BugArtifact(b"", ("test_one.py",), b"", buggy.patch_from(original), Patch.parse(b""))
+        return [bug.qualname for bug in proven_bugs(original, artifact, "operator")]
+
+    one = text.replace("value < low", "value <= low")
+    assert bugs(one) == ["clamp"]
+    assert bugs(one.replace("least=1", "least=2")) == []
+
+
+def test_a_held_out_project_is_not_learned_from(tmp_path, capsys):
+    one, two = (str(project(tmp_path, name)) for name in ("one", "two"))
+    assert main(["train", "selfplay", one, two, "--held-out", two, "--out", str(tmp_path / "policy")]) == 2
+    assert not (tmp_path / "policy").exists()

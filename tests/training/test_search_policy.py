@@ -1,0 +1,327 @@
+"""The search policy is learned from source code, ranks repairs, and survives a kill and damaged files."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import harness
+import pytest_ssr
+from harness.cli.main import main
+from harness.models.factory import is_model
+from harness.rollouts.player_factory import PlayerFactory
+from harness.solvers.search.features import NAMES, ScopeFeatures
+from harness.solvers.search.patterns import repairs_of
+from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
+from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
+from harness.training.search.ranker import Lists, fit
+from harness.training.search.rates import compare
+from harness.training.search.reversal import Reversal, changed_lines, code_lines
+from harness.training.search.sources import SourceFolder, open_sources
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.errors import ProjectError, SettingsError
+from pytest_ssr.source.syntax_tree import Edit, parse, scopes
+
+SOURCE = b"""\
+def smallest(items, default):
+    best = default
+    for item in items:
+        # A comment.
+        if item > best:
+            best = item
+    return best
+"""
+ORIGINAL = SOURCE.replace(b"item > best", b"item < best").replace(b"        # A comment.\n", b"")
+
+
+def parsed(data: bytes = SOURCE):
+    source = parse("a.py", data)
+    assert source is not None
+    return source, scopes(source)
+
+
+def test_tokens_have_kinds_and_offsets():
+    tokens = tokens_of(b'if x != "a b":  # why\n\n    y **= 0x1f\n', 10)
+    assert [t.text for t in tokens] == [b"if", b"x", b"!=", b'"a b"', b":", b"\n", b"y", b"**=", b"0x1f", b"\n"]
+    assert [t.kind for t in tokens[:4]] == [Kind.KEYWORD, Kind.NAME, Kind.SIGN, Kind.TEXT]
+    assert tokens[1].start == 13
+
+
+def test_tokens_of_incomplete_code_are_found():
+    assert [t.text for t in tokens_of(b"x = 'open")] == [b"x", b"=", b"'", b"open"]
+
+
+def test_a_sequence_that_was_seen_is_likelier():
+    model = TokenModel()
+    model.add(tokens_of(b"a.b(c)\na.b(d)\n"))
+    assert model.log_probability(b"a", b".", b"b") > model.log_probability(b"a", b".", b"c")
+    assert math.isfinite(model.log_probability(b"never", b"never", b"never"))
+
+
+def test_the_reversal_is_recognized_without_comments_and_blank_space():
+    source, all_scopes = parsed()
+    reversal = Reversal(source, all_scopes[0], ORIGINAL)
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+    right = [r for r in repairs if reversal.matches(r)]
+    assert right
+    for repair in right:
+        assert code_lines(SOURCE[: repair.edits[0].start] + repair.edits[0].text + SOURCE[repair.edits[0].end :]) == (
+            code_lines(ORIGINAL)
+        )
+    assert len(right) < len(repairs)
+
+
+def test_the_reversal_of_a_removed_last_line_is_recognized():
+    buggy = SOURCE.replace(b"    return best\n", b"")
+    source, all_scopes = parsed(buggy)
+    end = all_scopes[0].node.end_byte
+    repair = repairs_of(source, all_scopes[0], all_scopes)[0]
+    assert Reversal(source, all_scopes[0], SOURCE).matches(
+        replace(repair, edits=(Edit(end, end, b"\n    return best"),))
+    )
+    assert not Reversal(source, all_scopes[0], SOURCE).matches(
+        replace(repair, edits=(Edit(end, end, b"\n    return 1"),))
+    )
+
+
+def test_changed_lines_are_those_of_the_larger_side():
+    assert changed_lines(ORIGINAL, SOURCE) == 1
+    assert changed_lines(b"a\nb\nc\n", b"a\n") == 2
+
+
+def test_features_describe_the_change_and_not_its_pattern():
+    source, all_scopes = parsed()
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+    model = TokenModel()
+    model.add(tokens_of(SOURCE))
+    rows = ScopeFeatures(source, all_scopes[0], model).rows(repairs)
+    assert {len(row) for row in rows} == {len(NAMES)}
+    assert np.isfinite(np.array(rows, dtype=float)).all()
+    negation = next(i for i, r in enumerate(repairs) if any(e.text.startswith(b"not ") for e in r.edits))
+    assert rows[negation][NAMES.index("negates")] == 1
+    same = [row for row, r in zip(rows, repairs, strict=True) if r.edits == repairs[negation].edits]
+    assert all(row == same[0] for row in same)
+
+
+def example(right: int, size: int = 4, project: str = "p", *, value: float = 1.0) -> Example:
+    rows = np.zeros((size, len(NAMES)), dtype=np.float32)
+    rows[right, 0] = value
+    flags = np.arange(size) == right
+    return Example(project, "operator", 1, rows, np.full(size, 1 / size), flags, size)
+
+
+def test_the_gradient_is_that_of_the_loss():
+    lists = Lists([example(1), example(2, 5)])
+    logits = np.linspace(-1, 1, 9)
+    gradient, _ = lists.gradient(logits)
+    for index in range(9):
+        step = np.zeros(9)
+        step[index] = 1e-5
+        numeric = (lists.loss(logits + step) - lists.loss(logits - step)) / 2e-5 * len(lists)
+        assert gradient[index] == pytest.approx(numeric, abs=1e-6)
+
+
+def test_the_reward_gradient_is_that_of_the_expected_reward():
+    lists = Lists([example(1), example(2, 5)])
+    logits = np.linspace(-1, 1, 9)
+    gradient, _ = lists.reward_gradient(logits)
+    for index in range(9):
+        step = np.zeros(9)
+        step[index] = 1e-5
+        up, down = (lists.probabilities(values)[1].sum() for values in (logits + step, logits - step))
+        assert gradient[index] == pytest.approx(-(up - down) / 2e-5, abs=1e-6)
+
+
+def test_a_rewarded_repair_is_right_although_it_is_not_the_original():
+    other = SOURCE.replace(b"item > best", b"item <= best")
+    bug = Bug("o", "a.py", "smallest", ORIGINAL, SOURCE, repairs=(other,))
+    (rewarded,) = examples_of(iter([bug]), "p", TokenModel(), count=1, seed=1)
+    (reverse,) = examples_of(iter([replace(bug, repairs=None)]), "p", TokenModel(), count=1, seed=1)
+    (neither,) = examples_of(iter([replace(bug, repairs=())]), "p", TokenModel(), count=1, seed=1)
+    assert rewarded.is_covered
+    assert reverse.is_covered
+    assert not neither.is_covered
+
+
+def test_rewards_change_the_ranker():
+    examples = [example(i % 4, project=f"p{i % 3}") for i in range(120)]
+    # Rewarded candidates have another feature than those that are right for the other examples.
+    rewarded = []
+    for index in range(200):
+        rows = np.zeros((4, len(NAMES)), dtype=np.float32)
+        rows[index % 4, 1] = 1
+        rewarded.append(replace(examples[0], rows=rows, right=np.arange(4) == index % 4))
+    plain, taught = (fit(examples, examples, seed=1, rewarded=r) for r in ([], rewarded))
+    rows = rewarded[0].rows
+    margins = [m.predict(rows, raw_score=True) for m in (plain, taught)]
+    assert margins[1][0] - margins[1][1] > margins[0][0] - margins[0][1] + 0.5
+
+
+def test_left_out_candidates_count():
+    # 3 wrong candidates stand for 30: the right one has 1 of 31 parts.
+    full = example(0)
+    lists = Lists([Example("p", "o", 1, full.rows, full.shares, full.right, 31)])
+    assert lists.probabilities(np.zeros(4))[1][0] == pytest.approx(1 / 31)
+
+
+def test_a_ranker_learns_which_candidate_is_right():
+    examples = [example(i % 4, project=f"p{i % 3}") for i in range(120)]
+    ranker = fit(examples, examples, seed=1)
+    logits = ranker.predict(examples[0].rows, raw_score=True)
+    assert logits[0] == max(logits)
+    assert list(logits).count(logits[0]) == 1
+    comparison = compare(examples, lambda e: ranker.predict(e.rows, raw_score=True), seed=1)
+    assert comparison.policy[0].rate > comparison.patterns[0].rate + 0.2
+    assert comparison.policy[0].by_bug[0] <= comparison.policy[0].rate <= comparison.policy[0].by_bug[1]
+
+
+def test_bugs_without_a_right_candidate_count_in_rates():
+    missed = Example("p", "o", 3, np.zeros((0, len(NAMES)), np.float32), np.zeros(0), np.zeros(0, bool), 50)
+    comparison = compare([example(0), missed], lambda e: np.zeros(len(e.right)), seed=1)
+    assert (comparison.bugs, comparison.covered) == (2, 1)
+    assert max(r.rate for r in comparison.policy) == pytest.approx(0.5)
+
+
+def test_examples_are_read_as_they_were_written(projects, tmp_path):
+    bugs = static_bugs(SourceFolder(projects[0]), load_injectors("mutation"), seed=1)
+    examples = list(examples_of(bugs, "p", TokenModel(), count=12, seed=1))
+    assert len(examples) == 12
+    assert any(e.is_covered for e in examples)
+    save_examples(tmp_path / "e.npz", examples)
+    for one, other in zip(examples, load_examples(tmp_path / "e.npz"), strict=True):
+        assert (one.project, one.operator, one.candidates) == (other.project, other.operator, other.candidates)
+        assert np.array_equal(one.rows, other.rows)
+        assert np.array_equal(one.right, other.right)
+
+
+def test_installed_packages_are_projects_of_their_own(tmp_path):
+    for name in ("one", "two", "three-1.0.dist-info"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "one" / "__init__.py").write_text("x = 1\n")
+    (tmp_path / "two" / "__init__.py").write_text("x = 1\n")
+    assert [s.name for s in open_sources([tmp_path])] == ["one", "two"]
+    with pytest.raises(ProjectError):
+        open_sources([tmp_path / "three-1.0.dist-info"])
+
+
+@pytest.fixture(scope="session")
+def trained(projects, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("policy") / "out"
+    sources = [str(p) for p in projects[:3]]
+    arguments = ["--held-out", str(projects[3]), "--bugs", "40", "--out", str(out), "--injector", "mutation"]
+    assert main(["train", "search", *sources, *arguments]) == 0
+    return out
+
+
+def test_a_policy_is_trained_and_keeps_the_sum_of_weights(trained):
+    policy = load_policy(trained)
+    source, all_scopes = parsed()
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+    reweighted = policy.reweighted(source, all_scopes[0], repairs)
+    assert [r.edits for r in reweighted] == [r.edits for r in repairs]
+    assert sum(r.weight for r in reweighted) == pytest.approx(sum(r.weight for r in repairs))
+    assert [r.weight for r in reweighted] != [r.weight for r in repairs]
+    assert PlayerFactory().solver(f"search:policy={trained}").name == f"search:policy={trained}"
+
+
+def test_without_a_share_the_weights_are_those_of_the_patterns(trained):
+    policy = load_policy(trained)
+    source, all_scopes = parsed()
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+    same = Policy(policy.ranker, policy.tokens, share=0.0, sharpness=1.0).reweighted(source, all_scopes[0], repairs)
+    assert [r.weight for r in same] == pytest.approx([r.weight for r in repairs], rel=1e-6)
+
+
+def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys):
+    stored = {p: p.stat().st_mtime_ns for p in (trained / "examples").iterdir()}
+    assert len(stored) == 4
+    before = (trained / "ranker.txt").read_bytes()
+    # As after a kill: one project is missing, one file is cut, and there is no policy.
+    first, second = sorted(stored)[:2]
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:100])
+    (trained / "policy.json").unlink()
+    arguments = ["--held-out", str(projects[3]), "--bugs", "40", "--out", str(trained), "--injector", "mutation"]
+    assert main(["train", "search", *(str(p) for p in projects[:3]), *arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (trained / "ranker.txt").read_bytes() == before
+    assert {p for p, time in stored.items() if p.stat().st_mtime_ns != time} == {first, second}
+    assert report["comparison"]["bugs"] == report["held_out"]["cost"][0]
+    assert report["trees"] >= 1
+
+
+def test_an_interrupted_training_leaves_no_process(tmp_path):
+    sources = [str(Path(package.__file__).parent) for package in (pytest_ssr, harness)]
+    command = [sys.executable, "-m", "harness.cli", "train", "search", *sources, "--bugs", "100000"]
+    run = subprocess.Popen(
+        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    children, deadline = list[int](), time.monotonic() + 60
+    # The worker, and the process that watches shared resources.
+    while len(children) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
+        children = [int(p) for p in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
+    assert len(children) == 2
+    run.terminate()
+    assert "Traceback" not in run.communicate(timeout=60)[1]
+    assert run.returncode == 3
+    while any(is_running(p) for p in children) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(is_running(p) for p in children)
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("damage", ["missing", "other-version", "changed", "cut"])
+def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    if damage == "missing":
+        (folder / "policy.json").unlink()
+    elif damage == "other-version":
+        settings = json.loads((folder / "policy.json").read_text())
+        (folder / "policy.json").write_text(json.dumps({**settings, "features": ["one"]}))
+    elif damage == "changed":
+        (folder / "ranker.txt").write_text("tree\n")
+    else:
+        (folder / "policy.json").write_text("{")
+    with pytest.raises(SettingsError):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["one"], ["none", "two"], ["one", "two", "--injector", "nothing"], ["one", "two", "--share", "2"]],
+)
+def test_wrong_arguments_of_training_are_reported(projects, tmp_path, monkeypatch, arguments, capsys):
+    monkeypatch.chdir(tmp_path)
+    for link, target in (("one", projects[0]), ("two", projects[1])):
+        (tmp_path / link).symlink_to(target)
+    assert main(["train", "search", *arguments]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_group_of_commands_is_no_command():
+    for words in (["train"], ["train", "seek"], ["train", "--seed", "1"]):
+        assert main(words) == 2
+
+
+def test_a_policy_is_not_a_model():
+    assert not is_model("search:policy=some/folder")
+    with pytest.raises(SettingsError):
+        PlayerFactory().solver("search:folder=some/folder")
