@@ -18,7 +18,7 @@ def report_plan(work: Work, terminal: Terminal, *, json: bool) -> int:
     """Print the plan of each row; return 0 if all can run, 1 if not."""
     instances = list({u.instance.id: u.instance for u in work.units}.values())
     rows = Planner(work.grader).plan(instances)
-    summary = _summary(rows)
+    summary = _summary(rows, keeps_trees=work.grader.keep_trees)
     if json:
         print(json_format.dumps({**summary, "rows": [row.to_json() for row in rows]}, indent=1))
     for row in rows:
@@ -30,15 +30,19 @@ def report_plan(work: Work, terminal: Terminal, *, json: bool) -> int:
     return ExitCode.DONE if summary["can_run"] == len(rows) else ExitCode.NO
 
 
-def _summary(rows: Sequence[RowPlan]) -> dict[str, Any]:
-    """Return totals over the rows that can run; estimates cover those whose value is known."""
+def _summary(rows: Sequence[RowPlan], *, keeps_trees: bool) -> dict[str, Any]:
+    """Return totals over the rows that can run; estimates cover those whose value is known.
+
+    keeps_trees: whether the trees of all rows take disk at the end, and not only those of one row at a time.
+    """
     able = [row for row in rows if row.blocked is None]
+    sizes = [row.disk_bytes or 0 for row in able]
     return {
         "total": len(rows),
         "can_run": len(able),
         "seconds": round(sum(row.seconds or 0.0 for row in able), 1),
         "seconds_unknown": sum(row.seconds is None for row in able),
-        "disk_bytes": sum(row.disk_bytes or 0 for row in able),
+        "disk_bytes": sum(sizes) if keeps_trees else max(sizes, default=0),
         "disk_unknown": sum(row.disk_bytes is None for row in able),
         "images_to_pull": len({row.image for row in able if row.image_is_here is False}),
     }
