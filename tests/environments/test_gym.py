@@ -300,7 +300,14 @@ def test_episodes_are_recorded(tasks: StoreTasks, tmp_path: Path) -> None:
     assert not any(call.trainable for call in done.calls)
 
 
-@pytest.mark.parametrize("sandbox", ["docker", "apptainer", "process"])
+@pytest.mark.parametrize(
+    "sandbox",
+    [
+        pytest.param("docker", marks=pytest.mark.docker),
+        pytest.param("apptainer", marks=pytest.mark.apptainer),
+        "process",
+    ],
+)
 def test_every_sandbox_works(tasks: StoreTasks, sandbox: str) -> None:
     availability = load_provider(sandbox).probe()
     if not availability.works:
