@@ -354,8 +354,11 @@ class _Encoder:
         return ["o", kind.__name__, *self.pairs([(n, v) for n, v in state.items() if isinstance(n, str)], depth)]
 
     def items_of(self, value, kind):
-        """Return the items of an asserted collection, which may compute them only now; None if it is none."""
-        if not (hasattr(kind, "__iter__") and hasattr(kind, "__len__")):
+        """Return the items of an asserted collection, which may compute them only now; None if it is none.
+
+        Iterators, files among them, are none: to read their items changes them.
+        """
+        if not (hasattr(kind, "__iter__") and hasattr(kind, "__len__")) or hasattr(kind, "__next__"):
             return None
         try:
             return list(_islice(iter(value), _MOST_NODES))
