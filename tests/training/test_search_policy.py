@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import shutil
@@ -302,6 +303,78 @@ def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
         (folder / "policy.json").write_text("{")
     with pytest.raises(SettingsError):
         load_policy(folder)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"share": 5},
+        {"share": math.nan},
+        {"share": 10**400},
+        {"sharpness": 0},
+        {"sharpness": math.inf},
+        {"hashes": {}},
+        {"hashes": {"../other": "0"}},
+    ],
+)
+def test_a_policy_with_other_settings_is_refused(trained, tmp_path, values):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    settings = json.loads((folder / "policy.json").read_text())
+    (folder / "policy.json").write_text(json.dumps({**settings, **values}))
+    with pytest.raises(SettingsError):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"text"])
+def test_a_damaged_token_model_is_refused(trained, tmp_path, data):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    settings = json.loads((folder / "policy.json").read_text())
+    settings["hashes"]["tokens.npz"] = hashlib.sha256(data).hexdigest()
+    (folder / "policy.json").write_text(json.dumps(settings))
+    (folder / "tokens.npz").write_bytes(data)
+    with pytest.raises(SettingsError):
+        load_policy(folder)
+
+
+def test_no_weight_is_zero(trained):
+    source, all_scopes = parsed()
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+
+    class Certain:
+        def predict(self, rows, **_):
+            return [1e6 * (index == 0) for index in range(len(rows))]
+
+    reweighted = Policy(Certain(), TokenModel()).reweighted(source, all_scopes[0], repairs)
+    assert all(r.weight > 0 for r in reweighted)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": lambda rows: rows[:, 0]},
+        {"rows": lambda rows: rows[:3]},
+        {"rows": lambda rows: rows * math.nan},
+        {"sizes": lambda sizes: -sizes},
+        {"project": lambda names: names[:1]},
+        {"right": lambda right: right * 1.5},
+        {"candidates": lambda counts: counts * 0},
+    ],
+)
+def test_damaged_examples_are_refused(tmp_path, changes):
+    path = tmp_path / "e.npz"
+    save_examples(path, [example(1), example(2)])
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{name: changes[name](a) if name in changes else a for name, a in arrays.items()})
+    with pytest.raises(ValueError, match="damaged"):
+        load_examples(path)
+
+
+def test_only_the_files_of_examples_are_left(tmp_path):
+    save_examples(tmp_path / "e.npz", [example(1)])
+    assert [p.name for p in tmp_path.iterdir()] == ["e.npz"]
 
 
 @pytest.mark.parametrize(
