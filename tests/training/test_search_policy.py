@@ -447,7 +447,13 @@ def test_only_the_files_of_examples_are_left(tmp_path):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["one"], ["none", "two"], ["one", "two", "--injector", "nothing"], ["one", "two", "--share", "2"]],
+    [
+        ["one"],
+        ["none", "two"],
+        ["one", "two", "--injector", "nothing"],
+        ["one", "two", "--share", "2"],
+        ["one", "two", "--seed", "-1"],
+    ],
 )
 def test_wrong_arguments_of_training_are_reported(projects, tmp_path, monkeypatch, arguments, capsys):
     monkeypatch.chdir(tmp_path)

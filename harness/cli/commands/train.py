@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from harness.training.search.rates import Rate
 
 
+_MOST_SEED = 2**31 - 1
+"""LightGBM's seeds are 32-bit integers, and NumPy's are not negative."""
+
+
 @contextlib.contextmanager
 def _writing(out: Path) -> Iterator[None]:
     """Turn an OSError into a StoreWriteError that names a path: that of the error, otherwise --out."""
@@ -36,18 +40,20 @@ def _writing(out: Path) -> Iterator[None]:
         raise StoreWriteError(f"{error.filename or out}: {os_error_advice(error, option='--out')}") from None
 
 
-def _require(out: Path, injectors: str) -> None:
+def _require(out: Path, injectors: str, seed: int) -> None:
     """Raise MissingExtraError or SettingsError before any work if a training cannot end well."""
     if importlib.util.find_spec("lightgbm") is None:
         raise MissingExtraError("LightGBM", "search")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"--out {out} is not a folder", option="out")
+    if not 0 <= seed <= _MOST_SEED:
+        raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(injectors)
 
 
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
-    _require(settings.out, settings.injector)
+    _require(settings.out, settings.injector, settings.seed)
     from harness.training.search.sources import open_sources
     from harness.training.search.training import TrainingSettings, train
 
@@ -92,7 +98,7 @@ def train_search(settings: TrainSearchSettings) -> int:
 
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
-    _require(settings.out, settings.injector)
+    _require(settings.out, settings.injector, settings.seed)
     from harness.training.plots import selfplay_plot
     from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
     from harness.training.search.sources import SourceFolder, open_sources
