@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -25,9 +28,10 @@ from harness.solvers.search.policy import Policy, load_policy
 from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
 from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import Lists, fit
-from harness.training.search.rates import compare
+from harness.training.search.rates import compare, pattern_logits
 from harness.training.search.reversal import Reversal, changed_lines, code_lines
-from harness.training.search.sources import SourceFolder, open_sources
+from harness.training.search.sources import SourceFolder, open_sources, unique_names
+from harness.training.search.training import StaticData, TrainingSettings, collect, validation_folders
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.source.syntax_tree import Edit, parse, scopes
@@ -192,6 +196,57 @@ def test_bugs_without_a_right_candidate_count_in_rates():
     assert max(r.rate for r in comparison.policy) == pytest.approx(0.5)
 
 
+def test_left_out_candidates_count_in_rates():
+    # Without weights, the right one of 1000 candidates is the first of them once in 1000 draws.
+    full = example(0)
+    one = Example("p", "o", 1, full.rows, full.shares, full.right, 1000)
+    comparison = compare([one] * 50, lambda e: np.zeros(len(e.right)), seed=1)
+    assert [r.rate for r in comparison.policy] == pytest.approx([0.001, 0.005, 0.02, 0.1], abs=0.03)
+
+
+def test_one_project_has_no_interval_by_project():
+    one, other = example(0), example(1, project="other")
+    assert compare([one, one], pattern_logits, seed=1).policy[0].by_project is None
+    assert compare([one, other], pattern_logits, seed=1).policy[0].by_project is not None
+
+
+def test_projects_that_are_not_played_decide_when_to_stop():
+    bare = replace(example(0), right=np.zeros(4, bool))
+    groups = {Path(f"top{i}/src"): [example(0, project=f"src (top{i})")] for i in range(5)}
+    static = StaticData({**groups, Path("bare"): [bare]}, TokenModel(), TrainingSettings())
+    for path in groups:
+        (validating,) = validation_folders(static, seed=1, played=[p for p in groups if p != path])
+        assert validating == path
+    first = next(iter(groups))
+    with pytest.raises(ProjectError):
+        validation_folders(replace(static, examples={first: groups[first], Path("bare"): [bare]}), seed=1)
+
+
+def test_projects_of_one_folder_name_are_two_projects(projects, tmp_path):
+    for index, name in ((0, "one"), (1, "two")):
+        shutil.copytree(projects[index], tmp_path / name / "src")
+    shutil.copytree(projects[0], tmp_path / "copy")
+    sources = open_sources([tmp_path / "one" / "src", tmp_path / "two" / "src", tmp_path / "one" / "src"])
+    assert len(set(unique_names(sources).values())) == len(sources) == 2
+    # A copy, a folder inside and a folder around share code with the first project.
+    assert sources[0].shares_code(SourceFolder(tmp_path / "copy"))
+    assert sources[0].shares_code(SourceFolder(tmp_path / "one"))
+    assert not sources[0].shares_code(sources[1])
+
+
+def test_a_damaged_token_model_is_made_again(projects, tmp_path):
+    sources = [SourceFolder(p) for p in projects[:2]]
+    settings = TrainingSettings(bugs=1, injectors="mutation")
+
+    def run() -> StaticData:
+        return collect(sources, tmp_path, settings, watch=lambda _: None, finished=lambda *_: None)
+
+    first = run()
+    (path,) = (tmp_path / "tokens").iterdir()
+    path.write_bytes(b"PK")
+    assert run().tokens == first.tokens
+
+
 def test_examples_are_read_as_they_were_written(projects, tmp_path):
     bugs = static_bugs(SourceFolder(projects[0]), load_injectors("mutation"), seed=1)
     examples = list(examples_of(bugs, "p", TokenModel(), count=12, seed=1))
@@ -208,7 +263,7 @@ def test_installed_packages_are_projects_of_their_own(tmp_path):
     for name in ("one", "two", "three-1.0.dist-info"):
         (tmp_path / name).mkdir()
     (tmp_path / "one" / "__init__.py").write_text("x = 1\n")
-    (tmp_path / "two" / "__init__.py").write_text("x = 1\n")
+    (tmp_path / "two" / "__init__.py").write_text("x = 2\n")
     assert [s.name for s in open_sources([tmp_path])] == ["one", "two"]
     with pytest.raises(ProjectError):
         open_sources([tmp_path / "three-1.0.dist-info"])
@@ -260,11 +315,16 @@ def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys)
     assert report["trees"] >= 1
 
 
-def test_an_interrupted_training_leaves_no_process(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_training_leaves_no_process(tmp_path, number):
     sources = [str(Path(package.__file__).parent) for package in (pytest_ssr, harness)]
     command = [sys.executable, "-m", "harness.cli", "train", "search", *sources, "--bugs", "100000"]
     run = subprocess.Popen(
-        [*command, "--out", str(tmp_path / "out")], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        [*command, "--out", str(tmp_path / "out")],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
     children, deadline = list[int](), time.monotonic() + 60
     # The worker, and the process that watches shared resources.
@@ -272,12 +332,21 @@ def test_an_interrupted_training_leaves_no_process(tmp_path):
         time.sleep(0.05)
         children = [int(p) for p in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()]
     assert len(children) == 2
-    run.terminate()
+    while number == signal.SIGINT and time.monotonic() < deadline and not ignores_interrupts(children):
+        time.sleep(0.05)
+    # A terminal sends Ctrl-C to all processes.
+    os.killpg(run.pid, number) if number == signal.SIGINT else run.send_signal(number)
     assert "Traceback" not in run.communicate(timeout=60)[1]
-    assert run.returncode == 3
+    assert run.returncode == (-number if number == signal.SIGKILL else 3)
     while any(is_running(p) for p in children) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(is_running(p) for p in children)
+
+
+def ignores_interrupts(pids: list[int]) -> bool:
+    states = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    masks = [line.split()[1] for state in states for line in state.splitlines() if line.startswith("SigIgn:")]
+    return all(int(mask, 16) & 1 << (signal.SIGINT - 1) for mask in masks)
 
 
 def is_running(pid: int) -> bool:
@@ -305,8 +374,86 @@ def test_a_folder_without_a_policy_is_refused(trained, tmp_path, damage):
 
 
 @pytest.mark.parametrize(
+    "values",
+    [
+        {"share": 5},
+        {"share": math.nan},
+        {"share": 10**400},
+        {"sharpness": 0},
+        {"sharpness": math.inf},
+        {"hashes": {}},
+        {"hashes": {"../other": "0"}},
+    ],
+)
+def test_a_policy_with_other_settings_is_refused(trained, tmp_path, values):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    settings = json.loads((folder / "policy.json").read_text())
+    (folder / "policy.json").write_text(json.dumps({**settings, **values}))
+    with pytest.raises(SettingsError):
+        load_policy(folder)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"text"])
+def test_a_damaged_token_model_is_refused(trained, tmp_path, data):
+    folder = tmp_path / "copy"
+    shutil.copytree(trained, folder)
+    settings = json.loads((folder / "policy.json").read_text())
+    settings["hashes"]["tokens.npz"] = hashlib.sha256(data).hexdigest()
+    (folder / "policy.json").write_text(json.dumps(settings))
+    (folder / "tokens.npz").write_bytes(data)
+    with pytest.raises(SettingsError):
+        load_policy(folder)
+
+
+def test_no_weight_is_zero(trained):
+    source, all_scopes = parsed()
+    repairs = repairs_of(source, all_scopes[0], all_scopes)
+
+    class Certain:
+        def predict(self, rows, **_):
+            return [1e6 * (index == 0) for index in range(len(rows))]
+
+    reweighted = Policy(Certain(), TokenModel()).reweighted(source, all_scopes[0], repairs)
+    assert all(r.weight > 0 for r in reweighted)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rows": lambda rows: rows[:, 0]},
+        {"rows": lambda rows: rows[:3]},
+        {"rows": lambda rows: rows * math.nan},
+        {"sizes": lambda sizes: -sizes},
+        {"project": lambda names: names[:1]},
+        {"right": lambda right: right * 1.5},
+        {"candidates": lambda counts: counts * 0},
+    ],
+)
+def test_damaged_examples_are_refused(tmp_path, changes):
+    path = tmp_path / "e.npz"
+    save_examples(path, [example(1), example(2)])
+    with np.load(path) as stored:
+        arrays = dict(stored)
+    np.savez(path, **{name: changes[name](a) if name in changes else a for name, a in arrays.items()})
+    with pytest.raises(ValueError, match="damaged"):
+        load_examples(path)
+
+
+def test_only_the_files_of_examples_are_left(tmp_path):
+    save_examples(tmp_path / "e.npz", [example(1)])
+    assert [p.name for p in tmp_path.iterdir()] == ["e.npz"]
+
+
+@pytest.mark.parametrize(
     "arguments",
-    [["one"], ["none", "two"], ["one", "two", "--injector", "nothing"], ["one", "two", "--share", "2"]],
+    [
+        ["one"],
+        ["none", "two"],
+        ["one", "two", "--injector", "nothing"],
+        ["one", "two", "--share", "2"],
+        ["one", "two", "--seed", "-1"],
+    ],
 )
 def test_wrong_arguments_of_training_are_reported(projects, tmp_path, monkeypatch, arguments, capsys):
     monkeypatch.chdir(tmp_path)

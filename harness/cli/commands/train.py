@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,43 +15,63 @@ from harness.selfplay.project import Project
 from harness.selfplay.rounds import PlaySettings, Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from harness.training.search.loop import RoundReport
     from harness.training.search.rates import Rate
 
 
-def _require(out: Path, injectors: str) -> None:
+_MOST_SEED = 2**31 - 1
+"""LightGBM's seeds are 32-bit integers, and NumPy's are not negative."""
+
+
+@contextlib.contextmanager
+def _writing(out: Path) -> Iterator[None]:
+    """Turn an OSError into a StoreWriteError that names a path: that of the error, otherwise --out."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise StoreWriteError(f"{error.filename or out}: {os_error_advice(error, option='--out')}") from None
+
+
+def _require(out: Path, injectors: str, seed: int) -> None:
     """Raise MissingExtraError or SettingsError before any work if a training cannot end well."""
     if importlib.util.find_spec("lightgbm") is None:
         raise MissingExtraError("LightGBM", "search")
     if out.exists() and not out.is_dir():
         raise SettingsError(f"--out {out} is not a folder", option="out")
+    if not 0 <= seed <= _MOST_SEED:
+        raise SettingsError(f"--seed {seed} is not between 0 and {_MOST_SEED}", option="seed")
     load_injectors(injectors)
 
 
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
-    _require(settings.out, settings.injector)
+    _require(settings.out, settings.injector, settings.seed)
     from harness.training.search.sources import open_sources
     from harness.training.search.training import TrainingSettings, train
 
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
-    folders = {s.folder.resolve() for s in held_out}
-    sources = [s for s in open_sources(settings.source) if s.folder.resolve() not in folders]
-    report = train(
-        sources,
-        held_out,
-        settings.out,
-        TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share),
-        watch=terminal.status,
-        finished=lambda name, bugs, covered: terminal.echo(f"{name}: {bugs} bugs, {covered} with a right candidate"),
-    )
+    sources = [s for s in open_sources(settings.source) if not any(s.shares_code(h) for h in held_out)]
+    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
+    with _writing(settings.out):
+        report = train(
+            sources,
+            held_out,
+            settings.out,
+            training,
+            watch=terminal.status,
+            finished=lambda name, bugs, covered: terminal.echo(
+                f"{name}: {bugs} bugs, {covered} with a right candidate"
+            ),
+        )
     if settings.json:
         print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
         return ExitCode.DONE
@@ -65,10 +87,10 @@ def train_search(settings: TrainSearchSettings) -> int:
             "heading",
         )
         for before, after in zip(comparison.patterns, comparison.policy, strict=True):
-            low, high = after.by_project
+            kind, (low, high) = ("project", after.by_project) if after.by_project else ("bug", after.by_bug)
             terminal.echo(
                 f"  {before.budget:4d}: {before.rate:.2f} by patterns, {after.rate:.2f} by the policy "
-                f"(95 % by project: {low:.2f} to {high:.2f})"
+                f"(95 % by {kind}: {low:.2f} to {high:.2f})"
             )
     terminal.echo(f"policy: {settings.out}; use it: --solver search:policy={settings.out}")
     return ExitCode.DONE
@@ -76,20 +98,22 @@ def train_search(settings: TrainSearchSettings) -> int:
 
 def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     """Play, fit and measure; return 0."""
-    _require(settings.out, settings.injector)
+    _require(settings.out, settings.injector, settings.seed)
     from harness.training.plots import selfplay_plot
     from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
-    from harness.training.search.sources import open_sources
-    from harness.training.search.training import TrainingSettings, collect
+    from harness.training.search.sources import SourceFolder, open_sources
+    from harness.training.search.training import TrainingSettings, collect, require_projects
 
     terminal = Terminal(quiet=settings.json)
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
     sources = open_sources([*settings.source, *settings.pretrain])
-    held_out = {p.resolve() for p in settings.held_out}
-    if any(s.folder.resolve() in held_out for s in sources):
+    require_projects(sources)
+    held_out = [SourceFolder(p) for p in settings.held_out]
+    if any(s.shares_code(h) for s in sources for h in held_out):
         raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
-    static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
-    schedule = key_of(sorted(s.key for s in sources), training, settings.lesson)
+    with _writing(settings.out):
+        static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
+    schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
@@ -120,12 +144,15 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         watch=Watch(status=terminal.status),
         finished=lambda report: terminal.echo(_round_line(report)),
     )
-    report = loop.run()
-    path = write_report(report, settings.out)
-    picture = selfplay_plot(report, settings.out)
+    with _writing(settings.out):
+        report = loop.run()
+        path = write_report(report, settings.out)
+        picture = selfplay_plot(report, settings.out)
     if settings.json:
         print(json.dumps({"policy": str(settings.out), **report.to_json()}, indent=1))
         return ExitCode.DONE
+    if settings.held_out and not report.bugs:
+        terminal.echo("held out: no valid bug, so nothing is measured")
     if report.bugs:
         terminal.echo(f"held out: {report.bugs} bugs; by the patterns' weights {_rates_text(report.patterns)}")
     terminal.echo(f"report: {path}" + (f", {picture}" if picture is not None else ""))

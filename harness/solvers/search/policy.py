@@ -13,6 +13,8 @@ import hashlib
 import io
 import json
 import math
+import zipfile
+import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,11 +24,15 @@ from typing import Any
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.token_model import TokenModel
+from harness.storage.atomic_write import write_bytes
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 from pytest_ssr.storage.store import key_of
 
 _FORMAT = 1
+_MOST_SHARPNESS = 100.0
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+_LEAST_LOG_SHARE = -300.0
 _SETTINGS, _RANKER, _TOKENS = "policy.json", "ranker.txt", "tokens.npz"
 
 
@@ -58,7 +64,9 @@ class Policy:
         logits = self.logits(source, scope, repairs)
         total = sum(r.weight for r in repairs)
         logs = self.mixed_logits(logits, [r.weight / total for r in repairs])
-        return [replace(r, weight=total * math.exp(v)) for v, r in zip(_log_softmax(logs), repairs, strict=True)]
+        # The solver takes the logarithm of a weight, so none may be 0.
+        shares = [math.exp(max(v, _LEAST_LOG_SHARE)) for v in _log_softmax(logs)]
+        return [replace(r, weight=total * share) for share, r in zip(shares, repairs, strict=True)]
 
     def logits(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the trees' logit of each repair of one scope."""
@@ -76,7 +84,7 @@ class Policy:
         """Write the policy; `policy.json` is written last, and names the hashes of the other files."""
         folder.mkdir(parents=True, exist_ok=True)
         text = self.ranker.model_to_string()
-        _write(folder / _RANKER, text.encode())
+        write_bytes(folder / _RANKER, text.encode())
         save_tokens(self.tokens, folder / _TOKENS)
         values = {
             "format": _FORMAT,
@@ -86,7 +94,7 @@ class Policy:
             "trained_on": dict(self.trained_on),
             "hashes": {name: _hash(folder / name) for name in (_RANKER, _TOKENS)},
         }
-        _write(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
+        write_bytes(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
 
 
 def save_tokens(tokens: TokenModel, path: Path) -> None:
@@ -97,22 +105,34 @@ def save_tokens(tokens: TokenModel, path: Path) -> None:
     keys = np.fromiter(tokens.counts.keys(), dtype=np.uint32)
     counts = np.fromiter(tokens.counts.values(), dtype=np.uint32)
     np.savez_compressed(buffer, keys=keys, counts=counts, total=np.array([tokens.total]))
-    _write(path, buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 def load_tokens(path: Path) -> TokenModel:
-    """Return a written token model; raises OSError, ValueError or KeyError if it cannot be read."""
+    """Return a written token model; raises OSError or ValueError if it cannot be read."""
+    arrays = load_arrays(path, {"keys": ("u", 1), "counts": ("u", 1), "total": ("i", 1)})
+    if len(arrays["keys"]) != len(arrays["counts"]) or len(arrays["total"]) != 1:
+        raise ValueError(f"{path} is damaged: its columns have different lengths")
+    pairs = zip(arrays["keys"].tolist(), arrays["counts"].tolist(), strict=True)
+    return TokenModel(Counter(dict(pairs)), int(arrays["total"][0]))
+
+
+def load_arrays(path: Path, kinds: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
+    """Return the arrays in a file; raises OSError or ValueError if it cannot be read.
+
+    kinds: the kind of each array's items (`numpy.dtype.kind`), and its number of dimensions.
+    """
     import numpy as np
 
-    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-        pairs = zip(arrays["keys"].tolist(), arrays["counts"].tolist(), strict=True)
-        return TokenModel(Counter(dict(pairs)), int(arrays["total"][0]))
-
-
-def _write(path: Path, data: bytes) -> None:
-    temporary = path.with_name(f".{path.name}")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
+            arrays = {name: data[name] for name in kinds}
+    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, MemoryError, NotImplementedError) as error:
+        raise ValueError(f"{path} is damaged: {error}") from None
+    for name, expected in kinds.items():
+        if (arrays[name].dtype.kind, arrays[name].ndim) != expected:
+            raise ValueError(f"{path} is damaged: the array {name} has another type or shape")
+    return arrays
 
 
 def _hash(path: Path) -> str:
@@ -129,20 +149,27 @@ def load_policy(folder: Path) -> Policy:
         settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
         if settings["format"] != _FORMAT or tuple(settings["features"]) != NAMES:
             raise SettingsError(f"{folder} was written by another version; train it again: ssr train search")
+        if settings["hashes"].keys() != {_RANKER, _TOKENS}:
+            raise ValueError(f"{_SETTINGS} must name the hashes of {_RANKER} and {_TOKENS}, and no others")
+        share, sharpness = float(settings["share"]), float(settings["sharpness"])
+        if not (0 <= share <= 1 and 0 < sharpness <= _MOST_SHARPNESS):
+            raise ValueError(f"share {share} or sharpness {sharpness} is out of range")
         changed = [name for name, digest in settings["hashes"].items() if _hash(folder / name) != digest]
         if changed:
             raise SettingsError(f"{folder / changed[0]} is not the file that policy.json names; train the policy again")
         tokens = load_tokens(folder / _TOKENS)
         ranker = lightgbm.Booster(model_str=(folder / _RANKER).read_text(encoding="utf-8"))
+        if (ranker.num_feature(), ranker.num_model_per_iteration()) != (len(NAMES), 1):
+            raise ValueError(f"{_RANKER} does not rank by {len(NAMES)} features")
         return Policy(
             ranker,
             tokens,
-            float(settings["share"]),
-            float(settings["sharpness"]),
+            share,
+            sharpness,
             settings["trained_on"],
             key_of(settings["share"], settings["sharpness"], *settings["hashes"].values()),
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, lightgbm.basic.LightGBMError) as error:
+    except (OSError, *_UNREADABLE, lightgbm.basic.LightGBMError) as error:
         raise SettingsError(f"{folder} has no policy of ssr train search: {error}") from None
 
 

@@ -6,9 +6,8 @@ artifacts of a store. A candidate that gives the original code, apart from comme
 
 from __future__ import annotations
 
+import io
 import random
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ import numpy.typing as npt
 
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import repairs_of
+from harness.solvers.search.policy import load_arrays
 from harness.solvers.search.token_model import TokenModel
+from harness.storage.atomic_write import write_bytes
 from harness.training.search.reversal import Reversal, changed_lines
 from pytest_ssr.errors import ProjectError
 from pytest_ssr.injectors.equivalence import parses, scope_text
@@ -147,34 +148,42 @@ def _function(source: ParsedSource, qualname: str) -> Scope | None:
 
 def save_examples(path: Path, examples: Sequence[Example]) -> None:
     """Write examples to a file, which is complete or not there."""
-    sizes = [len(e.right) for e in examples]
-    temporary = path.with_name(f".{path.name}")
-    with temporary.open("wb") as file:
-        np.savez_compressed(
-            file,
-            project=np.array([e.project for e in examples], dtype=str),
-            operator=np.array([e.operator for e in examples], dtype=str),
-            changed_lines=np.array([e.changed_lines for e in examples], dtype=np.int32),
-            candidates=np.array([e.candidates for e in examples], dtype=np.int32),
-            sizes=np.array(sizes, dtype=np.int32),
-            rows=np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(e.rows for e in examples)]),
-            shares=np.concatenate([np.zeros(0), *(e.shares for e in examples)]),
-            right=np.concatenate([np.zeros(0, bool), *(e.right for e in examples)]),
-        )
-    temporary.replace(path)
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        project=np.array([e.project for e in examples], dtype=str),
+        operator=np.array([e.operator for e in examples], dtype=str),
+        changed_lines=np.array([e.changed_lines for e in examples], dtype=np.int32),
+        candidates=np.array([e.candidates for e in examples], dtype=np.int32),
+        sizes=np.array([len(e.right) for e in examples], dtype=np.int32),
+        rows=np.concatenate([np.zeros((0, len(NAMES)), np.float32), *(e.rows for e in examples)]),
+        shares=np.concatenate([np.zeros(0), *(e.shares for e in examples)]),
+        right=np.concatenate([np.zeros(0, bool), *(e.right for e in examples)]),
+    )
+    write_bytes(path, buffer.getvalue())
+
+
+_COLUMNS = {
+    "project": ("U", 1),
+    "operator": ("U", 1),
+    **dict.fromkeys(("changed_lines", "candidates", "sizes"), ("i", 1)),
+}
+_LISTS = {"rows": ("f", 2), "shares": ("f", 1), "right": ("b", 1)}
 
 
 def load_examples(path: Path) -> list[Example]:
     """Return the examples in a file; raises ValueError or OSError if it cannot be read."""
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in data.files}
-        ends = np.cumsum(arrays["sizes"]).astype(int)
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
+    arrays = load_arrays(path, {**_COLUMNS, **_LISTS})
+    sizes = arrays["sizes"]
+    lengths = {len(arrays[name]) for name in _LISTS}
+    if len({len(arrays[name]) for name in _COLUMNS}) != 1 or lengths != {sizes.sum()} or (sizes < 0).any():
+        raise ValueError(f"{path} is damaged: its columns have different lengths")
     if arrays["rows"].shape[1] != len(NAMES):
         raise ValueError(f"{path} holds {arrays['rows'].shape[1]} features, not {len(NAMES)}")
-    columns = (arrays[name].tolist() for name in ("project", "operator", "changed_lines", "candidates", "sizes"))
+    if (arrays["candidates"] < sizes).any() or not all(np.isfinite(arrays[name]).all() for name in ("rows", "shares")):
+        raise ValueError(f"{path} is damaged: a number is out of range")
+    ends = np.cumsum(sizes).astype(int)
+    columns = (arrays[name].tolist() for name in _COLUMNS)
     return [
         Example(
             project,

@@ -16,11 +16,11 @@ import numpy as np
 
 from harness.rollouts.task import open_task
 from harness.solvers.search.policy import Policy
-from harness.solvers.search.workspace import SearchWorkspace, noise, prepare
+from harness.solvers.search.workspace import SearchWorkspace, UnableError, noise, prepare
 from harness.storage.code_version import code_hash
 from harness.training.search.examples import Shares
 from harness.training.search.reversal import changed_lines
-from pytest_ssr.errors import SsrError
+from pytest_ssr.errors import ArtifactError, ProjectError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -63,6 +63,7 @@ class HeldOutBugs:
         """Return for each policy, bug and seed the number of the first candidate that solves the bug; 0 if none does.
 
         None stands for the weights of the patterns. A bug that cannot be prepared counts as not solved.
+        Raises SandboxError if a sandbox fails, because that is no result.
         """
         results: list[list[list[int]]] = [[] for _ in policies]
         for number, bug in enumerate(self.bugs, 1):
@@ -84,7 +85,7 @@ class HeldOutBugs:
         try:
             task = open_task(bug.runner.scoped(), bug.artifact, self._folder / bug.artifact_id)
             workspace = prepare(task)
-        except SsrError:
+        except (ArtifactError, ProjectError, UnableError):
             return [[0] * self._seeds for _ in policies]
         try:
             return [solve_places(workspace, policy, bug.artifact_id, self._most, self._seeds) for policy in policies]

@@ -23,7 +23,7 @@ from harness.solvers.search.solver import SearchSolver
 from harness.training.search.examples import Bug, Example, examples_of
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
 from harness.training.search.rates import Rate, rate_of
-from harness.training.search.training import StaticData, fit_policy
+from harness.training.search.training import StaticData, fit_policy, validation_folders
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
@@ -123,12 +123,16 @@ class Loop:
     watch: Watch
     finished: Callable[[RoundReport], None]
     """Called after every round."""
+    _validating: frozenset[Path] = frozenset()
+    """The folders of the projects that decide when to stop; nothing else is learned from them."""
     _episodes: list[Episode] = field(default_factory=list)
     _reports: list[RoundReport] = field(default_factory=list)
 
     def run(self) -> LoopReport:
         """Play all rounds; write the policy of the last one to the folder. Raises SsrError."""
-        policy = fit_policy(self.static, [], seed=self.play.seed)
+        seed, played = self.play.seed, [project.folder for project in self.projects]
+        self._validating = validation_folders(self.static, seed=seed, played=played)
+        policy = fit_policy(self.static, [], seed=seed, validating=self._validating)
         self.solver.policy = policy
         bugs = [bug for project in self.held_out for bug in self._held_out_bugs(project)]
         with tempfile.TemporaryDirectory(prefix="ssr-held-out-") as scratch:
@@ -172,7 +176,7 @@ class Loop:
             list(self._examples(bugs_of_rounds, graded=graded)) * _REPEATS if lesson in (wanted, Lesson.BOTH) else []
             for graded, wanted in ((False, Lesson.REVERSE), (True, Lesson.GRADES))
         )
-        policy = fit_policy(self.static, reversed_, rewarded=rewarded, seed=self.play.seed)
+        policy = fit_policy(self.static, reversed_, rewarded=rewarded, seed=self.play.seed, validating=self._validating)
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()
@@ -184,8 +188,10 @@ class Loop:
     def _bugs(self, run: SelfPlay) -> Iterator[tuple[str, Bug]]:
         """Yield the first-order bugs of all rounds with their projects and their resolved repairs."""
         originals = run.originals()
+        validating = {folder.resolve() for folder in self._validating}
+        names = {name for name, state in originals.items() if state.snapshot.origin.resolve() in validating}
         for episode in self._episodes:
-            if not episode.valid or episode.order > 1 or episode.repeated:
+            if not episode.valid or episode.order > 1 or episode.repeated or episode.project in names:
                 continue
             original, artifact = originals[episode.project], self.store.artifact(episode.artifact_id)
             weakened = original.apply(artifact.bug).apply(artifact.weaken)
@@ -207,6 +213,8 @@ class Loop:
             yield from examples_of(iter([wanted]), project, self.static.tokens, count=1, seed=self.play.seed)
 
     def _rates(self, bugs: Sequence[HeldOutBug], places: Sequence[Sequence[int]]) -> tuple[Rate, ...]:
+        if not bugs:
+            return ()
         names = [bug.project for bug in bugs]
         budgets = [b for b in BUDGETS if b <= self.settings.budget] or [self.settings.budget]
         return tuple(rate_of(b, solved_shares(places, b), names, self.play.seed) for b in budgets)

@@ -11,7 +11,6 @@ from harness.training.search.examples import Example, Shares
 
 BUDGETS = (1, 5, 20, 100)
 _DRAWS, _RESAMPLES = 20, 2000
-_EULER = 1e-300
 
 Logits = Callable[[Example], Shares]
 
@@ -25,8 +24,8 @@ class Rate:
     rate: float
     by_bug: tuple[float, float]
     """95 % interval if bugs are resampled."""
-    by_project: tuple[float, float]
-    """95 % interval if projects are resampled, with their bugs."""
+    by_project: tuple[float, float] | None
+    """95 % interval if projects are resampled, with their bugs; None for fewer than two projects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +68,14 @@ def _hits(examples: Sequence[Example], logits: Logits, seed: int) -> Mapping[int
         if not example.is_covered:
             continue
         values, right = logits(example), example.right
-        # A wrong candidate that is kept stands for several.
+        # A wrong candidate that is kept stands for several, each of which is drawn by itself.
         factor = (example.candidates - right.sum()) / max(1, (~right).sum())
         for _ in range(_DRAWS):
             # Gumbel noise draws in proportion to the weights, as the solver does.
-            noisy = values - np.log(-np.log(rng.uniform(1e-12, 1.0, len(values))) + _EULER)
-            place = 1 + factor * (noisy[~right] > noisy[right].max()).sum()
+            noisy = values + rng.gumbel(size=len(values))
+            first = noisy[right].max()
+            ahead = -np.expm1(-np.exp(np.minimum(values[~right] - first, 50.0)))
+            place = 1 + (noisy[~right] > first).sum() + rng.poisson((factor - 1) * ahead.sum())
             for budget in BUDGETS:
                 hits[budget][index] += (place <= budget) / _DRAWS
     return hits
@@ -84,14 +85,14 @@ def rate_of(budget: int, hits: Shares, projects: Sequence[str], seed: int) -> Ra
     """Return the mean of bugs' shares with its intervals. projects: of each bug."""
     rng = np.random.default_rng(seed)
     if not len(hits):
-        return Rate(budget, 0.0, (0.0, 1.0), (0.0, 1.0))
+        return Rate(budget, 0.0, (0.0, 1.0), None)
     by_bug = hits[rng.integers(0, len(hits), (_RESAMPLES, len(hits)))].mean(axis=1)
     names = sorted(set(projects))
     owner = np.array([names.index(p) for p in projects])
     sums, counts = np.bincount(owner, hits), np.bincount(owner)
     drawn = rng.integers(0, len(names), (_RESAMPLES, len(names)))
-    by_project = sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)
-    return Rate(budget, float(hits.mean()), _interval(by_bug), _interval(by_project))
+    by_project = _interval(sums[drawn].sum(axis=1) / counts[drawn].sum(axis=1)) if len(names) > 1 else None
+    return Rate(budget, float(hits.mean()), _interval(by_bug), by_project)
 
 
 def _interval(draws: Shares) -> tuple[float, float]:

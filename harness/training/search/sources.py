@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -39,6 +40,11 @@ class SourceFolder:
     def key(self) -> str:
         """A hash of the code."""
         return key_of(*self._code, *(self.read(p).hex() for p in self._code))
+
+    def shares_code(self, other: SourceFolder) -> bool:
+        """Return whether a file belongs to both, or both have the same code."""
+        one, two = ({(s.folder / p).resolve() for p in s.code_paths()} for s in (self, other))
+        return not one.isdisjoint(two) or self.key == other.key
 
     def paths(self) -> Sequence[str]:
         """Return the paths of all Python files, sorted."""
@@ -84,8 +90,17 @@ def open_sources(paths: Sequence[Path]) -> list[SourceFolder]:
             sources += list(_installed(path))
         else:
             sources.append(SourceFolder(path))
-    unique = {s.folder.resolve(): s for s in sources}
+    unique = dict[str, SourceFolder]()
+    for source in sources:
+        # A copy would be in two parts of the data.
+        unique.setdefault(source.key, source)
     return list(unique.values())
+
+
+def unique_names(sources: Sequence[SourceFolder]) -> dict[Path, str]:
+    """Return the name of each project by its folder, with the path if names repeat."""
+    counts = Counter(s.name for s in sources)
+    return {s.folder: s.name if counts[s.name] == 1 else f"{s.name} ({s.folder})" for s in sources}
 
 
 def _installed(folder: Path) -> Iterator[SourceFolder]:

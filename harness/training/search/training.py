@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import concurrent.futures
 import multiprocessing
+import os
 import random
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import signal
+import sys
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +21,9 @@ from harness.solvers.search.token_model import TokenModel
 from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import fit
 from harness.training.search.rates import Comparison, compare
-from harness.training.search.sources import SourceFolder, standard_library_tokens
+from harness.training.search.sources import SourceFolder, standard_library_tokens, unique_names
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import ProjectError, SsrError
 from pytest_ssr.storage.store import code_hash, key_of
 
 _VALIDATION_SHARE = 0.2
@@ -80,9 +85,9 @@ def train(
     project, with its name and the numbers of bugs and of those with a right candidate. Raises ProjectError if there are
     too few projects or no bug has a right candidate.
     """
-    if len(sources) < _LEAST_PROJECTS:
-        raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
+    require_projects(sources)
     data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished)
+    names = unique_names([*sources, *held_out])
     own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
     losses: list[tuple[float, float]] = []
 
@@ -95,13 +100,19 @@ def train(
     others = [e for s in held_out for e in data.examples[s.folder]]
     everything = [e for group in data.examples.values() for e in group]
     return TrainingReport(
-        {s.name: _count(data.examples[s.folder]) for s in sources},
-        {s.name: _count(data.examples[s.folder]) for s in held_out},
+        {names[s.folder]: _count(data.examples[s.folder]) for s in sources},
+        {names[s.folder]: _count(data.examples[s.folder]) for s in held_out},
         policy.ranker.num_trees(),
         losses,
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
         {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
     )
+
+
+def require_projects(sources: Sequence[SourceFolder]) -> None:
+    """Raise ProjectError if there are too few projects to learn from."""
+    if len(sources) < _LEAST_PROJECTS:
+        raise ProjectError("a policy is learned from at least two projects: one of them decides when to stop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,34 +125,49 @@ class StaticData:
     settings: TrainingSettings
 
 
+def validation_folders(static: StaticData, *, seed: int, played: Collection[Path] = ()) -> frozenset[Path]:
+    """Return the projects that decide when to stop: a fifth of those with a right candidate.
+
+    played: folders of projects that are taken last, because their proven bugs are learned from. Raises ProjectError if
+    fewer than two projects have a right candidate.
+    """
+    folders = [f for f, group in static.examples.items() if any(e.is_covered for e in group)]
+    if len(folders) < _LEAST_PROJECTS:
+        raise ProjectError(
+            f"{len(folders)} of the {len(static.examples)} projects have a bug with a right candidate, and two are "
+            "needed; add projects, or raise --bugs"
+        )
+    folders.sort(key=lambda folder: (folder.resolve().name, str(folder)))
+    random.Random(f"validation:{seed}").shuffle(folders)
+    last = {folder.resolve() for folder in played}
+    folders.sort(key=lambda folder: folder.resolve() in last)
+    return frozenset(folders[: max(1, round(_VALIDATION_SHARE * len(folders)))])
+
+
 def fit_policy(
     static: StaticData,
     proven: Sequence[Example],
     *,
     seed: int,
     rewarded: Sequence[Example] = (),
+    validating: Collection[Path] | None = None,
     progress: Callable[[int, float, float], None] | None = None,
 ) -> Policy:
-    """Return a policy of static and of proven bugs; a fifth of the static bugs' projects decides when to stop.
+    """Return a policy of static and of proven bugs.
 
-    rewarded: see `fit`. progress: called with the number of trees and both losses. Raises ProjectError if no bug has a
-    right candidate.
+    rewarded: see `fit`. validating: see `validation_folders`; proven bugs of these projects must not be given.
+    progress: called with the number of trees and both losses. Raises ProjectError as `validation_folders` does.
     """
-    examples = [e for group in static.examples.values() for e in group]
-    names = sorted({e.project for e in examples})
-    random.Random(f"validation:{seed}").shuffle(names)
-    validating = set(names[: max(1, round(_VALIDATION_SHARE * len(names)))])
-    try:
-        ranker = fit(
-            [*(e for e in examples if e.project not in validating), *proven],
-            [e for e in examples if e.project in validating],
-            seed=seed,
-            rewarded=rewarded,
-            progress=progress,
-        )
-    except ValueError:
-        raise ProjectError("no bug of these projects has a right candidate; add projects, or raise --bugs") from None
-    counts = {name: _count([e for e in examples if e.project == name]) for name in names}
+    if validating is None:
+        validating = validation_folders(static, seed=seed)
+    ranker = fit(
+        [*(e for folder, group in static.examples.items() if folder not in validating for e in group), *proven],
+        [e for folder, group in static.examples.items() if folder in validating for e in group],
+        seed=seed,
+        rewarded=rewarded,
+        progress=progress,
+    )
+    counts = {group[0].project: _count(group) for group in static.examples.values() if group}
     settings = static.settings
     trained_on = {
         "projects": counts,
@@ -175,16 +201,16 @@ def collect(
 
     watch, finished: as for `train`.
     """
-    store, tokens = folder / "examples", folder / "tokens.npz"
+    store, tokens = folder / "examples", folder / "tokens" / f"{key_of(sys.version, _solver_hash())}.npz"
     store.mkdir(parents=True, exist_ok=True)
-    if not tokens.exists():
+    if not _readable(load_tokens, tokens):
         watch("counting the tokens of the standard library")
         save_tokens(standard_library_tokens(), tokens)
     paths = {s.folder: store / f"{_key(s, settings, tokens)}.npz" for s in sources}
-    missing = [s for s in sources if not _readable(paths[s.folder])]
+    missing = [s for s in sources if not _readable(load_examples, paths[s.folder])]
     watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
     context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(settings.jobs, mp_context=context) as pool:
+    with concurrent.futures.ProcessPoolExecutor(settings.jobs, context, _enter_worker) as pool:
         waiting = {
             pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
         }
@@ -193,12 +219,19 @@ def collect(
                 bugs, covered = future.result()
                 finished(waiting[future].name, bugs, covered)
                 watch(f"listing repairs: {number} of {len(sources)} projects")
+        except BrokenProcessPool:
+            raise SsrError(
+                "a process that lists repairs has ended, maybe for lack of memory; what is finished is kept"
+            ) from None
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-    examples = {source: load_examples(path) for source, path in paths.items()}
+    names = unique_names(sources)
+    examples = {
+        source: [replace(e, project=names[source]) for e in load_examples(path)] for source, path in paths.items()
+    }
     return StaticData(examples, load_tokens(tokens), settings)
 
 
@@ -215,12 +248,25 @@ def _solver_hash() -> str:
     return key_of(*((folder / f"{name}.py").read_text(encoding="utf-8") for name in _LISTING))
 
 
-def _readable(path: Path) -> bool:
+def _readable(load: Callable[[Path], object], path: Path) -> bool:
     try:
-        load_examples(path)
+        load(path)
     except (OSError, ValueError):
         return False
     return True
+
+
+def _enter_worker() -> None:
+    """Leave Ctrl-C to the parent process, and end with it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _write_examples(folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path) -> tuple[int, int]:
