@@ -235,6 +235,14 @@ def test_classes_and_modules_that_cannot_be_set_up_are_collection_errors(tmp_pat
         assert run.exit_code == 1
 
 
+def test_a_class_that_skips_its_tests_is_no_error(tmp_path: Path) -> None:
+    skipping = BROKEN_SETUP.replace('ValueError("no class")', 'unittest.SkipTest("not here")')
+    runner = runner_on(tmp_path, {"calc.py": CALC, "test_setup.py": skipping, "test_a.py": TESTS})
+    run = runner.fresh(runner.original, ["test_a.py", "test_setup.py"])
+    assert run.status is RunStatus.COMPLETED
+    assert run.results.keys() == {i for i in run.collected if i.startswith("test_a.py")}
+
+
 def test_a_program_that_ends_before_its_tests_proves_nothing(tmp_path: Path) -> None:
     files = {"runtests.py": "raise SystemExit('no settings')\n", "test_a.py": TESTS}
     run = (runner := runner_on(tmp_path, files, ProgramRunner("own", ["runtests.py"]))).fresh(

@@ -82,9 +82,10 @@ class Session:
     def record(self, test, outcome, error=None):
         """Record an outcome; the worst of a test and its subtests counts."""
         if not self.nodeid:
-            # A class or a module could not be set up or torn down.
+            # A class or a module could not be set up or torn down; it may also skip its tests.
             lines = str(error[1]).strip().splitlines() if error else []
-            ssr_channel.send("collect-error", id=str(test), reason=lines[0][:500] if lines else outcome)
+            if outcome in ("failed", "error"):
+                ssr_channel.send("collect-error", id=str(test), reason=lines[0][:500] if lines else outcome)
         elif self.outcome not in ("failed", "error"):
             self.outcome = outcome
 
@@ -93,7 +94,7 @@ class Session:
         if not self.nodeid:
             return
         name, outcome = self.nodeid, self.outcome or "passed"
-        self.nodeid = ""
+        self.nodeid = self.outcome = ""
         if self.recorder is not None:
             self.recorder.pytest_runtest_logfinish(name, None)
         ssr_channel.send("done", id=name, outcome=outcome, duration=round(_monotonic() - self.begin, 6), setup=0.0)
