@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,8 @@ from typing import Any
 from harness.exporters.protocol import JSON, NUMBER, TEXT, TEXTS, WHOLE, Choices, Format, Group, Row, Task
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_plain
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
+from pytest_ssr.execution.script_template import runner_of_script
+from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import FileStamp, Snapshot, hash_of
 from pytest_ssr.project.solver_checkout import write_solver_tree
@@ -140,9 +143,22 @@ def instance(task: Task, choices: Choices) -> Row:
         "FAIL_TO_PASS": ids(artifact, "FAIL_TO_PASS"),
         "PASS_TO_PASS": ids(artifact, "PASS_TO_PASS"),
         "environment_setup_commit": commit,
+        "eval_script": _test_command(artifact),
     }
     require_plain(row, "the artifact")
     return row
+
+
+def _test_command(artifact: BugArtifact) -> str:
+    """Return the command that starts the tests, empty for pytest; raises SkippedError for an unknown runner."""
+    try:
+        runner = runner_of_script(artifact.script)
+    except ArtifactError as error:
+        raise damaged(str(error)) from None
+    if isinstance(runner, PytestRunner):
+        return ""
+    variables = [f"{name}={value}" for name, value in runner.environment]
+    return shlex.join([*(["env", *variables] if variables else []), "python", *runner.program, *runner.scope])
 
 
 def _about(task: Task) -> Row:
@@ -222,6 +238,7 @@ SWE_BENCH = Format(
         **dict.fromkeys(("repo", "instance_id", "base_commit", "patch", "test_patch", "problem_statement"), TEXT),
         **dict.fromkeys(("hints_text", "created_at", "version", "FAIL_TO_PASS", "PASS_TO_PASS"), TEXT),
         "environment_setup_commit": TEXT,
+        "eval_script": TEXT,
         "image_name": TEXT,
         **_ABOUT,
     },
@@ -229,6 +246,7 @@ SWE_BENCH = Format(
     of_tasks=True,
     notes=(
         "base_commit is not in a public repository: --repos writes repositories that contain it.",
+        "eval_script is the command of tests that pytest does not run; otherwise it is empty.",
         "Test ids are exact. swebench's log parser cuts them at spaces, so it never resolves a row with such ids.",
     ),
 )

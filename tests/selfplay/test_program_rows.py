@@ -73,6 +73,27 @@ def test_a_bug_in_a_row_can_be_validated_solved_and_graded_later(
     assert ssr("grade", artifact, "--patch", fix, "--repo", project, *common) == 1
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["unittest", "django", "sympy"])
+def test_an_exported_row_is_graded_by_its_own_runner(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = row_of(tmp_path, name)
+    dataset, store = written(tmp_path / "rows.jsonl", [row]), tmp_path / "store"
+    argv = ["inject", dataset, "--repos", tmp_path / "clones", "--store", store, "--injector", "mutation"]
+    assert ssr(*argv, *SANDBOX, *RULE, "--count", "1") == 0
+    exported, repositories = tmp_path / "exported.jsonl", tmp_path / "exported-repos"
+    assert ssr("export", store, "--format", "swe-bench", "--out", exported, "--repos", repositories) == 0
+    capsys.readouterr()
+    options = ["--repos", repositories, "--store", tmp_path / "other", *SANDBOX]
+    argv = ["eval", exported, "--predictions", "gold", "--out", tmp_path / "out", *options]
+    assert ssr(*argv, "--dry-run", "--json") == 0
+    assert [r["runner"] for r in json.loads(capsys.readouterr().out)["rows"]] == [name]
+    assert ssr(*argv) == 0
+    results = [json.loads(line) for line in (tmp_path / "out" / "results.jsonl").read_text().splitlines()]
+    assert [r["status"] for r in results] == ["resolved"]
+
+
 def reverse(data: bytes) -> bytes:
     return Patch.parse(data).reverse().data
 
