@@ -129,7 +129,7 @@ def make_backend(proven: Proven, store: Store, folder: Path, **settings: Any) ->
     [
         (
             ["--ssr-solver", "oracle"],
-            "there is no solver 'oracle'; choose search, replay:PATH, mini-swe-agent:MODEL, or a model",
+            "there is no solver 'oracle'",
         ),
         (["--ssr-budget-usd", "1"], "--ssr-budget-usd is for a model, not for search"),
         (["--ssr-steps", "few"], "--ssr-steps takes a whole number, not 'few'"),

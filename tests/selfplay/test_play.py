@@ -226,7 +226,7 @@ def running(odd: str) -> bool:
         (["--solver", "scripted:{script}", "--bundles", "/nowhere"], "/nowhere/config.yaml does not describe tools"),
         (
             ["--solver", "oracle"],
-            "there is no solver 'oracle'; choose search, replay:PATH, mini-swe-agent:MODEL, or a model",
+            "there is no solver 'oracle'",
         ),
         (["--solver", "replay:/nowhere"], "/nowhere does not exist"),
         (["--solver", "vllm:/model"], "`vllm` is not on the PATH"),
