@@ -24,9 +24,9 @@ from harness.rollouts.submission import submission_of
 from harness.solvers.model import SYSTEM_PROMPT, solver_tools
 from harness.solvers.protocol import Solution, SolverTask, render_task
 from harness.solvers.work import SolverWork, start_of
-from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.factory import RunnerSource, runner_source
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
-from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.grading import Grade, TestStatus
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
@@ -72,14 +72,17 @@ class StoreTasks:
             raise SettingsError(f"the store {root} does not exist; create bugs in it with ssr inject")
         store = Store(root)
         folders = _find(self.artifacts, store)
-        runner = open_runner(
+        runner_for = runner_source(
             project, store, settings=self.settings, sandbox=self.sandbox, python=self.python, model_written=True
         )
-        return Tasks(list(folders), lambda task_id: self._task(folders[task_id], runner, store))
+        for test_runner in dict.fromkeys(map(runner_of_artifact, folders.values())):
+            runner_for(test_runner)
+        return Tasks(list(folders), lambda task_id: self._task(folders[task_id], runner_for, store))
 
-    def _task(self, folder: Path, runner: Runner, store: Store) -> SolveTask:
+    def _task(self, folder: Path, runner_for: RunnerSource, store: Store) -> SolveTask:
         """Return a bug as a task; raises ArtifactError if it is not valid."""
         artifact = read_artifact(folder)
+        runner = runner_for(runner_of_script(artifact.script))
         rollouts = RolloutRunner(
             runner.scoped(),
             artifact,
