@@ -301,15 +301,15 @@ else:
     # Nothing tells which tests open files or start processes: each may.
     _note(holder=_ALL, starts_processes=True)
 try:
-    # multiprocessing starts its helpers with this function, which raises no audit event. The module subprocess, whose
-    # calls raise one, keeps the original.
+    # multiprocessing starts its helpers with this function, which raises no audit event.
     import _posixsubprocess
-    import subprocess  # noqa: F401
 
     _fork_exec = _posixsubprocess.fork_exec
 
     def _forking(*arguments):
-        _note(holder=_holder[-1], starts_processes=True)
+        # The module subprocess raises an event, with the program that it starts.
+        if sys._getframe(1).f_globals.get("__name__") != "subprocess":
+            _note(holder=_holder[-1], starts_processes=True)
         return _fork_exec(*arguments)
 
     _posixsubprocess.fork_exec = _forking
