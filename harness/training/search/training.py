@@ -211,10 +211,11 @@ def collect(
     watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(settings.jobs, context, _enter_worker) as pool:
-        waiting = {
-            pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
-        }
         try:
+            # Workers start here, so an interrupt here has to end them as well.
+            waiting = {
+                pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
+            }
             for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
                 bugs, covered = future.result()
                 finished(waiting[future].name, bugs, covered)
