@@ -24,6 +24,7 @@ from harness.training.search.rates import Comparison, compare
 from harness.training.search.sources import SourceFolder, standard_library_tokens, unique_names
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import ProjectError, SsrError
+from pytest_ssr.interrupts import uninterrupted
 from pytest_ssr.storage.store import code_hash, key_of
 
 _VALIDATION_SHARE = 0.2
@@ -212,10 +213,12 @@ def collect(
     context = multiprocessing.get_context("spawn")
     with concurrent.futures.ProcessPoolExecutor(settings.jobs, context, _enter_worker) as pool:
         try:
-            # Workers start here, so an interrupt here has to end them as well.
-            waiting = {
-                pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s for s in missing
-            }
+            # Workers start here; one that an interrupt leaves half started would print a traceback.
+            with uninterrupted():
+                waiting = {
+                    pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s
+                    for s in missing
+                }
             for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
                 bugs, covered = future.result()
                 finished(waiting[future].name, bugs, covered)
