@@ -19,7 +19,7 @@ from pytest_ssr.execution.script import ScriptOutput
 from pytest_ssr.grading import grade as grade_module
 from pytest_ssr.records.check_reasons import CheckCode, CheckReason
 from pytest_ssr.records.reasons import ReasonCode
-from pytest_ssr.sandbox.docker.container import LABEL
+from pytest_ssr.sandbox.docker.container import Container
 from pytest_ssr.sandbox.filesystem import workdirs
 from pytest_ssr.sandbox.supervision import cgroup
 
@@ -46,21 +46,22 @@ def repeatedly(act: Callable[[], None], *, most: int) -> Iterator[list[int]]:
         thread.join()
 
 
-def kill_containers(arena) -> Callable[[], bool]:
-    client = arena.runner.provider._engine()
+@contextlib.contextmanager
+def kill_containers(monkeypatch: pytest.MonkeyPatch, *, most: int) -> Iterator[list[int]]:
+    """Kill each container in the middle of its first command while the block runs, `most` of them."""
+    start, done = Container.start, []
 
-    def kill() -> bool:
-        killed = 0
-        for container in client.api.containers(filters={"label": LABEL}):
-            # The container may have exited since it was listed.
-            with contextlib.suppress(Exception):
-                mine = f" {os.getpid()} " in container["Labels"][LABEL]
-                if mine and len(client.api.top(container["Id"])["Processes"]) > 1:
-                    client.api.kill(container["Id"])
-                    killed += 1
-        return killed > 0
+    def start_and_kill(self, *args, **kwargs):
+        started = start(self, *args, **kwargs)
+        if len(done) < most:
+            time.sleep(0.1)
+            self._client.api.kill(self._id)
+            done.append(1)
+        return started
 
-    return kill
+    with monkeypatch.context() as patch:
+        patch.setattr(Container, "start", start_and_kill)
+        yield done
 
 
 def kill_launchers(name: str) -> Callable[[], bool]:
@@ -92,10 +93,12 @@ KILLERS = [
 
 @pytest.mark.parametrize("often", [1, 10_000])
 @pytest.mark.parametrize(("sandbox", "program"), KILLERS)
-def test_a_sandbox_that_is_killed_gives_no_wrong_grade(clean_machine, open_arena, texts, sandbox, program, often):
+def test_a_sandbox_that_is_killed_gives_no_wrong_grade(
+    clean_machine, open_arena, texts, monkeypatch, sandbox, program, often
+):
     arena = open_arena(sandbox)
-    killer = kill_launchers(program) if program else kill_containers(arena)
-    with repeatedly(killer, most=often) as done:
+    faults = repeatedly(kill_launchers(program), most=often) if program else kill_containers(monkeypatch, most=often)
+    with faults as done:
         grade = arena.grade({"pkg/adding.py": texts["pkg/adding.py"]})
     assert done, "nothing was killed: the test proves nothing"
     if often == 1:
