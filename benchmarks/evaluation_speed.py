@@ -72,13 +72,19 @@ class Cost:
         return self.of / self.cpu_s * 3600
 
 
+def writable_top() -> Path:
+    """Return the folder in which this user may create control groups; exits if there is none."""
+    top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
+    if top is None:
+        raise SystemExit("cannot count CPU time: this user may not create a control group")
+    return top
+
+
 def measured(
     command: Sequence[object], accepted: Sequence[int] = (0,), *, whole: bool = False
 ) -> tuple[float, float, str]:
     """Run a command; return wall seconds, CPU seconds of all its processes (or of the machine), and its output."""
-    top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
-    if top is None:
-        raise SystemExit("cannot count CPU time: this user may not create a control group")
+    top = writable_top()
     group = top / f"evaluation-speed-{os.getpid()}"
     group.mkdir()
     try:

@@ -29,7 +29,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from evaluation_speed import TOPS, remove, used_s
+from evaluation_speed import remove, used_s, writable_top
 from honest_styles import STYLES, Location, Rewrite, parsed
 from projects import fetch
 
@@ -56,9 +56,7 @@ class Meter:
     """Counts the CPU time of this process and all its descendants, in a separate control group."""
 
     def __init__(self) -> None:
-        top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
-        if top is None:
-            raise SystemExit("cannot count CPU time: this user may not create a control group")
+        top = writable_top()
         self._top, self._group = top, top / f"honest-repairs-{os.getpid()}"
         self._group.mkdir()
         (self._group / "cgroup.procs").write_text("0")

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from evaluation_speed import TOPS, remove, used_s
+from evaluation_speed import remove, used_s, writable_top
 
 from harness.datasets.instance import Instance
 from harness.datasets.instance_task import discard_trees, shown_at, tree_of, trees_of
@@ -63,9 +63,7 @@ class Seconds(NamedTuple):
 @contextmanager
 def own_group() -> Iterator[Path]:
     """Yield a control group that this process and those that it starts are in."""
-    top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
-    if top is None:
-        raise SystemExit("cannot count CPU time: this user may not create a control group")
+    top = writable_top()
     group = top / f"open-rows-{os.getpid()}"
     group.mkdir()
     try:

@@ -76,7 +76,7 @@ class Turn:
         return self.patch.data.decode("utf-8", "replace") if self.patch is not None else ""
 
     def known_reward(self) -> float:
-        """Return the reward; raises SandboxError if there is none."""
+        """Return the reward; raises SandboxError if a failure of the sandbox left none."""
         if self.reward is None:
             raise SandboxError(f"the episode has no reward: {self.outcome.text if self.outcome is not None else ''}")
         return self.reward

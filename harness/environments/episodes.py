@@ -63,7 +63,7 @@ class Episodes:
 
     @property
     def current(self) -> Episode:
-        """The current episode; raises ActionError if there is none."""
+        """The current episode; raises ActionError before the first reset."""
         if self._current is None:
             raise ActionError("the environment is closed" if self._closed else "there is no episode; call reset first")
         return self._current

@@ -37,8 +37,22 @@ from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GradedTasks:
+    """How the tasks of solvers are graded."""
+
+    rule: Rule = Rule.STRICT
+    """The verdict of a grade that decides the reward."""
+    settings: RuleSettings = RuleSettings()
+    grade_unsubmitted: bool = True
+    """Also grade the changes of an episode that a limit ended."""
+    full_grades: bool = False
+    """Run all tests of each grade, even after a failure; the score `tests` needs it."""
+    role: ClassVar[str] = "solver"
+
+
 @dataclass(frozen=True, slots=True)
-class StoreTasks:
+class StoreTasks(GradedTasks):
     """The bugs of a store, all in one project."""
 
     project: Path | str
@@ -53,14 +67,6 @@ class StoreTasks:
     """The interpreter that runs the project's tests."""
     statement: str = ""
     """A description of the task, which replaces the tests to be improved."""
-    rule: Rule = Rule.STRICT
-    """The verdict of a grade that decides the reward."""
-    settings: RuleSettings = RuleSettings()
-    grade_unsubmitted: bool = True
-    """Also grade the changes of an episode that a limit ended."""
-    full_grades: bool = False
-    """Run all tests of each grade, even after a failure; the score `tests` needs it."""
-    role: ClassVar[str] = "solver"
 
     def open(self) -> Tasks:
         """Open a runner on the project; raises SettingsError if there is no artifact."""
@@ -114,7 +120,7 @@ def _find(names: Sequence[str], store: Store) -> dict[str, Path]:
 
 
 @dataclass(frozen=True, slots=True)
-class DatasetTasks:
+class DatasetTasks(GradedTasks):
     """The rows of a dataset."""
 
     dataset: str
@@ -133,14 +139,6 @@ class DatasetTasks:
     """The interpreter of all rows; by default an environment is built for each."""
     show_tests: bool = False
     """Describe a task by its tests, even if its row has a statement."""
-    rule: Rule = Rule.STRICT
-    """The verdict of a grade that decides the reward."""
-    settings: RuleSettings = RuleSettings()
-    grade_unsubmitted: bool = True
-    """Also grade the changes of an episode that a limit ended."""
-    full_grades: bool = False
-    """Run all tests of each grade, even after a failure; the score `tests` needs it."""
-    role: ClassVar[str] = "solver"
 
     def open(self) -> Tasks:
         """Read the dataset; raises RowError for an invalid row, and SettingsError if nothing is selected."""

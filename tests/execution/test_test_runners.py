@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from plain import plain_python
+from program_projects import SYMPY_RUNTESTS
 
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.runner import Runner
@@ -69,76 +70,6 @@ class BrokenTest(unittest.TestCase):
     def test_never(self):
         pass
 """
-# A package with the classes and the command of SymPy's runner that the reporter relies on.
-RUNTESTS = """\
-import os
-
-
-class PyTestReporter:
-    def entering_filename(self, filename, n):
-        print(filename, n)
-
-    def entering_test(self, f):
-        print(f.__name__, end=" ")
-
-    def test_pass(self, char="."):
-        print("ok")
-
-    def test_skip(self, v=None):
-        print("s")
-
-    def test_xfail(self):
-        print("f")
-
-    def test_xpass(self, v):
-        print("X")
-
-    def test_fail(self, exc_info):
-        print("F")
-
-    def test_exception(self, exc_info):
-        print("E")
-
-    def import_error(self, filename, exc_info):
-        print("?")
-
-
-class SymPyTests:
-    def __init__(self):
-        self._reporter = PyTestReporter()
-
-    def matches(self, x):
-        return True
-
-    def test_file(self, filename, sort=True):
-        import sys
-
-        reporter, gl = self._reporter, {"__file__": filename}
-        try:
-            with open(filename) as file:
-                exec(compile(file.read(), filename, "exec"), gl)
-        except ImportError:
-            reporter.import_error(filename, sys.exc_info())
-            return False
-        functions = [f for name, f in gl.items() if name.startswith("test_") and self.matches(f)]
-        if not functions:
-            return True
-        reporter.entering_filename(filename, len(functions))
-        ok = True
-        for function in functions:
-            reporter.entering_test(function)
-            try:
-                function()
-            except AssertionError:
-                reporter.test_fail(sys.exc_info())
-                ok = False
-            except Exception:
-                reporter.test_exception(sys.exc_info())
-                ok = False
-            else:
-                reporter.test_pass()
-        return ok
-"""
 BIN_TEST = """\
 import os, sys
 from sympy.testing.runtests import SymPyTests
@@ -151,7 +82,7 @@ SYMPY_TREE = {
     "bin/test": BIN_TEST,
     "sympy/__init__.py": "",
     "sympy/testing/__init__.py": "",
-    "sympy/testing/runtests.py": RUNTESTS,
+    "sympy/testing/runtests.py": SYMPY_RUNTESTS,
     "sympy/tests/test_core.py": "def test_one():\n    pass\n\n\ndef test_two():\n    assert 1 == 2\n\n\n"
     "def test_three():\n    raise ValueError\n\n\ndef test_four():\n    pass\n",
     "sympy/tests/test_import.py": "import nothing_there\n",

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -124,26 +125,19 @@ def example(right: int, size: int = 4, project: str = "p", *, value: float = 1.0
     return Example(project, "operator", 1, rows, np.full(size, 1 / size), flags, size)
 
 
-def test_the_gradient_is_that_of_the_loss():
-    lists = Lists([example(1), example(2, 5)])
-    logits = np.linspace(-1, 1, 9)
-    gradient, _ = lists.gradient(logits)
-    for index in range(9):
-        step = np.zeros(9)
-        step[index] = 1e-5
-        numeric = (lists.loss(logits + step) - lists.loss(logits - step)) / 2e-5 * len(lists)
-        assert gradient[index] == pytest.approx(numeric, abs=1e-6)
+def slopes(function: Callable[[np.ndarray], float], at: np.ndarray) -> list[float]:
+    """Return the numeric derivative of a function in each direction."""
+    steps = 1e-5 * np.eye(len(at))
+    return [(function(at + step) - function(at - step)) / 2e-5 for step in steps]
 
 
-def test_the_reward_gradient_is_that_of_the_expected_reward():
+def test_the_gradients_are_those_of_the_loss_and_of_the_expected_reward():
     lists = Lists([example(1), example(2, 5)])
     logits = np.linspace(-1, 1, 9)
-    gradient, _ = lists.reward_gradient(logits)
-    for index in range(9):
-        step = np.zeros(9)
-        step[index] = 1e-5
-        up, down = (lists.probabilities(values)[1].sum() for values in (logits + step, logits - step))
-        assert gradient[index] == pytest.approx(-(up - down) / 2e-5, abs=1e-6)
+    losses = slopes(lambda values: lists.loss(values) * len(lists), logits)
+    assert list(lists.gradient(logits)[0]) == pytest.approx(losses, abs=1e-6)
+    rewards = slopes(lambda values: -lists.probabilities(values)[1].sum(), logits)
+    assert list(lists.reward_gradient(logits)[0]) == pytest.approx(rewards, abs=1e-6)
 
 
 def test_a_rewarded_repair_is_right_although_it_is_not_the_original():

@@ -141,7 +141,7 @@ def _repaired(bug: Bug) -> Iterator[bytes]:
 
 
 def _function(source: ParsedSource, qualname: str) -> Scope | None:
-    """Return the only function of a name; None if there is none, or several."""
+    """Return the only function of a name; None if no function or several have it."""
     same = [s for s in scopes(source) if s.qualname == qualname and s.kind == "function"]
     return same[0] if len(same) == 1 else None
 

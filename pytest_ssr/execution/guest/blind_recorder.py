@@ -354,7 +354,7 @@ class _Encoder:
         return ["o", kind.__name__, *self.pairs([(n, v) for n, v in state.items() if isinstance(n, str)], depth)]
 
     def items_of(self, value, kind):
-        """Return the items of an asserted collection, which may compute them only now; None if it is none.
+        """Return the items of an asserted collection, which may compute them only now; None for another value.
 
         Iterators, files among them, are none: to read their items changes them.
         """

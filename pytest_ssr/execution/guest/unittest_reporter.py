@@ -108,7 +108,7 @@ class Session:
 
 
 class _ProbedSuite(unittest.TestSuite):
-    """Runs tests, and announces to the probe each of them, and what is shared by those of a class or a module."""
+    """Runs tests, and tells the probe when a test, a class or a module is set up."""
 
     def __init__(self, tests, probe):
         unittest.TestSuite.__init__(self, tests)
