@@ -147,7 +147,8 @@ def open_task(
             sandbox=sandbox,
             python=python,
             test_runner=test_runner,
-            targets=() if isinstance(test_runner, PytestRunner) else files,
+            # Kept trees are those of other commands too, which run all tests of pytest.
+            targets=() if keep and isinstance(test_runner, PytestRunner) else files,
             model_written=True,
             shown_at=shown_at(instance, store),
             trees=trees_of(instance, store, keep=keep),

@@ -89,7 +89,14 @@ def open_runner(
     )
     if compiled and not isinstance(test_runner, CommandRunner):
         snapshot = with_bytecode(
-            snapshot, provider, interpreter, trees, progress, test_runner=test_runner, targets=targets
+            snapshot,
+            provider,
+            interpreter,
+            trees,
+            progress,
+            test_runner=test_runner,
+            targets=targets,
+            kept=store.root / "bytecode" if trees != store.trees else None,
         )
     folder = key_of(
         code_hash(),

@@ -15,7 +15,7 @@ import shutil
 import struct
 import tarfile
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -54,25 +54,35 @@ def with_bytecode(
     *,
     test_runner: TestRunner = PYTEST,
     targets: Sequence[str] = (),
+    kept: Path | None = None,
 ) -> Snapshot:
     """Return the snapshot with compiled files in its directory, made by collecting its tests once unless they exist.
 
     targets: the files whose tests are collected; empty: those of the test runner's scope. A project whose tests
-    cannot be collected gets none; its baseline will report the reason.
+    cannot be collected gets none; its baseline will report the reason. kept: a folder that keeps the compiled files if
+    the trees are removed, as links to the files that trees share.
     """
     targets = targets or test_runner.scope
     final = trees / f"{snapshot.tree_hash}-{interpreter.environment_hash}-{provider.name}"
     if targets:
         digest = hashlib.sha256("\0".join([test_runner.name, *targets]).encode("utf-8", "surrogateescape"))
         final = final.with_name(f"{final.name}-{digest.hexdigest()[:8]}")
-    if not final.is_dir():
-        shown, hidden = interpreter.readable, interpreter.hidden
-        with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
-            compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets))
-        try:
-            _fill(snapshot, compiled, final, SharedFiles(trees))
-        except OSError as error:
-            raise StoreError(f"cannot write {final}: {error.strerror or error}; nothing was lost") from None
+    if final.is_dir():
+        return replace(snapshot, directory=final)
+    kept = kept / final.name if kept is not None else None
+    try:
+        if kept is not None and kept.is_dir():
+            compiled = {p.relative_to(kept).as_posix(): p.read_bytes() for p in kept.rglob("*.pyc")}
+        else:
+            shown, hidden = interpreter.readable, interpreter.hidden
+            with CodebaseState(snapshot).open(provider, readable=shown, hidden=hidden) as sandbox:
+                compiled = dict(_compiled(snapshot, sandbox, interpreter, progress, test_runner, targets))
+        shared = SharedFiles(trees)
+        if kept is not None and not kept.is_dir():
+            _fill((), snapshot, compiled, kept, shared)
+        _fill(snapshot.files, snapshot, compiled, final, shared)
+    except OSError as error:
+        raise StoreError(f"cannot write {final}: {error.strerror or error}; nothing was lost") from None
     return replace(snapshot, directory=final)
 
 
@@ -130,14 +140,18 @@ def _belongs(data: bytes, snapshot: Snapshot, source: str) -> bool:
 
 
 @uninterrupted()
-def _fill(snapshot: Snapshot, compiled: dict[str, bytes], final: Path, shared: SharedFiles) -> None:
+def _fill(
+    paths: Collection[str], snapshot: Snapshot, compiled: Mapping[str, bytes], final: Path, shared: SharedFiles
+) -> None:
+    """Write a folder of the snapshot's files at these paths and of compiled ones."""
+    final.parent.mkdir(parents=True, exist_ok=True)
     staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=final.parent))
     tree = staging / "tree"
     try:
         tree.mkdir()
-        for folder in {os.path.dirname(path) for path in snapshot.files}:
+        for folder in {os.path.dirname(path) for path in paths}:
             os.makedirs(tree / folder, exist_ok=True)
-        for path in snapshot.files:
+        for path in paths:
             raise_if_stopped()
             _link(f"{snapshot.directory}/{path}", f"{tree}/{path}")
         for path, data in compiled.items():

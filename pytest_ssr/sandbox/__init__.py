@@ -72,4 +72,10 @@ def choose(
 
 def probe_all() -> dict[str, Availability]:
     """Probe every built-in sandbox on this machine."""
-    return {name: load_provider(name).probe() for name in SANDBOXES}
+    availability_by_name = {}
+    for name in SANDBOXES:
+        provider = load_provider(name)
+        availability_by_name[name] = provider.probe()
+        if close := getattr(provider, "close", None):
+            close()
+    return availability_by_name

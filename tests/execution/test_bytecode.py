@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import py_compile
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.execution import bytecode
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.shared_files import EPOCH_S
@@ -89,3 +91,26 @@ def test_a_project_that_cannot_be_collected_runs_as_it_is(tmp_path: Path) -> Non
     runner = runner_on(tmp_path, "process", {"m.py": MODULE, "test_m.py": "import os\nos._exit(7)\n"})
     assert compiled_in(runner.snapshot.directory) == []
     assert runner.suite(runner.original)[0].status is RunStatus.CRASHED
+
+
+def test_compiled_files_are_kept_if_the_trees_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tests of a row are not collected again for each patch that is evaluated later."""
+    project, store, trees = tmp_path / "p", Store(tmp_path / "store"), tmp_path / "store" / "graded" / "trees"
+    project.mkdir()
+    (project / "m.py").write_text(MODULE)
+    (project / "test_m.py").write_text(TESTS)
+
+    def compiled() -> dict[str, bytes]:
+        trees.mkdir(parents=True)
+        runner = open_runner(
+            project, store, settings=RuleSettings(), sandbox="process", python=plain_python(), trees=trees
+        )
+        assert runner.suite(runner.original)[0].passing == {"test_m.py::test_one"}
+        folder = runner.snapshot.directory
+        return {name: (folder / name).read_bytes() for name in compiled_in(folder)}
+
+    first = compiled()
+    assert any(name.startswith("__pycache__/m.cpython") for name in first)
+    shutil.rmtree(trees)
+    monkeypatch.setattr(bytecode, "_compiled", lambda *_: pytest.fail("the tests were collected again"))
+    assert compiled() == first

@@ -65,15 +65,16 @@ class DockerProvider:
         atexit.register(self.close)
 
     def probe(self) -> Availability:
-        """Run a trial command in a container."""
+        """Run a trial command in a container, which is kept for reuse if it works."""
         try:
-            return self._probe()
+            availability = self._probe()
         except MissingExtraError as error:
-            return Availability(False, "the package docker is not installed", error.remedy)
+            availability = Availability(False, "the package docker is not installed", error.remedy)
         except SandboxError as error:
-            return Availability(False, error.message, error.remedy or _INSTALL_ENGINE)
-        finally:
+            availability = Availability(False, error.message, error.remedy or _INSTALL_ENGINE)
+        if not availability.works:
             self.close()
+        return availability
 
     def _probe(self) -> Availability:
         with self._guarded():
