@@ -7,8 +7,8 @@ predictions in turn: the reference solutions; the same with a comment, which is 
 which repairs nothing. swebench checks out the commit, applies the patch, restores the test files, runs the tests once
 and reads the log, all with its own code (tests/peers/swebench_parts.py). CPU time is what the kernel has counted for a
 control group in which a command and all its descendants run: no other figure includes processes that a sandbox ends
-without waiting for them. That needs a cgroup that this user may create. With Docker, whose engine starts the processes,
-it is the whole machine's CPU time, so the machine has to be idle otherwise.
+without waiting for them. That needs a cgroup that this user may create. With Docker, the engine with the processes that
+it starts, and all containers, are counted too (class Engine), so that no other containers may run meanwhile.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -80,18 +80,47 @@ def writable_top() -> Path:
     return top
 
 
+class Engine:
+    """Counts the CPU time of Docker's engine, in a control group of its own, and of its containers."""
+
+    def __init__(self) -> None:
+        top = writable_top()
+        self._group, self._containers = top / f"evaluation-speed-engine-{os.getpid()}", top / "docker"
+
+    def __enter__(self) -> Self:
+        self._group.mkdir()
+        self._move(self._group)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._move(self._group.parent)
+        remove(self._group)
+
+    def _move(self, group: Path) -> None:
+        """Move the engine and the parents of its containers; what they start later follows them."""
+        for path in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):
+                if (path / "comm").read_text().startswith(("dockerd", "containerd")):
+                    (group / "cgroup.procs").write_text(path.name)
+
+    def used_s(self) -> float:
+        """Return the CPU seconds so far."""
+        return used_s(self._group) + used_s(self._containers)
+
+
 def measured(
-    command: Sequence[object], accepted: Sequence[int] = (0,), *, whole: bool = False
+    command: Sequence[object], accepted: Sequence[int] = (0,), *, engine: Engine | None = None
 ) -> tuple[float, float, str]:
-    """Run a command; return wall seconds, CPU seconds of all its processes (or of the machine), and its output."""
+    """Run a command; return wall seconds, CPU seconds of all its processes (and of the engine), and its output."""
     top = writable_top()
     group = top / f"evaluation-speed-{os.getpid()}"
     group.mkdir()
     try:
         argv = ["bash", "-c", 'echo 0 > "$0" && exec "$@"', group / "cgroup.procs", *command]
-        begin, before_s = time.monotonic(), used_s(top)
+        begin, before_s = time.monotonic(), engine.used_s() if engine else 0.0
         done = subprocess.run([str(w) for w in argv], capture_output=True, text=True, check=False)
-        wall_s, cpu_s = time.monotonic() - begin, used_s(top) - before_s if whole else used_s(group)
+        wall_s = time.monotonic() - begin
+        cpu_s = used_s(group) + (engine.used_s() - before_s if engine else 0.0)
     finally:
         remove(group)
     if done.returncode not in accepted:
@@ -150,7 +179,7 @@ class Race:
     def __init__(self, arguments: argparse.Namespace, rows: Sequence[Mapping[str, Any]], work: Path) -> None:
         self.rows, self.work, self.jobs, self.repos = rows, work, arguments.jobs, arguments.repos
         self.path = self._write_jsonl("rows", rows)
-        self.docker = all(row.get("image") for row in rows)
+        self.engine = Engine() if all(row.get("image") for row in rows) else None
         self.python = arguments.python or plain(arguments.folder)
         self.rival = install(RIVAL, arguments.folder)
 
@@ -163,10 +192,10 @@ class Race:
         """Grade with `ssr eval`; all runs share a store."""
         path = self._write_jsonl(name, given)
         argv = [sys.executable, "-m", "harness.cli", "eval", self.path, "--predictions", path, "--repos", self.repos]
-        argv += ["--images", "docker"] if self.docker else ["--python", self.python, "--sandbox", "bubblewrap"]
+        argv += ["--images", "docker"] if self.engine else ["--python", self.python, "--sandbox", "bubblewrap"]
         argv += ["-n", self.jobs, "--store", self.work / "store"]
         out = Path(tempfile.mkdtemp(dir=self.work))
-        wall_s, cpu_s, output = measured([*argv, "--out", out, "--json", *more], accepted=(0, 1), whole=self.docker)
+        wall_s, cpu_s, output = measured([*argv, "--out", out, "--json", *more], accepted=(0, 1), engine=self.engine)
         summary = json.loads(output)
         if summary["graded"] != len(given):
             raise SystemExit(f"{name}: {summary['graded']} of {len(given)} were graded")
@@ -176,7 +205,7 @@ class Race:
         """Grade with swebench; also return the seconds of the tests themselves."""
         path, folder = self._write_jsonl(name, given), Path(tempfile.mkdtemp(dir=self.work))
         argv = [self.rival, "-c", THEIRS, PEERS, self.path, path, self.repos, self.python, folder]
-        wall_s, cpu_s, output = measured([*argv, self.jobs], whole=self.docker)
+        wall_s, cpu_s, output = measured([*argv, self.jobs], engine=self.engine)
         resolved = len(json.loads(output.splitlines()[-1])) if given else 0
         logs = (p.read_text() for p in folder.rglob("run_instance.log"))
         tests_s = sum(float(s) for log in logs for s in re.findall(r"Test runtime: ([\d._]+) seconds", log))
@@ -204,8 +233,11 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     rows = [json.loads(text) for text in arguments.rows.read_text().splitlines()][: arguments.most]
     work = Path(tempfile.mkdtemp(prefix="evaluation-speed-"))
+    stack = contextlib.ExitStack()
     try:
         race = Race(arguments, rows, work)
+        if race.engine:
+            stack.enter_context(race.engine)
         start, _ = race.theirs("nothing", [])
         table, tests = list[str](), list[str]()
         for name, given in predictions(rows, arguments.repos).items():
@@ -218,6 +250,7 @@ def main() -> None:
                 table.append(line(f"ssr eval --no-logs, {name} (warm)", race.ours(name, given, "--no-logs"), theirs))
             write(arguments, race, start, table, tests)
     finally:
+        stack.close()
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -231,7 +264,7 @@ def write(
     """Write what has been measured so far."""
     repositories = ", ".join(sorted({row["repo"] for row in race.rows}))
     environment = "bare processes (swebench) and bubblewrap (`ssr eval`)"
-    if race.docker:
+    if race.engine:
         environment = "Docker, each row in its image"
     text = [
         "# Evaluations per core-hour",

@@ -576,3 +576,38 @@ def test_values_that_the_original_no_longer_computes_are_unchecked(tmp_path: Pat
     result = BlindTests(old, failing, ()).result(shop, shop.original)
     assert (result.wrong, result.unchecked) == ((), tuple(failing))
     assert BlindTests(reference, failing, ()).result(shop, shop.original).unchecked == ()
+
+
+LONG = """\
+def shout(text):
+    return text.upper() * 300
+
+
+def lines(count):
+    return "line\\n" * count + "end"
+"""
+LONG_TESTS = """\
+def test_shout():
+    assert shout("abc") == "ABC" * 300
+
+
+def test_lines():
+    assert lines(200).count("line") == 200
+    assert "end" in lines(200)
+
+
+@pytest.mark.parametrize("number", range(2000))
+def test_little(number):
+    assert number >= 0
+"""
+
+
+def test_long_values_are_compared_by_their_digests_if_there_are_many_tests(tmp_path: Path) -> None:
+    """The space for values is divided among the tests; what `in` decides cannot be decided on digests."""
+    runner = opened(tmp_path, LONG, LONG_TESTS)
+    tests = blind(runner, replaced(LONG, {"upper": "lower", "count +": "(count - 1) +"}))
+    honest = replaced(LONG, {"text.upper() * 300": "(text * 300).upper()", '+ "end"': '+ "the end"'})
+    assert tests.result(runner, state(runner, honest)).unchecked == ()
+    assert tests.result(runner, state(runner, honest)).wrong == ()
+    wrong = replaced(LONG, {"text.upper() * 300": "text.upper() * 299 + 'ABc'"})
+    assert tests.result(runner, state(runner, wrong)).wrong == ("test_shop.py::test_shout",)

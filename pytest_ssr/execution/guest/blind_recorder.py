@@ -41,6 +41,7 @@ from builtins import (  # a project may replace them later
     len,
     list,
     max,
+    min,
     object,
     range,
     set,
@@ -225,10 +226,14 @@ def _line(site, held, values):
     try:
         line = _encode(record)
     except Exception:
-        line = _encode([case, site, held, [_OPAQUE for _ in values]])
+        record = [case, site, held, [_OPAQUE for _ in values]]
+        line = _encode(record)
     remaining = _room.get(case, _share[0])
     if len(line) > remaining:
-        _rest.setdefault(case, _sha256()).update(_encode(_rounded(record[1:])).encode())
+        record = [case, site, held, [_brief(value) for value in record[3]]]
+        line = _encode(record)
+    if len(line) > remaining:
+        _rest.setdefault(case, _sha256()).update(_encode(record[1:]).encode())
         return
     _room[case] = remaining - len(line)
     _put(record)
@@ -393,4 +398,13 @@ def _plain(value):
         # A query whose state is large: what it finds is what counts.
         encoded = encoded[:3]
         text = _encode(encoded)
-    return encoded if len(text) <= _MOST_VALUE else ["z", _sha256(_encode(_rounded(encoded)).encode()).hexdigest()]
+    return encoded if len(text) <= _MOST_VALUE else _digest(encoded)
+
+
+def _brief(encoded):
+    digest = _digest(encoded)
+    return min((digest, encoded), key=lambda value: len(_encode(value)))
+
+
+def _digest(encoded):
+    return ["z", _sha256(_encode(_rounded(encoded)).encode()).hexdigest()]
