@@ -20,6 +20,8 @@ from pytest_ssr.records.test_run import SuiteRun
 
 _SLOW_S = 0.25
 """Time a test with other inputs may take on the original, unless it takes half of that with its own."""
+_ALL_COPIES_S = 2.0
+"""Seconds that all copies together may take, if twice the time of all tests is less."""
 _ATTEMPTS, _USAGE = 8, 4
 
 
@@ -125,8 +127,8 @@ def _with_copies(
             # A file cannot be imported with other inputs, or a test is collected under another name.
             varied = replace(varied, selects_tests=False)
         elif not run.fault and lines is not None:
-            slow = _slow_tests(varied, limits_s, run)
-            if not slow or not varied.selects_tests:
+            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, 2 * usual.seconds))
+            if not slow:
                 # Files that cannot be imported with other inputs prove nothing.
                 ran = {node_id.partition("::")[0] for node_id in run.results}
                 return replace(varied, copies=tuple(c for c in varied.copies if c.path in ran)), lines, run
@@ -147,11 +149,22 @@ def _limits_s(usual: SuiteRun) -> Mapping[str, float]:
     return limits_s
 
 
-def _slow_tests(suite: BlindSuite, limits_s: Mapping[str, float], run: SuiteRun) -> Collection[str]:
-    """Return the tests of copies that take longer than their limit."""
-    slow = set()
+def _slow_tests(
+    suite: BlindSuite, limits_s: Mapping[str, float], run: SuiteRun, all_copies_s: float
+) -> Collection[str]:
+    """Return the tests of copies that take longer than their limit, and the slowest ones if all take too long."""
+    slow, seconds = set[str](), defaultdict[str, float](float)
     for node_id, result in run.results.items():
         function = node_id.partition("[")[0]
-        if suite.is_copy(node_id) and result.duration_s > limits_s[suite.source_case(function)]:
+        if suite.is_copy(node_id):
+            seconds[function] += result.duration_s
+            if result.duration_s > limits_s[suite.source_case(function)]:
+                slow.add(function)
+    remaining_s = sum(duration_s for function, duration_s in seconds.items() if function not in slow)
+    for function, duration_s in sorted(seconds.items(), key=lambda item: -item[1]):
+        if remaining_s <= all_copies_s:
+            break
+        if function not in slow:
             slow.add(function)
+            remaining_s -= duration_s
     return slow

@@ -90,13 +90,15 @@ class BlindSuite:
     def without_function(self, node_id: str) -> BlindSuite:
         """Return a suite in which no copy has the function of a copy's test; without that copy if it is run whole."""
         if not self.selects_tests:
-            path = node_id.partition("::")[0]
-            return replace(self, copies=tuple(c for c in self.copies if c.path != path))
+            return self.without([node_id])
         function = self.source_case(node_id.partition("[")[0])
         return self.without([t for c in self.copies for t in c.targets if self.source_case(t) == function])
 
     def without(self, targets: Collection[str]) -> BlindSuite:
-        """Return a suite without some tests of copies."""
+        """Return a suite without some tests of copies; without those copies if they are run whole."""
+        if not self.selects_tests:
+            paths = {t.partition("::")[0] for t in targets}
+            return replace(self, copies=tuple(c for c in self.copies if c.path not in paths))
         remaining = [replace(c, targets=tuple(t for t in c.targets if t not in targets)) for c in self.copies]
         return replace(self, copies=tuple(c for c in remaining if c.targets))
 
