@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from harness.agents.process_reward import ProcessReward, boxed_value, question_about
@@ -61,6 +63,36 @@ def test_a_reply_without_a_tool_is_scored_and_shifts_no_other() -> None:
         (0, -1.0, (-1.0, None, -1.0)),
         (1, pytest.approx(1 / 3), (1.0, 1.0, -1.0)),
     ]
+
+
+class Seeded(ScriptedModel):
+    """Stores the seed of each request in a list."""
+
+    def reply(self, messages: object, *, tools: object, sampling: Sampling) -> Reply:
+        self.seeds.append(sampling.seed)
+        return super().reply(messages, tools=tools, sampling=sampling)
+
+    def session(self, rollout: str) -> Seeded:
+        return self
+
+
+def test_each_vote_has_a_seed_of_its_own_and_the_key_names_what_scores_depend_on() -> None:
+    model = Seeded("judge", [Message(ASSISTANT, r"\boxed{1}")] * 12)
+    model.seeds = []
+    ProcessReward(model, votes=3).scores(rollout())
+    assert len(set(model.seeds)) == len(model.seeds) == 6
+    again = Seeded("judge", [Message(ASSISTANT, r"\boxed{1}")] * 12)
+    again.seeds = []
+    ProcessReward(again, votes=3).scores(rollout())
+    assert again.seeds == model.seeds
+    keys = {ProcessReward(judge(), votes=n, sampling=Sampling(temperature=t)).key for n in (1, 3) for t in (0.0, 1.0)}
+    assert len(keys) == 4
+
+
+def test_a_step_without_an_observation_is_judged() -> None:
+    cut = rollout()
+    cut.steps[1] = replace(cut.steps[1], observation_index=len(cut.messages))
+    assert "bash(command='ls')" in question_about(cut, cut.steps[1])
 
 
 def test_the_judge_is_shown_the_step_it_judges() -> None:

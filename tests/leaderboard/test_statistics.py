@@ -220,3 +220,68 @@ def test_intervals_of_diversity_have_their_coverage() -> None:
         assert estimate.high is not None
         covered += estimate.low <= 1 - (shares**2).sum() <= estimate.high
     assert covered / 400 >= 0.92
+
+
+def test_the_variance_of_diversity_is_that_of_the_jackknife() -> None:
+    """Both intervals follow from the definition, leaving out one bug or one repository at a time."""
+    kinds, repos = list("aabbbcabc"), list("ppppqqqrr")
+
+    def simpson(chosen: list[int]) -> float:
+        pairs = list(itertools.permutations(chosen, 2))
+        return sum(kinds[i] != kinds[j] for i, j in pairs) / len(pairs)
+
+    def bounds(groups: list[str], least: float) -> tuple[float, float]:
+        every = range(len(kinds))
+        values = floats(*(simpson([i for i in every if groups[i] != group]) for group in sorted(set(groups))))
+        variance = (len(values) - 1) / len(values) * float(((values - values.mean()) ** 2).sum())
+        value = simpson(list(every))
+        pairs = max(least, value * (1 - value) / variance)
+        return interval(value * pairs, pairs)
+
+    estimate = diversity(kinds, repos)
+    assert estimate is not None
+    by_bug = bounds([str(i) for i in range(len(kinds))], len(kinds) / 2)
+    by_repo = bounds(repos, float(effective(floats(4, 3, 2))) / 2)
+    assert estimate.value == pytest.approx(simpson(list(range(len(kinds)))))
+    assert (estimate.low, estimate.high) == pytest.approx(by_bug)
+    hull = min(by_bug[0], by_repo[0]), max(by_bug[1], by_repo[1])
+    assert (estimate.repo_low, estimate.repo_high) == pytest.approx(hull)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "repos"), [("abc", "pqr"), ("ab", "pq"), ("aab", "ppq"), ("aaaa", "ppqq"), ("aabb", "pqpq")]
+)
+def test_diversity_without_a_variance_has_intervals(kinds: str, repos: str) -> None:
+    """Of these bugs, too few remain without a repository, or all that remain are equally diverse."""
+    estimate = diversity(list(kinds), list(repos))
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.repo_low is not None
+    assert estimate.repo_high is not None
+    assert 0 <= estimate.repo_low <= estimate.low <= estimate.value <= estimate.high <= estimate.repo_high <= 1
+
+
+def test_a_mean_of_rewards_is_a_rate_on_another_scale() -> None:
+    rates, weights, repos = floats(0.2, 0.9, 0.5, 1.0), floats(8, 4, 8, 2), codes(0, 0, 1, 1)
+    rate, reward = proportion(rates, weights, repos), proportion(2 * rates - 1, weights, repos, low=-1.0, high=1.0)
+    assert rate is not None
+    assert reward is not None
+    for name in ("value", "low", "high", "repo_low", "repo_high"):
+        assert getattr(reward, name) == pytest.approx(2 * getattr(rate, name) - 1)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.sampled_from([1.0, 4.0, 32.0]), st.integers(0, 3)), min_size=2, max_size=12)
+)
+def test_further_repositories_are_no_better_known_than_further_tasks(tasks: list[tuple[float, float, int]]) -> None:
+    shares, weights, repos = zip(*tasks, strict=True)
+    estimate = proportion(floats(*shares), floats(*weights), codes(*repos))
+    assert estimate is not None
+    assert estimate.low is not None
+    assert estimate.high is not None
+    assert estimate.low <= estimate.value + 1e-12
+    assert estimate.value <= estimate.high + 1e-12
+    if estimate.repo_low is not None and estimate.repo_high is not None:
+        assert estimate.repo_low <= estimate.low
+        assert estimate.high <= estimate.repo_high

@@ -217,6 +217,26 @@ def test_an_inherited_test_is_removed_from_the_base_if_it_fails_everywhere() -> 
     assert "class Base:\n    pass\n" in done.changes["t.py"].decode()
 
 
+def test_a_test_that_overrides_another_is_disabled() -> None:
+    """Without its method, the subclass would run that of its base class."""
+    own = "    def test_a(self):\n        assert self.x == 1\n"
+    source = INHERITED.replace("    x = 1\n", f"    x = 1\n\n{own}")
+    ids = ["t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
+    done = run(source, ids[:1], ids)
+    assert done.changes["t.py"].decode() == source.replace(own, "    test_a = None\n")
+    assert done.removed == (ids[0],)
+
+
+def test_parameter_sets_of_the_second_mark_are_removed() -> None:
+    marks = '@pytest.mark.parametrize("a", ["x", "y"])\n@pytest.mark.parametrize("b", ["p", "q", "r"])\n'
+    source = f"import pytest\n\n\n{marks}def test_a(a, b):\n    pass\n"
+    indices = {f"t.py::test_a[{b}-{a}]": (("b", j), ("a", i)) for j, b in enumerate("pqr") for i, a in enumerate("xy")}
+    failing = [name for name in indices if "[q-" in name]
+    done = run(source, failing, list(indices), indices)
+    assert done.changes["t.py"].decode() == source.replace('"p", "q", "r"', '"p", "r"')
+    assert set(done.removed) == set(failing)
+
+
 def test_inherited_tests_of_a_removed_method_are_reported() -> None:
     source = INHERITED.replace("Base", "TestBase")
     ids = ["t.py::TestBase::test_a", "t.py::TestOne::test_a", "t.py::TestTwo::test_a"]
