@@ -5,14 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.datasets import Instance
-from harness.datasets.loading import Selection, read_instances
+from harness.datasets.loading import Selection, read_dataset, read_instances
 from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
 from pytest_ssr.errors import SettingsError
 
 
 def chosen_instances(dataset: str | Path, selection: SelectionSettings) -> list[Instance]:
     """Return the selected instances of a dataset; raises InstanceError or SettingsError."""
-    instances = read_instances(str(dataset), split=selection.split)
+    return _selected(read_instances(str(dataset), split=selection.split), selection)
+
+
+def chosen_rows(dataset: str | Path, selection: SelectionSettings) -> list[Instance]:
+    """Return the selected rows of a dataset, invalid ones included; raises an error if no row is valid."""
+    return _selected(read_dataset(str(dataset), split=selection.split), selection)
+
+
+def _selected(instances: list[Instance], selection: SelectionSettings) -> list[Instance]:
     return Selection(selection.only, selection.shuffle, selection.slice).select(instances)
 
 

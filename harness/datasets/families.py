@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from harness.datasets import r2e
@@ -18,9 +18,14 @@ from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import Patch
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_MAX_ID = 200
+"""Characters of an id; files that are named after it have suffixes."""
+_REPO = re.compile(r"[\w.-]+/[\w.-]+")
 _MIRROR = re.compile(r"swesmith/(.+?)__(.+)\.([0-9a-f]{7,40})")
 """SWE-smith's repositories: owner, name and commit of the repository that they mirror."""
 _COMMIT = re.compile(r"[0-9a-fA-F]{7,64}\^?")
+_COMMANDS = ("pre_install", "install", "pip_packages", "test_cmd")
+"""Fields of `install_config`."""
 _IMAGES = ("image_name", "docker_image", "image")
 
 
@@ -32,14 +37,13 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
     name = _valid_id(_text(row, "instance_id", location), location)
     location = f"{location}: {name}"
     patch = _patch(row, "patch", location)
+    if not patch.files:
+        raise RowError(f"{location}: patch is empty, so there is no reference solution")
     repo, commit = _valid_repo(_text(row, "repo", location), location), _text(row, "base_commit", location)
     if mirror := _MIRROR.fullmatch(repo):
         repo, commit = f"{mirror[1]}/{mirror[2]}", commit or mirror[3]
     if commit and not _COMMIT.fullmatch(commit):
         raise RowError(f"{location}: base_commit {commit!r} is not a commit")
-    install = row.get("install_config")
-    if isinstance(install, str):
-        install = _json(install, "install_config", location)
     return Instance(
         id=name,
         repo=repo,
@@ -54,12 +58,25 @@ def read_row(row: Mapping[str, Any], location: str) -> Instance:
         begins_solved=family == "swe-smith",
         version=_text(row, "version", location),
         named_image=next((_text(row, k, location) for k in _IMAGES if row.get(k)), ""),
-        install=install if isinstance(install, Mapping) else {},
+        install=_install(row, location),
         log_parser=_text(row, "log_parser", location),
         eval_script=_text(row, "eval_script", location),
         created_at=str(row.get("created_at") or ""),
         licence=str(row.get("license_name") or row.get("license") or ""),
     )
+
+
+def invalid_row(row: Mapping[str, Any], location: str, reason: str, taken: Collection[str] = ()) -> Instance:
+    """Return an instance for a row that cannot be read, named by the row's id, or else by its location.
+
+    taken: ids of other rows.
+    """
+    name, repo = row.get("instance_id"), row.get("repo")
+    if not isinstance(name, str) or not _is_id(name) or name in taken:
+        name = re.sub(r"[^A-Za-z0-9._+-]+", "-", location.rpartition("/")[2]).lstrip("._+-")
+    if not isinstance(repo, str) or not _REPO.fullmatch(repo):
+        repo = ""
+    return Instance(name, repo, "", Patch.parse(b""), Patch.parse(b""), (), (), invalid=reason)
 
 
 def row_of(instance: Instance) -> dict[str, Any]:
@@ -98,14 +115,18 @@ def _family(row: Mapping[str, Any]) -> str:
     return "swe-bench"
 
 
+def _is_id(name: str) -> bool:
+    return len(name) <= _MAX_ID and bool(_NAME.fullmatch(name))
+
+
 def _valid_id(name: str, location: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise RowError(f"{location}: instance_id {name!r} cannot name a folder")
+    if not _is_id(name):
+        raise RowError(f"{location}: instance_id {name[:80]!r} cannot name a folder")
     return name
 
 
 def _valid_repo(repo: str, location: str) -> str:
-    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo) or ".." in repo:
+    if not _REPO.fullmatch(repo) or ".." in repo:
         raise RowError(f"{location}: repo {repo!r} is not owner/name")
     return repo
 
@@ -137,6 +158,19 @@ def _ids(row: Mapping[str, Any], field: str, location: str) -> tuple[str, ...]:
     if isinstance(value, str) or not isinstance(value, Sequence) or not all(isinstance(v, str) for v in value):
         raise RowError(f"{location}: {field} is not a list of test ids")
     return tuple(dict.fromkeys(value))
+
+
+def _install(row: Mapping[str, Any], location: str) -> Mapping[str, Any]:
+    install = row.get("install_config") or {}
+    if isinstance(install, str):
+        install = _json(install, "install_config", location)
+    if not isinstance(install, Mapping):
+        raise RowError(f"{location}: install_config is {type(install).__name__}, not an object")
+    for field in _COMMANDS:
+        value = install.get(field) or ()
+        if not isinstance(value, str | Sequence) or not all(isinstance(v, str) for v in value):
+            raise RowError(f"{location}: install_config: {field} is neither text nor a list of texts")
+    return install
 
 
 def _json(text: str, field: str, location: str) -> Any:

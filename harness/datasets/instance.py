@@ -51,6 +51,8 @@ class Instance:
     eval_script: str = ""
     created_at: str = ""
     licence: str = ""
+    invalid: str = ""
+    """Why its row cannot be read, with the row's location; the other fields are then empty, except the names."""
 
     @property
     def image(self) -> str:

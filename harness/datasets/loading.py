@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from harness.datasets.families import read_row
+from harness.datasets.families import invalid_row, read_row
 from harness.datasets.instance import Instance, RowError
 from pytest_ssr.errors import MissingExtraError, SettingsError
 
 _SPLIT = "test"
+_Row = tuple[str, Mapping[str, Any] | RowError]
+"""The location of a row, and its fields or why it has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +59,59 @@ def is_saved(path: Path) -> bool:
 
 
 def read_instances(source: str, *, split: str = "") -> list[Instance]:
-    """Read all instances of a dataset: a file, a folder, or a name on the hub (`owner/name`).
+    """Read all instances of a dataset, as `read_dataset` does; raises RowError for an invalid row as well."""
+    instances = read_dataset(source, split=split)
+    for instance in instances:
+        if instance.invalid:
+            raise RowError(instance.invalid)
+    return instances
+
+
+def read_dataset(source: str, *, split: str = "") -> list[Instance]:
+    """Read all rows of a dataset: a file, a folder, or a name on the hub (`owner/name`).
 
     split: of a dataset on the hub or a saved one (default test), or of a folder in the hub's layout (default all).
-    Raises RowError naming an invalid row, and SettingsError if the dataset cannot be found or read.
+    A row that cannot be read gives an instance that states the reason in `invalid`. Raises RowError if no row is
+    valid, and SettingsError if the dataset cannot be found or read.
     """
-    path = Path(source)
-    if path.is_dir() and not is_saved(path):
-        rows = [pair for file in _files_in(path, split) for pair in _rows_of(file)]
-    elif path.exists():
-        rows = list(_rows_of(path)) if path.is_file() else list(_saved(path, split))
-    elif re.fullmatch(r"[\w.-]+/[\w.-]+", source):
-        rows = list(_from_hub(source, split))
-    else:
-        raise SettingsError(f"dataset {source} does not exist; name a file, a folder, or owner/name on the hub")
-    instances = [read_row(row, location) for location, row in rows]
-    seen: set[str] = set()
-    for instance in instances:
-        if instance.id in seen:
-            raise RowError(f"{source}: {instance.id} occurs twice")
-        seen.add(instance.id)
+    instances: list[Instance] = []
+    locations: dict[str, str] = {}
+    for location, row in _rows(source, split):
+        instance = _instance(location, row, locations)
+        locations[instance.id] = location
+        instances.append(instance)
     if not instances:
         raise SettingsError(f"{source} contains no instances")
+    if all(i.invalid for i in instances):
+        others = f"; none of the {len(instances)} rows is valid" if len(instances) > 1 else ""
+        raise RowError(f"{instances[0].invalid}{others}")
     return instances
+
+
+def _instance(location: str, row: Mapping[str, Any] | RowError, locations: Mapping[str, str]) -> Instance:
+    """Return the instance of a row. locations: those of the rows before, by id."""
+    if isinstance(row, RowError):
+        return invalid_row({}, location, str(row))
+    try:
+        instance = read_row(row, location)
+        if first := locations.get(instance.id):
+            raise RowError(f"{location}: {instance.id} occurs twice, first in {first}")
+    except RowError as error:
+        return invalid_row(row, location, str(error), locations)
+    return instance
+
+
+def _rows(source: str, split: str) -> Iterator[_Row]:
+    path = Path(source)
+    if path.is_dir() and not is_saved(path):
+        for file in _files_in(path, split):
+            yield from _rows_of(file)
+    elif path.exists():
+        yield from _rows_of(path) if path.is_file() else _saved(path, split)
+    elif re.fullmatch(r"[\w.-]+/[\w.-]+", source):
+        yield from _from_hub(source, split)
+    else:
+        raise SettingsError(f"dataset {source} does not exist; name a file, a folder, or owner/name on the hub")
 
 
 def _files_in(folder: Path, split: str) -> list[Path]:
@@ -94,7 +126,7 @@ def _files_in(folder: Path, split: str) -> list[Path]:
     raise SettingsError(f"{folder} contains no .jsonl, .json or .parquet file")
 
 
-def _rows_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _rows_of(path: Path) -> Iterator[_Row]:
     reader = _READERS.get(path.suffix)
     if reader is None:
         raise SettingsError(f"{path} is not a dataset; its name must end in .jsonl, .json or .parquet")
@@ -104,32 +136,31 @@ def _rows_of(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         raise SettingsError(f"{path} cannot be read: {error}") from None
 
 
-def _jsonl(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    with path.open(encoding="utf-8") as file:
+def _jsonl(path: Path) -> Iterator[_Row]:
+    with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 location = f"{path}: line {number}"
-                yield location, _object(line, location)
+                yield location, _parsed(line, location)
 
 
-def _json(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _json(path: Path) -> Iterator[_Row]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
         raise RowError(f"{path} is not JSON: {error}") from None
     rows = data if isinstance(data, list) else [data]
     for number, row in enumerate(rows, 1):
-        if not isinstance(row, dict):
-            raise RowError(f"{path}: row {number} is not an object")
-        yield f"{path}: row {number}", row
+        location = f"{path}: row {number}"
+        yield location, row if isinstance(row, dict) else RowError(f"{location} is not an object")
 
 
-def _parquet(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _parquet(path: Path) -> Iterator[_Row]:
     for number, row in enumerate(_datasets().Dataset.from_parquet(str(path)), 1):
         yield f"{path}: row {number}", row
 
 
-def _saved(path: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _saved(path: Path, split: str) -> Iterator[_Row]:
     dataset = _datasets().load_from_disk(str(path))
     if hasattr(dataset, "keys"):
         name = split or _SPLIT
@@ -140,7 +171,7 @@ def _saved(path: Path, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"{path}: row {number}", row
 
 
-def _from_hub(name: str, split: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _from_hub(name: str, split: str) -> Iterator[_Row]:
     datasets = _datasets()
     try:
         dataset = datasets.load_dataset(name, split=split or _SPLIT)
@@ -160,14 +191,14 @@ def _datasets() -> Any:
     return datasets
 
 
-def _object(line: str, location: str) -> Mapping[str, Any]:
+def _parsed(line: bytes, location: str) -> Mapping[str, Any] | RowError:
     try:
-        row = json.loads(line)
+        row = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return RowError(f"{location} is not UTF-8: {error}")
     except (ValueError, RecursionError) as error:
-        raise RowError(f"{location} is not JSON: {error}") from None
-    if not isinstance(row, dict):
-        raise RowError(f"{location} is not an object")
-    return row
+        return RowError(f"{location} is not JSON: {error}")
+    return row if isinstance(row, dict) else RowError(f"{location} is not an object")
 
 
 _READERS = {".jsonl": _jsonl, ".json": _json, ".parquet": _parquet}

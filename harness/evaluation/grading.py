@@ -127,6 +127,8 @@ class Grader:
         result = EvaluationResult(
             instance.id, instance.repo, "", Status.INFRA, _unusable(""), patch_sha256=digest, rule=str(self.rule)
         )
+        if instance.invalid:
+            return replace(result, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
         ungraded = replace(result, resolved=False, tests=False)
         if not digest:
             return replace(ungraded, status=Status.EMPTY, reason=Reason(ReasonCode.NO_PATCH))

@@ -32,6 +32,7 @@ _COPIES = 2
 class Obstacle(StrEnum):
     """What keeps a row from running."""
 
+    INVALID_ROW = "invalid-row"
     NO_TESTS = "no-tests"
     NO_RUNNER = "no-runner"
     NO_COMMIT = "no-commit"
@@ -117,7 +118,7 @@ class Planner:
         This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
         """
         obstacles: dict[str, Blocked] = {}
-        checks = (_without_tests, self._without_image, self._without_repository, self._without_runner)
+        checks = (_invalid_rows, _without_tests, self._without_image, self._without_repository, self._without_runner)
         for check in (*checks, self._without_interpreter):
             obstacles |= check([i for i in instances if i.id not in obstacles])
         return obstacles
@@ -145,7 +146,7 @@ class Planner:
         return instance.sandbox(grader.images) if grader.images else grader.sandbox
 
     def _image(self, instance: Instance) -> str:
-        return self._sandbox(instance).partition(":")[2]
+        return "" if instance.invalid else self._sandbox(instance).partition(":")[2]
 
     def _without_image(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         obstacles: dict[str, Blocked] = {}
@@ -191,23 +192,28 @@ class Planner:
 
     def _without_interpreter(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Check the interpreter that is named, or that uv can build environments; images have their own."""
-        using = [i for i in instances if not self._image(i)]
+        obstacles: dict[str, Blocked] = {}
+        by_need = defaultdict(list)
+        for instance in instances:
+            if not self._image(instance):
+                by_need[self._runners.get(instance.id, PYTEST.name) == PYTEST.name].append(instance)
+        for needs_pytest, using in by_need.items():
+            if blocked := self._unusable_interpreter(needs_pytest=needs_pytest):
+                obstacles |= {i.id: blocked for i in using}
+        return obstacles
+
+    def _unusable_interpreter(self, *, needs_pytest: bool) -> Blocked | None:
         python = self.grader.environments.python
-        if not using:
-            return {}
         try:
             if python is None:
                 uv_program()
             else:
-                needs_pytest = any(self._runners.get(i.id, PYTEST.name) == PYTEST.name for i in using)
                 find_interpreter(self.grader.store.root, python, needs_pytest=needs_pytest)
         except MissingExtraError as error:
-            blocked = Blocked(Obstacle.NO_INTERPRETER, f"{error}; or name an interpreter with --python")
+            return Blocked(Obstacle.NO_INTERPRETER, f"{error}; or name an interpreter with --python")
         except ProjectError as error:
-            blocked = Blocked(Obstacle.NO_INTERPRETER, str(error))
-        else:
-            return {}
-        return {i.id: blocked for i in using}
+            return Blocked(Obstacle.NO_INTERPRETER, str(error))
+        return None
 
     def _without_repository(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
         """Check that clones have the commits, and that other repositories can be cloned."""
@@ -272,6 +278,8 @@ class Planner:
 
     def _disk_bytes(self, instance: Instance) -> int | None:
         """Return what the trees of a row will take in the store; one tree of a repository stands for the others."""
+        if instance.invalid:
+            return None
         if instance_folder(instance, self.grader.store).is_dir():
             return 0
         git = self._clone(instance.repo)
@@ -280,6 +288,11 @@ class Planner:
         if git not in self._tree_bytes:
             self._tree_bytes[git] = tree_bytes(git, instance.base_commit)
         return _COPIES * self._tree_bytes[git] or None
+
+
+def _invalid_rows(instances: Sequence[Instance]) -> dict[str, Blocked]:
+    """Find the rows that could not be read."""
+    return {i.id: Blocked(Obstacle.INVALID_ROW, i.invalid) for i in instances if i.invalid}
 
 
 def _without_tests(instances: Sequence[Instance]) -> dict[str, Blocked]:

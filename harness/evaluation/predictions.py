@@ -50,6 +50,7 @@ def read_predictions(
     """Return the predictions for these instances in their order: `gold`, `empty`, or those of a file or folder.
 
     Instances without a prediction are left out and passed to `report`, and so are predictions for other instances.
+    Invalid rows without one get an empty prediction, so that they are among the results.
     Raises SettingsError for a file without predictions for these instances, or with two for the same instance.
     """
     instances = list(instances)
@@ -67,10 +68,13 @@ def read_predictions(
                 f"{location}: {prediction.instance_id} is predicted twice; a file holds one prediction per instance"
             )
         by_id[prediction.instance_id] = prediction
-    wanted = [_with_trajectory(by_id[i.id], folder) for i in instances if i.id in by_id]
-    if not wanted:
+    predicted = [by_id[i.id] for i in instances if i.id in by_id]
+    if not predicted:
         raise SettingsError(f"{source} predicts none of the {len(instances)} instances")
-    if missing := [i.id for i in instances if i.id not in by_id]:
+    invalid = {i.id: Prediction(i.id, predicted[0].model, "") for i in instances if i.invalid}
+    complete = {**invalid, **by_id}
+    wanted = [_with_trajectory(complete[i.id], folder) for i in instances if i.id in complete]
+    if missing := [i.id for i in instances if i.id not in complete]:
         report(f"{len(missing)} of {len(instances)} instances have no prediction in {source}: {abbreviate(missing)}")
     if unmatched := sorted(by_id.keys() - {i.id for i in instances}):
         report(

@@ -212,6 +212,8 @@ class RolloutWork:
         failed = EvaluationResult(
             instance.id, instance.repo, unit.model, Status.INFRA, not_graded, attempt=unit.attempt, rule=str(rule)
         )
+        if instance.invalid:
+            return replace(failed, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
         try:
             solving = self._open_solving(unit.instance)
             rollout = solving.stored_attempt(unit.attempt) or solving.attempt(unit.attempt)

@@ -65,9 +65,9 @@ class Trial:
         campaign, baseline = self._campaign, self._campaign.baseline
         self.screened, run, failing = screened, screened.run, screened.failing
         if run.status in (RunStatus.TIMED_OUT, RunStatus.LIMIT_EXCEEDED):
-            return self._end(CandidateStatus.TIMED_OUT, "screening", suite_fault(run))
+            return self._end(CandidateStatus.TIMED_OUT, "screening", suite_fault(run, campaign.runner.test_runner))
         if run.fault:
-            return self._end(CandidateStatus.REJECTED, "screening", suite_fault(run))
+            return self._end(CandidateStatus.REJECTED, "screening", suite_fault(run, campaign.runner.test_runner))
         if not failing and screened.unexercised:
             reason = CheckReason.of(CheckCode.NOT_EXERCISED, files=screened.unexercised)
             return self._end(CandidateStatus.NOT_EXERCISED, "screening", reason)

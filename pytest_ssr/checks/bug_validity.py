@@ -36,12 +36,12 @@ def check(context: ValidationContext) -> Finding:
         return failed(CheckCode.TOO_MANY_BREAK, share=share, most=most)
 
     def objection(evidence: SuiteRun) -> CheckReason | None:
-        fault = suite_fault(evidence)
+        fault = suite_fault(evidence, context.runner.test_runner)
         if fault is not None:
             return fault.on("buggy")
         disputed = (failing & evidence.passing) | (context.stable - failing - evidence.passing)
         if disputed:
-            return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed, state="buggy")
+            return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed, state="buggy", **context.runner_detail)
         hidden = _unreported_failures(context, run, evidence)
         return CheckReason.of(CheckCode.FAILURES_UNREPORTED, tests=hidden, state="buggy") if hidden else None
 
@@ -76,6 +76,7 @@ def _pretended(context: ValidationContext, failing: frozenset[str]) -> CheckReas
         total=len(failures.runnable),
         tests=failures.satisfied,
         state="buggy",
+        **context.runner_detail,
     )
 
 
@@ -94,4 +95,8 @@ def _depends_on_text(context: ValidationContext) -> CheckReason | None:
         return None
     lost = context.stable & context.suite(state, "reworded", whole=True).passing
     lost -= context.script(state, "reworded").passing if lost else frozenset()
-    return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=lost, state="paraphrased") if lost else None
+    return (
+        CheckReason.of(CheckCode.RUNS_DISAGREE, tests=lost, state="paraphrased", **context.runner_detail)
+        if lost
+        else None
+    )

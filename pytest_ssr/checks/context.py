@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script import StatusRun
+from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
@@ -59,6 +60,11 @@ class ValidationContext:
     def settings(self) -> RuleSettings:
         """The thresholds of the rule."""
         return self.runner.settings
+
+    @property
+    def runner_detail(self) -> Mapping[str, str]:
+        """The detail of a reason that names the test runner; see `runner_detail`."""
+        return runner_detail(self.runner.test_runner)
 
     @property
     def pass_to_pass(self) -> frozenset[str]:
@@ -158,11 +164,17 @@ class ValidationContext:
         return [p for p in listed if _holds_tests(p) or (shlex.quote(p) in arguments and not p.endswith(".py"))]
 
 
-def suite_fault(run: SuiteRun) -> CheckReason | None:
-    """Return why a run of pytest proves nothing; None if pytest ended normally."""
+def suite_fault(run: SuiteRun, test_runner: TestRunner) -> CheckReason | None:
+    """Return why a run of the tests with our own reporter proves nothing; None if the runner ended normally."""
     if not run.fault:
         return None
-    return CheckReason.of(CheckCode.SUITE_FAILED, status=str(run.status), cause=run.reason)
+    details = runner_detail(test_runner)
+    return CheckReason.of(CheckCode.SUITE_FAILED, status=str(run.status), cause=run.reason, **details)
+
+
+def runner_detail(test_runner: TestRunner) -> Mapping[str, str]:
+    """Return the detail of a reason that names a test runner; pytest is the one that reasons name by default."""
+    return {} if test_runner.name == PYTEST.name else {"runner": test_runner.name}
 
 
 def _holds_tests(path: str) -> bool:

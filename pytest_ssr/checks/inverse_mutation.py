@@ -26,10 +26,10 @@ def check(context: ValidationContext) -> Finding:
         def objection(run: SuiteRun) -> CheckReason | None:
             if context.fail_to_pass & run.passing:
                 return None
-            return suite_fault(run) or CheckReason.of(CheckCode.NOTHING_REVIVED)
+            return suite_fault(run, context.runner.test_runner) or CheckReason.of(CheckCode.NOTHING_REVIVED)
 
         run, _ = context.judged(state, f"buggy without {name}", objection)
-        revived, fault = context.fail_to_pass & run.passing, suite_fault(run)
+        revived, fault = context.fail_to_pass & run.passing, suite_fault(run, context.runner.test_runner)
         if revived:
             confirmed = context.script(state, f"buggy without {name}")
             revived, fault = revived & confirmed.passing, confirmed.fault

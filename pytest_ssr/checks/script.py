@@ -29,12 +29,12 @@ def check(context: ValidationContext) -> Finding:
         return Finding(False, objection.on("original"))
     evidence = context.suite(context.original, "original")
     context.original_seconds = max(run.seconds, evidence.seconds)
-    fault = suite_fault(evidence)
+    fault = suite_fault(evidence, context.runner.test_runner)
     if fault is not None:
         return Finding(False, fault.on("original"))
     unknown = sorted(set(run.statuses) - set(evidence.collected))
     if unknown:
-        return failed(CheckCode.TEST_NOT_COLLECTED, tests=unknown)
+        return failed(CheckCode.TEST_NOT_COLLECTED, tests=unknown, **context.runner_detail)
     again = context.suite(context.original, "original", hash_seed=HASH_SEED, order_seed=ORDER_SEED)
     for name in sorted(run.statuses):
         passes = (name in run.passing, name in evidence.passing, name in again.passing)

@@ -129,7 +129,7 @@ class Validation:
         """Repeat the tests with another hash seed and order, then with a comment added to the files of the bug."""
 
         def objection(run: SuiteRun) -> CheckReason | None:
-            fault = suite_fault(run)
+            fault = suite_fault(run, self.case.runner.test_runner)
             if fault is not None:
                 return CheckReason.of(CheckCode.REPEAT_FAILED, run=name, cause=fault.text)
             changed = (passing - run.passing) | ((self.case.stable - passing) & run.passing)

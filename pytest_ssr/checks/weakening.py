@@ -13,7 +13,7 @@ NAME = "test-weakening"
 
 
 def check(context: ValidationContext) -> Finding:
-    """Run the script on the weakened state; pytest itself must confirm its result."""
+    """Run the script on the weakened state; the test runner itself must confirm its result."""
     if not context.artifact.weaken.files:
         return failed(CheckCode.WEAKENING_EMPTY)
     run = context.script(context.weakened, "weakened")
@@ -34,7 +34,7 @@ def check(context: ValidationContext) -> Finding:
         return failed(CheckCode.WEAKENED_EXIT_STATUS, status=str(run.exit_code))
 
     def objection(evidence: SuiteRun) -> CheckReason | None:
-        fault = suite_fault(evidence)
+        fault = suite_fault(evidence, context.runner.test_runner)
         if fault is not None:
             return fault.on("weakened")
         before = context.suite(context.original, "original")
@@ -43,7 +43,9 @@ def check(context: ValidationContext) -> Finding:
         disputed = run.passing - evidence.passing
         unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing
         if disputed or unseen:
-            return CheckReason.of(CheckCode.RUNS_DISAGREE, tests=disputed | unseen, state="weakened")
+            return CheckReason.of(
+                CheckCode.RUNS_DISAGREE, tests=disputed | unseen, state="weakened", **context.runner_detail
+            )
         return None
 
     _, reason = context.judged(context.weakened, "weakened", objection)

@@ -202,12 +202,15 @@ def run_suite(
     except SandboxError as error:
         # The tests share the channel with the reporter: damage that they do to it is not a fault of the sandbox.
         return SuiteRun(RunStatus.CRASHED, reason=f"the reports cannot be read: {error}", seconds=done.seconds)
-    run = read_channel(raw, done)
+    run = read_channel(raw, done, runner=test_runner.name)
     return replace(run, output=done.stdout) if verbose else run
 
 
-def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
-    """Convert the reporter's lines and the process's end into a SuiteRun; drop a torn last line."""
+def read_channel(raw: bytes, done: ExecResult, *, runner: str = PYTEST.name) -> SuiteRun:
+    """Convert the reporter's lines and the process's end into a SuiteRun; drop a torn last line.
+
+    runner: the name of the test runner.
+    """
     facts: dict[str, Any] = {}
     results: dict[str, CaseResult] = {}
     errors: dict[str, str] = {}
@@ -236,7 +239,7 @@ def read_channel(raw: bytes, done: ExecResult) -> SuiteRun:
         limit=done.limit,
         **_fields_from(facts),
     )
-    status, reason = _status(done, facts, errors, started)
+    status, reason = _status(done, facts, errors, started, runner)
     return replace(run, status=status, reason=reason)
 
 
@@ -323,7 +326,7 @@ def _names_from(value: object) -> dict[str, tuple[str, ...]]:
 
 
 def _status(
-    done: ExecResult, facts: Mapping[str, Any], errors: Mapping[str, str], started: str
+    done: ExecResult, facts: Mapping[str, Any], errors: Mapping[str, str], started: str, runner: str
 ) -> tuple[RunStatus, str]:
     phase = ""
     if started:
@@ -336,7 +339,7 @@ def _status(
         return RunStatus.LIMIT_EXCEEDED, f"the {done.limit} limit was exceeded{phase}"
     end = facts.get("end")
     if end is None or end["exit"] != done.exit_code:
-        if done.exit_code == 4:
+        if done.exit_code == 4 and runner == PYTEST.name:
             return RunStatus.USAGE_ERROR, f"pytest refused its options: {_tail(done.stderr)}"
         if not facts:
             return RunStatus.SILENT, f"exit status {done.exit_code} without any report: {_tail(done.stderr)}"
@@ -344,13 +347,13 @@ def _status(
         ending = f"signal {-code}" if code < 0 else f"exit status {code}"
         cause = f": {_tail(done.stderr)}" if "collected" not in facts else ""
         return RunStatus.CRASHED, f"the interpreter ended with {ending}{phase}{cause}"
-    if end["exit"] == 3:
+    if end["exit"] == 3 and runner == PYTEST.name:
         return RunStatus.CRASHED, f"pytest failed internally: {_tail(done.stderr or done.stdout)}"
     if errors:
         first = next(iter(errors))
         return RunStatus.COLLECTION_ERROR, f"{first}: {errors[first]}"
     if end["exit"] == 5:
-        return RunStatus.NO_TESTS, "pytest collected no test"
+        return RunStatus.NO_TESTS, f"{runner} collected no test"
     return RunStatus.COMPLETED, ""
 
 

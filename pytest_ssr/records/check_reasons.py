@@ -126,12 +126,12 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.OUTPUT_NOT_OBJECT: "the parser's output is a {type}, not an object",
     CheckCode.UNKNOWN_STATUS: "{test} has the status {status}; only passed and failed are known",
     CheckCode.EXIT_STATUS_CONTRADICTS: "the script ended with status 0 although {test} failed",
-    CheckCode.SUITE_FAILED: "pytest itself: {status}: {cause}",
-    CheckCode.RUNS_DISAGREE: "script and pytest disagree about {tests}",
+    CheckCode.SUITE_FAILED: "{runner} itself: {status}: {cause}",
+    CheckCode.RUNS_DISAGREE: "script and {runner} disagree about {tests}",
     CheckCode.NO_FILE_LISTED: "test_files.txt lists no file",
     CheckCode.FILE_MISSING: "{files} does not exist in the original",
     CheckCode.FILE_NOT_LISTED: "test_weaken.diff touches {files}, which test_files.txt does not list",
-    CheckCode.NO_TEST_IN_FILE: "{file} is listed as a test file, but pytest collects no test in it",
+    CheckCode.NO_TEST_IN_FILE: "{file} is listed as a test file, but {runner} collects no test in it",
     CheckCode.TOO_MANY_IDS: "the parser returns {count} ids, the longest of {longest} characters",
     CheckCode.NO_TEST_PARSED: "the parser finds no test in the script's output",
     CheckCode.PARSER_NOT_STABLE: "the parser returns different bytes for the same output on its second run",
@@ -139,7 +139,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.TEST_INVENTED_FROM_HALF: (
         "from half of the output the parser reports {test!r}, which that half does not hold"
     ),
-    CheckCode.TEST_NOT_COLLECTED: "{tests}: no such test is collected by pytest in the listed files",
+    CheckCode.TEST_NOT_COLLECTED: "{tests}: no such test is collected by {runner} in the listed files",
     CheckCode.TOO_FEW_PASS: "{count} tests pass, {required} are required; {excluded} set aside",
     CheckCode.TOO_FEW_FILES: "bug_inject.diff changes {count} files, {required} are required",
     CheckCode.MODULE_SHADOWED: "bug_inject.diff adds {file}, which takes the place of a module that tests import",
@@ -152,7 +152,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.TOO_MANY_BREAK: "{share:.0%} of the passing tests break, at most {most:.0%} may",
     CheckCode.FAILURES_UNREPORTED: "the parser leaves out failing tests: {tests}",
     CheckCode.FAILURES_PRETENDED: (
-        "{count} of {total} failing tests pass without pytest and without their expected values: {tests}"
+        "{count} of {total} failing tests pass without {runner} and without their expected values: {tests}"
     ),
     CheckCode.WEAKENING_EMPTY: "test_weaken.diff is empty",
     CheckCode.NO_TEST_PASSES: "no test passes",
@@ -180,6 +180,8 @@ _TEXTS: Mapping[CheckCode, str] = {
     CheckCode.UNKNOWN: "{text}",
 }
 
+_DEFAULT_RUNNER = "pytest"
+"""The test runner of a reason whose details name none."""
 _STATES = {"original": "on the original", "paraphrased": "on the paraphrased original"}
 
 
@@ -211,7 +213,8 @@ class CheckReason:
     @property
     def text(self) -> str:
         """The reason as one sentence."""
-        shown = {name: self._shown(name, value) for name, value in self.details.items()}
+        details = {"runner": _DEFAULT_RUNNER, **self.details}
+        shown = {name: self._shown(name, value) for name, value in details.items()}
         text = _TEXTS[self.code].format(**shown).strip()
         state = self.details.get("state")
         return text if state is None else f"{_STATES.get(str(state), f'on the {state} state')}: {text}"

@@ -50,6 +50,7 @@ class ReasonCode(StrEnum):
     SANDBOX_FAILED = "sandbox-failed"
     OUT_OF_MEMORY = "out-of-memory"
     INSTANCE_UNUSABLE = "instance-unusable"
+    INVALID_ROW = "invalid-row"
     ATTEMPT_ABORTED = "attempt-aborted"
     NOT_GRADED = "not-graded"
     WORKER_LOST = "worker-lost"
@@ -79,6 +80,7 @@ _TEXTS: Mapping[ReasonCode, str] = {
     ReasonCode.SANDBOX_FAILED: "the sandbox failed",
     ReasonCode.OUT_OF_MEMORY: "the machine ran out of memory",
     ReasonCode.INSTANCE_UNUSABLE: "the instance cannot be used",
+    ReasonCode.INVALID_ROW: "the row cannot be read",
     ReasonCode.ATTEMPT_ABORTED: "the attempt was aborted",
     ReasonCode.NOT_GRADED: "the attempt was cut off before it was graded",
     ReasonCode.WORKER_LOST: "the worker was lost",

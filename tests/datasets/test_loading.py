@@ -74,6 +74,10 @@ def test_rows_of_swe_gym_and_swe_rebench(row):
         ({"FAIL_TO_PASS": "3"}, "FAIL_TO_PASS is not a list"),
         ({"PASS_TO_PASS": [1]}, "PASS_TO_PASS is not a list"),
         ({"install_config": "{"}, "install_config is not JSON"),
+        ({"install_config": [1]}, "install_config is list"),
+        ({"install_config": {"test_cmd": 7}}, "test_cmd is neither text nor a list"),
+        ({"instance_id": "x" * 201}, "cannot name a folder"),
+        ({"patch": None}, "no reference solution"),
     ],
 )
 def test_an_error_in_a_row_names_its_location(row, change, message):

@@ -111,7 +111,8 @@ def test_a_row(row):
 
 
 def test_owner_and_parent_commit_are_added(row):
-    row["parsed_commit_content"] = json.dumps({"file_diffs": [], "old_commit_hash": ""})
+    parsed = json.loads(row["parsed_commit_content"])
+    row["parsed_commit_content"] = json.dumps({**parsed, "old_commit_hash": ""})
     instance = read_row({**row, "repo_name": "pillow", "instance_id": None}, "here")
     assert (instance.repo, instance.base_commit) == ("python-pillow/Pillow", f"{'f' * 40}^")
 

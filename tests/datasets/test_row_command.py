@@ -101,7 +101,6 @@ def test_test_cmd_is_a_command_with_its_variables(row):
     install = {"test_cmd": ["make build", "make test"], "env_vars": {"A": "x y", "bad name": "z"}}
     assert command_of(instance(row, install_config=install)) == "export A='x y'\nmake build\nmake test"
     assert command_of(instance(row, install_config={"test_cmd": "make test"})) == "make test"
-    assert command_of(instance(row, install_config={"test_cmd": 7})) == ""
     assert command_of(instance(row)) == ""
 
 

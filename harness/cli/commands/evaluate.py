@@ -13,7 +13,7 @@ from typing import Any
 
 from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.exit_code import ExitCode
-from harness.cli.instances import chosen_instances, require_own_images
+from harness.cli.instances import chosen_rows, require_own_images
 from harness.cli.players import chosen_solver, open_players
 from harness.cli.terminal import Terminal
 from harness.datasets.environments import Environments
@@ -94,7 +94,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     report: called with each mismatch that is not an error.
     """
     run = settings.evaluation
-    instances = chosen_instances(run.dataset, run.selection)
+    instances = chosen_rows(run.dataset, run.selection)
     store = Store(run.store or run.out / ".ssr")
     require_own_images(run.instances, run.execution)
     grader = Grader(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.datasets.loading import read_instances
+from harness.datasets.loading import read_dataset
 from harness.settings.results import LeaderboardSettings
 from harness.storage.atomic_write import write_bytes, write_text
 from pytest_ssr.campaign.report import display_path
@@ -69,7 +69,7 @@ def _rank_settings(settings: LeaderboardSettings) -> RankSettings:
 
     created = {}
     if settings.instances:
-        created = {i.id: i.created_at for i in read_instances(settings.instances) if i.created_at}
+        created = {i.id: i.created_at for i in read_dataset(settings.instances) if i.created_at}
     return RankSettings(
         seed=settings.seed,
         ks=settings.k,
