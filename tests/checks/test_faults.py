@@ -11,7 +11,7 @@ from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.context import suite_fault
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.execution.script_template import default_script
-from pytest_ssr.execution.test_runners import PYTEST, SYMPY, TestRunner
+from pytest_ssr.execution import test_runners
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.check_reasons import CheckCode, reason_from_json, reason_to_json
 from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
@@ -203,8 +203,8 @@ def test_a_diff_that_applies_only_in_part_is_not_applied(builder, texts, weak):
     assert reason.details["error"].startswith("hunk 1 of pkg/texts.py does not apply: line 1 is 'MARK = \"!\"'")
 
 
-@pytest.mark.parametrize(("test_runner", "name"), [(PYTEST, "pytest"), (SYMPY, "sympy")])
-def test_a_fault_names_the_runner_that_ran(test_runner: TestRunner, name: str) -> None:
+@pytest.mark.parametrize(("test_runner", "name"), [(test_runners.PYTEST, "pytest"), (test_runners.SYMPY, "sympy")])
+def test_a_fault_names_the_runner_that_ran(test_runner: test_runners.TestRunner, name: str) -> None:
     reason = suite_fault(SuiteRun(RunStatus.TIMED_OUT, reason="no end"), test_runner)
     assert reason is not None
     assert (reason.code, reason.details.get("runner", "pytest")) == (CheckCode.SUITE_FAILED, name)
