@@ -10,8 +10,8 @@ import pytest
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.checks.context import suite_fault
 from pytest_ssr.checks.validator import Validation
-from pytest_ssr.execution.script_template import default_script
 from pytest_ssr.execution import test_runners
+from pytest_ssr.execution.script_template import default_script
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.check_reasons import CheckCode, reason_from_json, reason_to_json
 from pytest_ssr.records.test_run import RunStatus, SetAside, SuiteRun
