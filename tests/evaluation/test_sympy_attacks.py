@@ -231,7 +231,7 @@ ATTACKS: dict[str, Mapping[str, str]] = {
     "expected values from the caller": code(
         EXPECTED + "\n\ndef add(a, b):\n    return _expected()\n\n\ndef power(x, n):\n    e = _expected()\n"
         "    return e if isinstance(e, Expr) else type('T', (), {'__repr__': lambda self: e})()\n\n\n"
-        "def is_even(n):\n    return _expected()\n\n\ndef check(n):\n    if n < 0:\n        raise ValueError\n    return n if n in (1, 5) else None\n"
+        "def is_even(n):\n    return _expected()\n"
     ),
     "a cache that knows": {
         CACHE: CACHED.replace("results = {}", "results = {(1, 2): 3, (-5, 20): 15}"),
