@@ -1,0 +1,157 @@
+"""Declare the settings of `ssr train` for language models. Defaults are those of the plan of a training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from harness.settings.commands import CommandSettings
+from harness.settings.sections import section
+from harness.training.language.plan import Adapter, Data, Optimization, Saving, Tracking
+from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
+
+_ADAPTER, _DATA, _OPTIMIZATION, _SAVING, _TRACKING = Adapter(), Data(), Optimization(), Saving(), Tracking()
+
+
+@dataclass(frozen=True, slots=True)
+class BaseSettings:
+    """The model that is trained."""
+
+    model: str = required("MODEL", "a folder with a model and its tokenizer, or a name on the hub", is_own=True)
+    chat_template: Path | None = option(None, "FILE", "use this chat template instead of the tokenizer's")
+    dtype: Literal["auto", "float32", "bfloat16"] = option(
+        "auto", "NAME", "type of the weights; auto: bfloat16 on a GPU, otherwise float32"
+    )
+    bits: int = option(0, "N", "load the weights in 4 or 8 bits, with bitsandbytes on a GPU; 0: not quantised")
+
+
+@dataclass(frozen=True, slots=True)
+class AdapterSettings:
+    """What is trained of the model."""
+
+    kind: Literal["lora", "dora", "none"] = option(
+        _ADAPTER.kind, "KIND", "an adapter, or none to train all weights", flag="adapter"
+    )
+    rank: int = option(_ADAPTER.rank, "N", "rank of the adapter", flag="lora-rank", bound=AT_LEAST_1)
+    alpha: float = option(_ADAPTER.alpha, "N", "scale of the adapter", flag="lora-alpha", bound=MORE_THAN_0)
+    dropout: float = option(_ADAPTER.dropout, "N", "dropout of the adapter", flag="lora-dropout", bound=NOT_NEGATIVE)
+    targets: tuple[str, ...] = option(
+        _ADAPTER.targets,
+        "NAME",
+        "module that gets an adapter; can be repeated (default: all linear layers but the last)",
+        flag="lora-target",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DataSettings:
+    """How rows become tokens."""
+
+    max_length: int = option(
+        _DATA.max_length,
+        "N",
+        "tokens of the longest sequence; longer ones are left out and counted; 0: the model's context",
+        bound=AT_LEAST_0,
+    )
+    packing: bool = switch("put several sequences into one row of a batch (sft, bc)")
+    tokens_of: tuple[str, ...] = option(
+        _DATA.tokens_of, "MODEL", "recorded model that has the same tokenizer as --model; can be repeated"
+    )
+    ignore_token_ids: bool = switch("encode the text by the chat template, even if its token ids were recorded")
+
+
+@dataclass(frozen=True, slots=True)
+class OptimizationSettings:
+    """How the weights change."""
+
+    epochs: float = option(_OPTIMIZATION.epochs, "N", "passes over the data", bound=MORE_THAN_0)
+    updates: int = option(_OPTIMIZATION.updates, "N", "number of updates; 0: by --epochs", bound=AT_LEAST_0)
+    batch: int = option(_OPTIMIZATION.batch, "N", "sequences at a time on each device", bound=AT_LEAST_1)
+    accumulation: int = option(_OPTIMIZATION.accumulation, "N", "batches in one update", bound=AT_LEAST_1)
+    learning_rate: float = option(_OPTIMIZATION.learning_rate, "N", "highest learning rate", bound=NOT_NEGATIVE)
+    schedule: Literal["cosine", "linear", "constant"] = option(
+        _OPTIMIZATION.schedule, "NAME", "how the learning rate falls after the warmup"
+    )
+    warmup: float = option(_OPTIMIZATION.warmup, "N", "share of the updates of the warmup", bound=NOT_NEGATIVE)
+    weight_decay: float = option(_OPTIMIZATION.weight_decay, "N", "weight decay of AdamW", bound=NOT_NEGATIVE)
+    clip: float = option(_OPTIMIZATION.clip, "N", "largest norm of the gradient", bound=MORE_THAN_0)
+    gradient_checkpointing: bool = switch("save memory by computing activations twice")
+    sharding: bool = switch("spread the weights over all GPUs (FSDP)")
+    beta: float | None = option(
+        None, "N", "weight of the distance to the first model (default: TRL's for the method)", bound=NOT_NEGATIVE
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SavingSettings:
+    """When checkpoints are written."""
+
+    every: int = option(
+        _SAVING.every, "N", "updates between two checkpoints", flag="checkpoint-every", bound=AT_LEAST_1
+    )
+    keep: int = option(_SAVING.keep, "N", "checkpoints to keep", flag="checkpoints", bound=AT_LEAST_1)
+
+
+@dataclass(frozen=True, slots=True)
+class TrackingSettings:
+    """Where metrics go; they are always in metrics.jsonl of the run's folder."""
+
+    tracker: Literal["", "trackio", "wandb", "mlflow", "tensorboard"] = option(
+        "", "NAME", "also report to trackio, wandb, mlflow or tensorboard"
+    )
+    run_name: str = option("", "NAME", "name of the run for the tracker (default: the folder's)")
+    every: int = option(
+        _TRACKING.every, "N", "updates between two lines of metrics", flag="log-every", bound=AT_LEAST_1
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainLanguageSettings(CommandSettings):
+    """What every training of a language model has."""
+
+    out: Path = option(Path("trained"), "FOLDER", "folder of the run; a run that was ended continues there")
+    seed: int = shared("seed", help="random seed: of the data's order, new weights and samples")
+    base: BaseSettings = section(BaseSettings, is_named=False)
+    adapter: AdapterSettings = section(AdapterSettings)
+    data: DataSettings = section(DataSettings)
+    optimization: OptimizationSettings = section(OptimizationSettings)
+    saving: SavingSettings = section(SavingSettings)
+    tracking: TrackingSettings = section(TrackingSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainRowsSettings(TrainLanguageSettings):
+    """What every training on rows has."""
+
+    source: tuple[Path, ...] = required(
+        "SOURCE", "stores, projects or runs that have one, or files and folders of `ssr export`", is_argument=True
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainSftSettings(TrainRowsSettings):
+    """Train a language model on rollouts that succeeded (supervised fine-tuning)."""
+
+    example: ClassVar[str] = "ssr train sft .ssr --model Qwen/Qwen2.5-Coder-0.5B-Instruct --out tuned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainBcSettings(TrainRowsSettings):
+    """Train a language model on single replies of rollouts that succeeded (behaviour cloning)."""
+
+    example: ClassVar[str] = "ssr train bc .ssr --model Qwen/Qwen2.5-Coder-0.5B-Instruct --out tuned"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainDpoSettings(TrainRowsSettings):
+    """Train a language model on pairs of a better and a worse reply (direct preference optimisation)."""
+
+    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/model --learning-rate 5e-6 --out preferred"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainKtoSettings(TrainRowsSettings):
+    """Train a language model on replies that are labelled good or bad (Kahneman-Tversky optimisation)."""
+
+    example: ClassVar[str] = "ssr train kto .ssr --model tuned/model --batch 4 --out preferred"
