@@ -6,12 +6,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
 
+from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
-from harness.settings.sections import section
-from harness.training.language.plan import Adapter, Data, Optimization, Saving, Tracking
-from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
+from harness.settings.sections import ExecutionSettings, LimitSettings, section
+from harness.training.language.plan import Adapter, Data, Optimization, Policy, Saving, Tracking
+from pytest_ssr.options import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    FRACTION,
+    MORE_THAN_0,
+    NOT_NEGATIVE,
+    option,
+    required,
+    shared,
+    switch,
+)
 
 _ADAPTER, _DATA, _OPTIMIZATION, _SAVING, _TRACKING = Adapter(), Data(), Optimization(), Saving(), Tracking()
+_POLICY = Policy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +71,13 @@ class DataSettings:
         _DATA.tokens_of, "MODEL", "recorded model that has the same tokenizer as --model; can be repeated"
     )
     ignore_token_ids: bool = switch("encode the text by the chat template, even if its token ids were recorded")
+    exclude: tuple[str, ...] = option(
+        _DATA.exclude,
+        "NAME",
+        "a repository, an instance's id or a .jsonl file of rows that must not be trained on, besides the "
+        "repositories of SWE-bench; can be repeated",
+    )
+    allow_contaminated: bool = switch("train on repositories and instances of evaluation sets nevertheless")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +174,52 @@ class TrainKtoSettings(TrainRowsSettings):
     """Train a language model on replies that are labelled good or bad (Kahneman-Tversky optimisation)."""
 
     example: ClassVar[str] = "ssr train kto .ssr --model tuned/model --batch 4 --out preferred"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """How the model acts while it is trained."""
+
+    roles: Literal["solver", "injector", "both"] = option(
+        _POLICY.roles, "NAME", "what it learns: to repair, to inject, or both in each update"
+    )
+    group: int = option(_POLICY.group, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
+    tasks: int = option(
+        _POLICY.tasks, "N", "tasks in one update; with both roles half of them for each", flag="tasks", bound=AT_LEAST_1
+    )
+    completion_tokens: int = option(
+        _POLICY.completion_tokens, "N", "tokens of one rollout, without its prompt", bound=AT_LEAST_1
+    )
+    reply_tokens: int = option(_POLICY.reply_tokens, "N", "tokens of one reply", bound=AT_LEAST_1)
+    temperature: float = option(_POLICY.temperature, "N", "sampling temperature", bound=MORE_THAN_0, is_own=True)
+    top_p: float = option(_POLICY.top_p, "N", "sampling top-p", bound=FRACTION, is_own=True)
+    vllm: str = option(
+        _POLICY.vllm, "URL", "generate on this server, started by `trl vllm-serve` (default: with transformers)"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainPolicySettings(TrainLanguageSettings):
+    """What every training on the model's own rollouts has."""
+
+    source: tuple[Path, ...] = required("PROJECT", "projects in which bugs are injected and repaired", is_argument=True)
+    store: Path | None = shared("store", help="store of one project's bugs (default: .ssr in each project)")
+    strategy: str = option("direct", "NAME", "strategy of the injector", is_own=True)
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    policy: PolicySettings = section(PolicySettings)
+    limits: LimitSettings = section(LimitSettings)
+    execution: ExecutionSettings = section(ExecutionSettings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainGrpoSettings(TrainPolicySettings):
+    """Train a language model by the rewards of its own rollouts (GRPO); it injects bugs, repairs them, or both."""
+
+    example: ClassVar[str] = "ssr train grpo . --model tuned/model --updates 100 --out policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainReinforceSettings(TrainPolicySettings):
+    """Train a language model by the rewards of its own rollouts (REINFORCE, with the group's mean as the baseline)."""
+
+    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/model --updates 100 --out policy"

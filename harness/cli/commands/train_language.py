@@ -5,15 +5,20 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.cli.exit_code import ExitCode
+from harness.cli.players import limits_of
 from harness.cli.terminal import Terminal
-from harness.settings.language import TrainLanguageSettings, TrainRowsSettings
-from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Plan, Saving, Tracking
+from harness.settings.language import TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
+from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Plan, Policy, Saving, Tracking
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
+
+if TYPE_CHECKING:
+    from harness.agents.limits import RolloutLimits
+    from harness.training.language.policy_rollouts import PolicyEnvironment
 
 _Part = TypeVar("_Part")
 
@@ -46,6 +51,59 @@ def _train_on_rows(settings: TrainRowsSettings, method: Method) -> int:
         report = train_on_rows(settings.source, plan_of(settings, method), terminal.status)
     print_report(report, terminal, as_json=settings.json)
     return ExitCode.DONE
+
+
+def train_grpo(settings: TrainPolicySettings) -> int:
+    """Train by grpo; return 0."""
+    return _train_in_environment(settings, Method.GRPO)
+
+
+def train_reinforce(settings: TrainPolicySettings) -> int:
+    """Train by reinforce; return 0."""
+    return _train_in_environment(settings, Method.REINFORCE)
+
+
+def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
+    from harness.training.language.contamination import excluded_names, require_clean
+    from harness.training.language.reinforcement import train_in_environment
+
+    if settings.store is not None and len(settings.source) > 1:
+        raise SettingsError("--store is for one project; several have theirs in .ssr", option="store")
+    names = {project.resolve().name for project in settings.source}
+    require_clean(names, excluded_names(settings.data.exclude), forced=settings.data.allow_contaminated)
+    policy = _part(Policy, settings.policy)
+    limits = limits_of(settings.limits)
+    plain = {
+        "projects": [str(project.resolve()) for project in settings.source],
+        "policy": asdict(policy),
+        "limits": asdict(limits),
+        "strategy": settings.strategy,
+        "alpha": settings.alpha,
+    }
+    plan = plan_of(settings, method, plain)
+    terminal = Terminal(quiet=settings.json)
+    with writing(settings.out):
+        report = train_in_environment(plan, policy, _environment(settings, limits), terminal.status)
+    print_report(report, terminal, as_json=settings.json)
+    return ExitCode.DONE
+
+
+def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> PolicyEnvironment:
+    from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
+    from harness.training.language.policy_rollouts import PolicyEnvironment
+
+    how = settings.execution
+    solver, injector = {}, {}
+    for project in settings.source:
+        name, store = str(project), settings.store or project / ".ssr"
+        solver[name] = StoreTasks(
+            project=project, store=store, sandbox=how.sandbox, python=how.python, settings=how.rules()
+        )
+        injector[name] = ProjectTasks(
+            [name], store, settings.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
+        )
+    record = settings.out / "trajectories"
+    return PolicyEnvironment(solver, injector, EnvironmentSettings(limits=limits, record=record), settings.alpha)
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "
 def require_packages() -> None:
     """Raise MissingExtraError unless the packages of the extra `train` are installed.
 
-    It also turns off their reports of usage to the hub, unless the user has set these variables.
+    It also turns off their progress bars, and their reports of usage to the hub unless the user has set the variable.
     """
     for module, name in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
@@ -27,6 +27,12 @@ def require_packages() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
 
 
 @contextmanager

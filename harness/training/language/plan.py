@@ -8,6 +8,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from pytest_ssr.errors import SettingsError
+
 
 class Method(StrEnum):
     """How a model learns."""
@@ -70,6 +72,10 @@ class Data:
     """Recorded models whose tokenizer is that of the model."""
     ignore_token_ids: bool = False
     """Encode the text by the chat template, even if its token ids were recorded."""
+    exclude: tuple[str, ...] = ()
+    """Repositories, instances and `.jsonl` files of rows that must not be trained on, besides those of SWE-bench."""
+    allow_contaminated: bool = False
+    """Train on them nevertheless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +125,35 @@ class Tracking:
     """Updates between two lines of metrics."""
     samples: int = 2
     """Rollouts of each update that are written to the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How the model acts and learns from it."""
+
+    roles: str = "both"
+    """`solver`, `injector` or `both`."""
+    group: int = 8
+    """Rollouts of one task in one update."""
+    tasks: int = 2
+    """Tasks in one update; with both roles an even number, half for each."""
+    completion_tokens: int = 4096
+    """Tokens of one rollout, without its prompt."""
+    reply_tokens: int = 1024
+    """Tokens of one reply."""
+    temperature: float = 1.0
+    top_p: float = 1.0
+    vllm: str = ""
+    """The address of a server that `trl vllm-serve` started; empty: transformers generates."""
+
+    def __post_init__(self) -> None:
+        """Raise SettingsError for values that cannot work."""
+        if self.roles == "both" and self.tasks % 2:
+            raise SettingsError(f"--tasks {self.tasks}: with both roles it must be even", option="tasks")
+        if self.group < 2:
+            raise SettingsError(
+                f"--group {self.group}: a rollout is compared with others, so at least 2", option="group"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ from pytest_ssr.errors import SettingsError
 
 _COMPLETE = "complete"
 _PREFIX = "checkpoint-"
+_FIRST = frozenset({"settings.json", "data.jsonl", "checkpoints"})
+"""What a folder contains before the first update."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +50,15 @@ class RunFolder:
         """The file of sampled rollouts."""
         return self.path / "rollouts.jsonl"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether an update was logged or a checkpoint written: from then on, settings and data are fixed."""
+        return self.metrics.exists() or any(self.checkpoints.glob(f"{_PREFIX}*"))
+
     def require_same(self, identity: Mapping[str, Any]) -> None:
         """Raise SettingsError if the folder has a training with other settings, or other files."""
-        if not (self.path / "data.jsonl").exists():
-            if self.path.is_dir() and any(p.name != "settings.json" for p in self.path.iterdir()):
+        if not self.has_begun:
+            if self.path.is_dir() and any(p.name not in _FIRST for p in self.path.iterdir()):
                 raise SettingsError(f"--out {self.path} has other files; choose an empty folder", option="out")
             return
         file = self.path / "settings.json"
@@ -86,13 +93,13 @@ class RunFolder:
         write_text(self.path / "data.jsonl", "".join(f"{line}\n" for line in lines))
 
     def data(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]] | None:
-        """Return the kept rows, and what was left out when they were read; None if none are kept."""
+        """Return the kept rows, and what was left out when they were read; None if the training has not begun."""
+        if not self.has_begun:
+            return None
         try:
             with (self.path / "data.jsonl").open(encoding="utf-8") as file:
                 head, *rows = map(json.loads, file)
-        except FileNotFoundError:
-            return None
-        except ValueError:
+        except (FileNotFoundError, ValueError):
             raise SettingsError(f"{self.path / 'data.jsonl'} is damaged; choose another folder", option="out") from None
         return rows, head["left_out"]
 

@@ -9,6 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from harness.training.language.contamination import excluded_names, require_clean
 from harness.training.language.guarded import is_main, train
 from harness.training.language.left_out import LeftOut
 from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
@@ -60,6 +61,8 @@ def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[
         return kept
     left_out = LeftOut()
     rows = read_rows(sources, plan.method, left_out, token_ids=not plan.data.ignore_token_ids)
+    names = {str(row.get(name) or "") for row in rows for name in ("repository", "task_id")}
+    require_clean(names, excluded_names(plan.data.exclude), forced=plan.data.allow_contaminated)
     if is_main():
         folder.begin(plan.identity(), rows, left_out.to_json())
     return rows, left_out.to_json()
