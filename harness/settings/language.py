@@ -26,6 +26,13 @@ _ADAPTER, _DATA, _OPTIMIZATION, _SAVING, _TRACKING = Adapter(), Data(), Optimiza
 _POLICY = Policy()
 
 
+def strategies() -> tuple[str, ...]:
+    """Return the strategies of an injector."""
+    from harness.injectors.model import STRATEGIES
+
+    return STRATEGIES
+
+
 @dataclass(frozen=True, slots=True)
 class BaseSettings:
     """The model that is trained."""
@@ -131,7 +138,7 @@ class TrainLanguageSettings(CommandSettings):
 
     out: Path = option(Path("trained"), "FOLDER", "folder of the run; a run that was ended continues there")
     seed: int = shared("seed", help="random seed: of the data's order, new weights and samples")
-    base: BaseSettings = section(BaseSettings, is_named=False)
+    base: BaseSettings = section(BaseSettings)
     adapter: AdapterSettings = section(AdapterSettings)
     data: DataSettings = section(DataSettings)
     optimization: OptimizationSettings = section(OptimizationSettings)
@@ -183,6 +190,7 @@ class PolicySettings:
     roles: Literal["solver", "injector", "both"] = option(
         _POLICY.roles, "NAME", "what it learns: to repair, to inject, or both in each update"
     )
+    strategy: str = option("direct", "NAME", "strategy of the injector", is_own=True, choices=lambda: strategies())
     group: int = option(_POLICY.group, "N", "rollouts of one task in one update", bound=AT_LEAST_1)
     tasks: int = option(
         _POLICY.tasks, "N", "tasks in one update; with both roles half of them for each", flag="tasks", bound=AT_LEAST_1
@@ -204,7 +212,6 @@ class TrainPolicySettings(TrainLanguageSettings):
 
     source: tuple[Path, ...] = required("PROJECT", "projects in which bugs are injected and repaired", is_argument=True)
     store: Path | None = shared("store", help="store of one project's bugs (default: .ssr in each project)")
-    strategy: str = option("direct", "NAME", "strategy of the injector", is_own=True)
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     policy: PolicySettings = section(PolicySettings)
     limits: LimitSettings = section(LimitSettings)

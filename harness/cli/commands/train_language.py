@@ -77,7 +77,7 @@ def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
         "projects": [str(project.resolve()) for project in settings.source],
         "policy": asdict(policy),
         "limits": asdict(limits),
-        "strategy": settings.strategy,
+        "strategy": settings.policy.strategy,
         "alpha": settings.alpha,
     }
     plan = plan_of(settings, method, plain)
@@ -100,7 +100,7 @@ def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> Policy
             project=project, store=store, sandbox=how.sandbox, python=how.python, settings=how.rules()
         )
         injector[name] = ProjectTasks(
-            [name], store, settings.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
+            [name], store, settings.policy.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
         )
     record = settings.out / "trajectories"
     return PolicyEnvironment(solver, injector, EnvironmentSettings(limits=limits, record=record), settings.alpha)

@@ -181,7 +181,8 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
         "no GPU for bits": (rollouts, model, ("--bits", "4")),
         "no such module": (rollouts, model, ("--lora-target", "absent")),
         "no tracker": (rollouts, model, ("--tracker", "wandb")),
-        "packed without a length": (rollouts, model, ("--max-length", "1")),
+        "an evaluation set": (rollouts, model, ("--exclude", "owner/calc")),
+        "too short for every sample": (rollouts, model, ("--max-length", "1")),
     }
     for name, (source, which, options) in cases.items():
         assert train("sft", source, which, tmp_path / "out", *options) == ExitCode.USAGE, name
