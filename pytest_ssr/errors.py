@@ -19,6 +19,7 @@ SsrError
 ├── InstanceError               an instance of a dataset cannot be used
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
+├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
 │   Raised and caught inside of a package:
@@ -29,7 +30,8 @@ SsrError
 ├── EndOfRollout                a rollout ends
 ├── UnableError                 the search has no test to repair
 ├── LateError                   mini-swe-agent does not answer in time
-└── SkippedError                an item yields no row of an export
+├── SkippedError                an item yields no row of an export
+└── LeftOutError                a row is not trained on
 
 Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
 exceptions of programs that run inside sandboxes (`execution.guest`, `solvers.mini.driver`).
@@ -109,6 +111,10 @@ class SettingsError(SsrError):
 
 class ActionError(SsrError):
     """An environment cannot take this action: it is not an action, or there is no episode."""
+
+
+class TrainingError(SsrError):
+    """A training of a model cannot go on, such as one whose loss is not a number; its checkpoints are kept."""
 
 
 class NothingToDoError(SsrError):

@@ -56,6 +56,12 @@ COMMANDS = {
     "export": Command("results:ExportSettings", "export:export"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),
     "train selfplay": Command("training:TrainSelfPlaySettings", "train:train_selfplay"),
+    "train sft": Command("language:TrainSftSettings", "train_language:train_sft"),
+    "train bc": Command("language:TrainBcSettings", "train_language:train_bc"),
+    "train dpo": Command("language:TrainDpoSettings", "train_language:train_dpo"),
+    "train kto": Command("language:TrainKtoSettings", "train_language:train_kto"),
+    "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
+    "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""

@@ -41,7 +41,7 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
     _require_effect(settings, typed, injector)
     model, budget = settings.model, settings.budget
     return PlayerFactory(
-        limits=_limits(settings.limits),
+        limits=limits_of(settings.limits),
         sampling=Sampling(settings.sampling.temperature, settings.sampling.top_p, settings.sampling.max_tokens),
         budget=Budget(usd=budget.usd, tokens=budget.tokens, calls=budget.calls),
         cache=Store(model.cache) if model.cache is not None else None,
@@ -56,7 +56,8 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
     )
 
 
-def _limits(settings: LimitSettings) -> RolloutLimits:
+def limits_of(settings: LimitSettings) -> RolloutLimits:
+    """Return the limits on one rollout."""
     limits = RolloutLimits(
         steps=settings.steps,
         command_s=settings.command,

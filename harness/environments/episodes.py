@@ -68,6 +68,10 @@ class Episodes:
             raise ActionError("the environment is closed" if self._closed else "there is no episode; call reset first")
         return self._current
 
+    def has(self, task: str) -> bool:
+        """Return whether a task of this id existed when the tasks were opened; true if they are not open yet."""
+        return self._tasks is None or task in self._tasks.ids
+
     def begin(self, *, seed: int | None = None, task: str = "") -> Episode:
         """Begin an episode; one that has not ended is closed without a grade.
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from harness.training.search.loop import LoopReport
+if TYPE_CHECKING:
+    from harness.training.search.loop import LoopReport
 
 
 def selfplay_plot(report: LoopReport, folder: Path) -> Path | None:
@@ -35,6 +38,43 @@ def selfplay_plot(report: LoopReport, folder: Path) -> Path | None:
         axes.set_ylim(0, 1)
         axes.set_xticks(rounds)
         if axes.get_legend_handles_labels()[1]:
+            axes.legend(fontsize=8)
+    path = folder / "report.png"
+    figure.savefig(path, dpi=150)
+    return path
+
+
+_CURVES = {
+    "loss": ("loss",),
+    "reward": ("reward", "reward/solver", "reward/injector"),
+    "length": ("completions/mean_length",),
+    "solve rate": ("solve_rate", "valid_rate"),
+}
+"""The metrics of each picture."""
+
+
+def training_plot(lines: Sequence[Mapping[str, Any]], folder: Path) -> Path | None:
+    """Write a picture of a training's metrics by update; return its path, or None without matplotlib or metrics.
+
+    lines: the lines of its file of metrics.
+    """
+    curves = {
+        title: {name: [(line["step"], line[name]) for line in lines if line.get(name) is not None] for name in names}
+        for title, names in _CURVES.items()
+    }
+    shown = {title: named for title, named in curves.items() if any(named.values())}
+    if not shown or importlib.util.find_spec("matplotlib") is None:
+        return None
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(4.5 * len(shown), 3.6), layout="constrained")
+    for axes, (title, named) in zip(figure.subplots(1, len(shown), squeeze=False)[0], shown.items(), strict=True):
+        for name, points in named.items():
+            if points:
+                axes.plot(*zip(*points, strict=True), label=name)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("update")
+        if sum(map(bool, named.values())) > 1:
             axes.legend(fontsize=8)
     path = folder / "report.png"
     figure.savefig(path, dpi=150)

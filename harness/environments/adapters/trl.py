@@ -15,7 +15,7 @@ from typing import Any
 
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
-from harness.environments.task import TaskSource
+from harness.environments.task import Outcome, TaskSource
 from harness.records.messages import ASSISTANT, SYSTEM, USER
 from pytest_ssr.errors import SettingsError
 
@@ -121,62 +121,98 @@ class TrlRollouts:
     """Generates whole rollouts with the trainer's model: a `rollout_func`."""
 
     def __init__(self, tasks: TaskSource, settings: EnvironmentSettings = EnvironmentSettings()) -> None:
-        self._episodes = Episodes(tasks, settings)
-        self._closing = weakref.finalize(self, self._episodes.close)
+        self._tasks, self._settings = tasks, settings
+        self._pool: list[Episodes] = []
+        self._closing = weakref.finalize(self, _close, self._pool)
 
     def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
         """Return token ids, log probabilities, masks and rewards of one rollout for each prompt.
 
         The last message of a prompt is the id of its task, as in `rollout_rows`. Pass `given_reward` to the trainer as
-        its reward function.
+        its reward function. Each rollout has a sandbox; they take their turns together.
         """
-        rollouts = [self._rollout(str(prompt[-1]["content"]), trainer) for prompt in prompts]
-        has_logprobs = all(len(r.logprobs) == len(r.ids) for r in rollouts)
-        return {
-            "prompt_ids": [r.prompt_ids for r in rollouts],
-            "completion_ids": [r.ids for r in rollouts],
-            "logprobs": [r.logprobs for r in rollouts] if has_logprobs else None,
-            "env_mask": [r.mask for r in rollouts],
-            "reward": [_total(r.turns) for r in rollouts],
-        }
+        while len(self._pool) < len(prompts):
+            self._pool.append(Episodes(self._tasks, self._settings))
+        rollouts = []
+        for prompt, episodes in zip(prompts, self._pool, strict=False):
+            episodes.begin(task=str(prompt[-1]["content"]))
+            rollouts.append(Rollout.of(episodes, trainer))
+        generate(rollouts, trainer)
+        return {**token_columns(rollouts), "reward": [r.reward for r in rollouts]}
 
-    def _rollout(self, task: str, trainer: Any) -> _Rollout:
-        """Alternate between the model and the environment until the episode ends or the completion is full."""
-        episode = self._episodes.begin(task=task)
-        messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
-        rollout = _Rollout(_template(trainer, messages, ask=True))
-        while episode.outcome is None:
-            room = trainer.args.max_completion_length - len(rollout.ids)
-            if room <= 0:
-                rollout.turns.append(self._episodes.stop("the completion is full"))
-                break
-            # The trainer has no public method that generates.
-            [ids], logprobs = trainer._generate_single_turn([rollout.prompt_ids + rollout.ids], None, {}, 1)
-            ids = list(ids)[:room]
-            rollout.add(ids, list(logprobs[0])[:room] if logprobs is not None else [], mask=1)
-            turn = self._episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
-            rollout.turns.append(turn)
-            if turn.outcome is None:
-                observed = _observation_ids(trainer, turn.output)[: room - len(ids)]
-                rollout.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
-        return rollout
+
+def _close(pool: list[Episodes]) -> None:
+    for episodes in pool:
+        episodes.close()
 
 
 @dataclass(slots=True)
-class _Rollout:
+class Rollout:
     """The tokens of one rollout; those of observations have the mask 0."""
 
+    episodes: Episodes
     prompt_ids: list[int]
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     mask: list[int] = field(default_factory=list)
     turns: list[Turn] = field(default_factory=list)
 
+    @classmethod
+    def of(cls, episodes: Episodes, trainer: Any) -> Rollout:
+        """Return the rollout of an episode that has begun."""
+        episode = episodes.current
+        messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
+        return cls(episodes, _template(trainer, messages, ask=True))
+
+    @property
+    def reward(self) -> float | None:
+        """The sum of the rewards; None, which TRL leaves out, if the sandbox failed."""
+        return _total(self.turns)
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The result of the episode; None until the end."""
+        return self.episodes.current.outcome
+
     def add(self, ids: list[int], logprobs: list[float], *, mask: int) -> None:
         """Append tokens. logprobs: empty if the trainer's generation returns none."""
         self.ids += ids
         self.logprobs += logprobs
         self.mask += [mask] * len(ids)
+
+    def take(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> None:
+        """Take one step with the tokens of a reply, and append those of its observation as far as there is room."""
+        room = trainer.args.max_completion_length - len(self.ids)
+        ids = ids[:room]
+        self.add(ids, logprobs[:room] if logprobs is not None else [], mask=1)
+        turn = self.episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
+        self.turns.append(turn)
+        if turn.outcome is None:
+            observed = _observation_ids(trainer, turn.output)[: room - len(ids)]
+            self.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
+            if len(self.ids) >= trainer.args.max_completion_length:
+                self.turns.append(self.episodes.stop("the completion is full"))
+
+
+def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
+    """Alternate between the model and the environments until all episodes have ended or their completions are full."""
+    while active := [rollout for rollout in rollouts if rollout.outcome is None]:
+        # The trainer has no public method that generates.
+        prompts = [rollout.prompt_ids + rollout.ids for rollout in active]
+        replies, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
+        for index, (rollout, ids) in enumerate(zip(active, replies, strict=True)):
+            rollout.take(list(ids), list(logprobs[index]) if logprobs is not None else None, trainer)
+
+
+def token_columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any] | None]:
+    """Return the columns of a `rollout_func` besides the reward."""
+    has_logprobs = all(len(r.logprobs) == len(r.ids) for r in rollouts)
+    return {
+        "prompt_ids": [r.prompt_ids for r in rollouts],
+        "completion_ids": [r.ids for r in rollouts],
+        "logprobs": [r.logprobs for r in rollouts] if has_logprobs else None,
+        "env_mask": [r.mask for r in rollouts],
+    }
 
 
 def rollout_rows(tasks: TaskSource) -> list[dict[str, Any]]:

@@ -77,7 +77,7 @@ def test_tool_calls_are_steps_and_the_environment_owns_the_reward(tasks: StoreTa
 
 def test_replies_are_steps_of_a_rollout_function(tasks: StoreTasks, tmp_path: Path) -> None:
     rollouts = TrlRollouts(tasks)
-    script = [FIX, SUBMIT, NO_FIX, SUBMIT]
+    script = [FIX, NO_FIX, SUBMIT, SUBMIT]  # One turn of both after the other.
     logged = train(tmp_path, rollout_rows(tasks), script, rollout_func=rollouts, reward_funcs=[given_reward])
     assert (logged["rewards/given_reward/mean"], logged["grad_norm"] > 0) == (0.0, True)
 
@@ -89,7 +89,7 @@ def test_tokens_of_observations_are_masked(tasks: StoreTasks, tmp_path: Path) ->
         seen.append((TrlRollouts(tasks)(prompts, trainer), trainer.processing_class))
         return seen[0][0]
 
-    script = [FIX, SUBMIT, FIX, "No tool.", SUBMIT]
+    script = [FIX, FIX, SUBMIT, "No tool.", SUBMIT]
     train(tmp_path, rollout_rows(tasks), script, rollout_func=rollouts, reward_funcs=[given_reward])
     [(output, tokenizer)] = seen
     assert output["reward"] == [1.0, 1.0]

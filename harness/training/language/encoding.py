@@ -1,0 +1,125 @@
+"""Turn rows into token ids and labels. Recorded token ids are used as they are; messages go through the chat template.
+
+A conversation is rendered once. Where each reply begins and ends in it is found by rendering the conversation up to
+it; the pieces between are encoded one by one, as a server encodes a prompt and samples a reply after it. Only replies
+are trained on, up to the token that ends them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from harness.exporters.protocol import Row
+from harness.exporters.tokens import IGNORED
+from harness.records.messages import ASSISTANT
+from harness.training.language.left_out import LeftOutCode, LeftOutError
+from harness.training.language.plan import Data
+from pytest_ssr.errors import SettingsError
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A sequence of tokens."""
+
+    ids: list[int]
+    labels: list[int]
+    """The ids of tokens that are trained on, `IGNORED` for the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Encoder:
+    """Encodes rows for one model."""
+
+    tokenizer: Any
+    data: Data
+    names: frozenset[str]
+    """The names of the model, and of recorded models with the same tokenizer."""
+    limit: int
+    """Tokens of the longest sequence."""
+    vocabulary: int
+    """The number of token ids that the model has."""
+
+    def sequence(self, row: Row) -> Encoded:
+        """Return the tokens of a row of `sft`, `sft-tokens` or `bc`; raises LeftOutError if it is not trained on."""
+        if "input_ids" in row and not self.data.ignore_token_ids:
+            encoded = self._recorded(row)
+        elif "messages" in row:
+            encoded = self._conversation(row["messages"], row.get("tools"))
+        else:
+            encoded = self._conversation([*row["prompt"], *row["completion"]], row.get("tools"), len(row["prompt"]))
+        self.require_length(len(encoded.ids))
+        if all(label == IGNORED for label in encoded.labels[1:]):
+            raise LeftOutError(LeftOutCode.NOTHING_TO_LEARN)
+        return encoded
+
+    def require_length(self, length: int) -> None:
+        """Raise LeftOutError if a sequence is longer than the limit."""
+        if length > self.limit:
+            raise LeftOutError(LeftOutCode.TOO_LONG, f"{length} of {self.limit} tokens")
+
+    def length(self, messages: Sequence[Any], tools: Any) -> int:
+        """Return the number of tokens of a conversation."""
+        return len(self._encode(self._render(messages, tools, ask=False)))
+
+    def _recorded(self, row: Row) -> Encoded:
+        """Return recorded tokens; raises SettingsError if another tokenizer has made them."""
+        model = base_name(str(row.get("model", "")))
+        if model not in self.names:
+            raise SettingsError(
+                f"recorded token ids are of the model {model!r}, not of {' or '.join(sorted(self.names))}; "
+                "if both have the same tokenizer, name it with --tokens-of; --ignore-token-ids encodes the text again",
+                option="tokens-of",
+            )
+        ids, labels = list(row["input_ids"]), list(row["labels"])
+        if len(ids) != len(labels):
+            raise SettingsError(f"a row has {len(ids)} token ids and {len(labels)} labels", option="source")
+        highest = max(ids, default=0)
+        if highest >= self.vocabulary or min(ids, default=0) < 0:
+            raise SettingsError(
+                f"a recorded token id is {highest}, but the model has only {self.vocabulary}: they are of another "
+                "tokenizer; --ignore-token-ids encodes the text again",
+                option="tokens-of",
+            )
+        return Encoded(ids, labels)
+
+    def _conversation(self, messages: Sequence[Any], tools: Any, first: int = 0) -> Encoded:
+        """Return a conversation whose replies are trained on. first: the index of the first such message."""
+        text = self._render(messages, tools, ask=False)
+        ids: list[int] = []
+        labels: list[int] = []
+        end = 0
+        for index, message in enumerate(messages):
+            if message["role"] != ASSISTANT or index < first:
+                continue
+            prompt = self._render(messages[:index], tools, ask=True)
+            reply = self._render(messages[: index + 1], tools, ask=False)
+            if not (text.startswith(reply) and reply.startswith(prompt) and len(prompt) >= end):
+                raise LeftOutError(LeftOutCode.TEMPLATE_CHANGES_TURNS)
+            before = self._encode(text[end : len(prompt)])
+            said = self._encode(self._until_eos(reply[len(prompt) :]))
+            end = len(prompt) + len(self._until_eos(reply[len(prompt) :]))
+            ids += before + said
+            labels += [IGNORED] * len(before) + said
+        return Encoded(ids, labels)
+
+    def _until_eos(self, reply: str) -> str:
+        """Return a rendered reply without what the template adds after the token that ends it."""
+        eos = self.tokenizer.eos_token
+        found = reply.rfind(eos) if eos else -1
+        return reply if found < 0 else reply[: found + len(eos)]
+
+    def _render(self, messages: Sequence[Any], tools: Any, *, ask: bool) -> str:
+        text: str = self.tokenizer.apply_chat_template(
+            list(messages), tools=tools or None, tokenize=False, add_generation_prompt=ask
+        )
+        return text
+
+    def _encode(self, text: str) -> list[int]:
+        return list(self.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+
+
+def base_name(model: str) -> str:
+    """Return the last part of a model's name or path: `hosted_vllm/Qwen/Qwen2.5-0.5B` has the part `Qwen2.5-0.5B`."""
+    return model.rstrip("/").rpartition("/")[2].rpartition(":")[2]

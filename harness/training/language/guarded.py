@@ -1,0 +1,107 @@
+"""Run TRL's trainers so that nothing is lost: failures become clear errors, and checkpoints count only if complete."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from harness.training.language.plan import Plan
+from harness.training.language.run_folder import RunFolder, step_of
+from pytest_ssr.errors import SsrError, StoreWriteError, TrainingError, describe_unexpected, os_error_advice
+
+_MEMORY = (
+    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter or --bits. The "
+    "same command continues from the last checkpoint"
+)
+
+
+def guarded(trainer: type[Any], folder: RunFolder) -> type[Any]:
+    """Return a subclass of a trainer that stops at a loss that is not a number, and removes incomplete checkpoints."""
+
+    class Guarded(trainer):  # type: ignore[misc]
+        def training_step(self, *args: Any, **options: Any) -> Any:
+            loss = super().training_step(*args, **options)
+            if not math.isfinite(float(loss)):
+                raise TrainingError(
+                    f"the loss of update {self.state.global_step + 1} is {float(loss)}; the update was not made. Lower "
+                    "--learning-rate, or look at the data; the checkpoints before it are kept"
+                )
+            return loss
+
+        def _save_checkpoint(self, *args: Any, **options: Any) -> None:
+            step = self.state.global_step
+            try:
+                super()._save_checkpoint(*args, **options)
+                if self.args.should_save:
+                    folder.mark_complete(step, self.checkpoints_to_keep)
+            except Exception as error:
+                # torch and safetensors raise errors of their own if a write fails.
+                folder.drop_checkpoint(step)
+                detail = os_error_advice(error, option="--out") if isinstance(error, OSError) else _disk(folder, error)
+                raise StoreWriteError(
+                    f"{folder.checkpoints}: the checkpoint of update {step} cannot be written: {detail}"
+                ) from None
+
+    Guarded.__name__ = trainer.__name__
+    return Guarded
+
+
+def _disk(folder: RunFolder, error: Exception) -> str:
+    free = shutil.disk_usage(folder.path).free / 2**20
+    return f"{describe_unexpected(error)}; {free:.0f} MiB of the disk are free"
+
+
+def metrics_writer(folder: RunFolder, watch: Callable[[str], None]) -> Any:
+    """Return a callback that appends the metrics of each logged update to the run's folder."""
+    from transformers import TrainerCallback
+
+    class MetricsWriter(TrainerCallback):  # type: ignore[misc]
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **more: Any) -> None:
+            if state.is_world_process_zero and logs and ("loss" in logs or "reward" in logs):
+                known = {name: value for name, value in logs.items() if _is_finite(value)}
+                folder.append(folder.metrics, [{"step": state.global_step, **known}])
+                shown = ", ".join(
+                    f"{name} {logs[name]:.4f}" for name in ("loss", "reward") if logs.get(name) is not None
+                )
+                watch(f"update {state.global_step} of {state.max_steps}: {shown}")
+
+    return MetricsWriter()
+
+
+def _is_finite(value: Any) -> bool:
+    return value is None or isinstance(value, str) or math.isfinite(value)
+
+
+def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
+    """Train from the last checkpoint to the end; return the update it began after.
+
+    Raises TrainingError or StoreWriteError if it cannot go on.
+    """
+    import torch
+    from transformers import PrinterCallback
+
+    trainer.remove_callback(PrinterCallback)
+    trainer.checkpoints_to_keep = plan.saving.keep
+    last: Path | None = folder.last_checkpoint()
+    begun = step_of(last)
+    if is_main():
+        folder.cut_back(begun)
+    try:
+        trainer.train(resume_from_checkpoint=str(last) if last is not None else None)
+    except (torch.OutOfMemoryError, MemoryError):
+        raise TrainingError(_MEMORY) from None
+    except (SsrError, OSError):
+        raise
+    except Exception as error:
+        step = trainer.state.global_step
+        raise TrainingError(f"the training ended after update {step}: {describe_unexpected(error)}") from error
+    return begun
+
+
+def is_main() -> bool:
+    """Whether this is the first of several processes, which writes the files."""
+    return os.environ.get("RANK", "0") == "0"

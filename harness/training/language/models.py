@@ -1,0 +1,155 @@
+"""Load a model and its tokenizer, and put an adapter on it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from harness.training.language.encoding import Encoder, base_name
+from harness.training.language.plan import Adapter, Base, Data
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+_PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "peft": "PEFT"}
+
+
+def require_packages() -> None:
+    """Raise MissingExtraError unless the packages of the extra `train` are installed.
+
+    It also turns off their progress bars, and their reports of usage to the hub unless the user has set the variable.
+    """
+    for module, name in _PACKAGES.items():
+        if importlib.util.find_spec(module) is None:
+            raise MissingExtraError(name, "train")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    import datasets
+    from transformers.utils import logging
+
+    datasets.disable_progress_bars()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+
+
+@contextmanager
+def _loading(model: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        text = " ".join(str(error).split())
+        raise SettingsError(f"--model {model} cannot be loaded: {text[:300]}", option="model") from None
+
+
+def load_tokenizer(base: Base) -> Any:
+    """Return the tokenizer; raises SettingsError if there is none, or if it has no chat template."""
+    from transformers import AutoTokenizer
+
+    with _loading(base.model):
+        tokenizer = AutoTokenizer.from_pretrained(base.model)
+    if base.chat_template is not None:
+        try:
+            tokenizer.chat_template = base.chat_template.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise SettingsError(f"--chat-template {base.chat_template}: {error}", option="chat-template") from None
+    if not tokenizer.chat_template:
+        raise SettingsError(
+            f"the tokenizer of {base.model} has no chat template; give one with --chat-template FILE, or train an "
+            "instruction-tuned model",
+            option="model",
+        )
+    if tokenizer.eos_token is None:
+        raise SettingsError(f"the tokenizer of {base.model} has no token that ends a reply (EOS)", option="model")
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    return tokenizer
+
+
+def load_model(base: Base) -> Any:
+    """Return the model; raises SettingsError if it cannot be loaded as the settings want."""
+    from transformers import AutoModelForCausalLM
+
+    options: dict[str, Any] = {"dtype": dtype_of(base)}
+    if base.bits:
+        options["quantization_config"] = _quantization(base)
+        options["device_map"] = {"": int(os.environ.get("LOCAL_RANK", "0"))}
+    with _loading(base.model):
+        return AutoModelForCausalLM.from_pretrained(base.model, **options)
+
+
+def dtype_of(base: Base) -> Any:
+    """Return the type of the weights."""
+    import torch
+
+    if base.dtype == "auto":
+        return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+    return getattr(torch, base.dtype)
+
+
+def _quantization(base: Base) -> Any:
+    """Return the configuration of bitsandbytes; raises SettingsError if it cannot work on this machine."""
+    import torch
+
+    if not torch.cuda.is_available():
+        raise SettingsError(f"--bits {base.bits} needs a GPU; leave it out on a CPU", option="bits")
+    if importlib.util.find_spec("bitsandbytes") is None:
+        raise SettingsError(f"--bits {base.bits} needs bitsandbytes; run: pip install bitsandbytes", option="bits")
+    from transformers import BitsAndBytesConfig
+
+    if base.bits == 8:
+        return BitsAndBytesConfig(load_in_8bit=True)
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,
+    )
+
+
+def adapter_of(base: Base, adapter: Adapter) -> Any:
+    """Return the configuration of PEFT; None if all weights are trained."""
+    if adapter.kind == "none":
+        if base.bits:
+            raise SettingsError("quantised weights cannot be trained; use --adapter lora or dora", option="bits")
+        return None
+    from peft import LoraConfig
+
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,
+        lora_dropout=adapter.dropout,
+        target_modules=list(adapter.targets) or "all-linear",
+        use_dora=adapter.kind == "dora",
+    )
+
+
+def require_targets(model: Any, adapter: Adapter) -> None:
+    """Raise SettingsError for a target that no module of the model has."""
+    names = [name for name, _ in model.named_modules()]
+    for target in adapter.targets:
+        if not any(name == target or name.endswith(f".{target}") for name in names):
+            raise SettingsError(f"no module of the model is named {target!r}", option="lora-targets")
+
+
+def context_of(model: Any) -> int:
+    """Return the number of tokens of the model's context; 0 if its configuration has none."""
+    config = model.config.get_text_config()
+    return int(getattr(config, "max_position_embeddings", 0) or getattr(config, "n_positions", 0) or 0)
+
+
+def encoder_of(model: Any, tokenizer: Any, base: Base, data: Data) -> Encoder:
+    """Return the encoder of rows for a model."""
+    context = context_of(model)
+    limits = [limit for limit in (data.max_length, context) if limit]
+    names = {base_name(base.model), base_name(str(Path(base.model).name)), *map(base_name, data.tokens_of)}
+    return Encoder(
+        tokenizer,
+        data,
+        frozenset(names),
+        limit=min(limits, default=2**31),
+        vocabulary=int(model.get_input_embeddings().num_embeddings),
+    )

@@ -1,0 +1,238 @@
+"""Let the model that is trained play both roles: it injects bugs, and repairs bugs of a store or its own new ones.
+
+TRL calls `PolicyRollouts` for each batch of prompts. The prompt of a row is a task as JSON: its role, project and, for
+a solver, the id of a bug. If it has no id, all solvers of the group repair one bug that the injectors of the same batch
+have made; the reward of that bug's injector is then the paper's (arXiv 2512.18552, section 2.4) for the group's solve
+rate. So both roles are updated together, from one batch. A valid bug that nobody tried has no reward.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import weakref
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
+from harness.environments.adapters.trl import Rollout, generate, token_columns
+from harness.environments.episodes import Episodes
+from harness.records.messages import USER
+from harness.records.rewards import injector_reward, solve_rate
+from harness.training.language.run_folder import RunFolder
+from pytest_ssr.errors import SandboxError, SettingsError
+
+INJECTOR, SOLVER = "injector", "solver"
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTask:
+    """What one rollout has to do."""
+
+    role: str
+    project: str
+    """The project's folder."""
+    bug: str = ""
+    """The bug's id; empty for an injector, and for a solver that repairs a new bug."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the row of the trainer's data set."""
+        content = json.dumps({"role": self.role, "project": self.project, "bug": self.bug})
+        return {"prompt": [{"role": USER, "content": content}]}
+
+    @classmethod
+    def of(cls, prompt: Sequence[Mapping[str, Any]]) -> PolicyTask:
+        """Return the task of a row's prompt."""
+        return cls(**json.loads(prompt[-1]["content"]))
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEnvironment:
+    """The tasks of both roles, and how they are played."""
+
+    solver: Mapping[str, StoreTasks]
+    """By the project's folder."""
+    injector: Mapping[str, ProjectTasks]
+    settings: EnvironmentSettings
+    alpha: float
+    """The penalty of a bug that is solved always or never."""
+
+    def tasks(self, role: str, project: str) -> StoreTasks | ProjectTasks:
+        """Return the tasks of a role in a project."""
+        return self.solver[project] if role == SOLVER else self.injector[project]
+
+
+class PolicyRollouts:
+    """Generates the rollouts of a batch: a `rollout_func` of TRL's GRPOTrainer."""
+
+    def __init__(
+        self, environment: PolicyEnvironment, folder: RunFolder, *, group: int, seed: int, samples: int, context: int
+    ) -> None:
+        """group: rollouts of one task. samples: rollouts of each batch to log. context: tokens of the model's."""
+        self._environment, self._folder = environment, folder
+        self._group, self._seed, self._samples, self._context = group, seed, samples, context
+        self._pools: dict[tuple[str, str], list[Episodes]] = {}
+        self._closing = weakref.finalize(self, _close, self._pools)
+
+    def __call__(self, prompts: Sequence[Any], trainer: Any) -> dict[str, list[Any] | None]:
+        """Return the columns of all rollouts, in the order of the prompts; raises SandboxError if none has a reward."""
+        tasks = [PolicyTask.of(prompt) for prompt in prompts]
+        step = trainer.state.global_step
+        rollouts: dict[int, Rollout] = {}
+        for role in (INJECTOR, SOLVER):
+            chosen = [index for index, task in enumerate(tasks) if task.role == role]
+            if role == SOLVER:
+                tasks = self._with_bugs(tasks, rollouts, step)
+            rollouts |= self._play(tasks, chosen, trainer, step)
+        ordered = [rollouts[index] for index in range(len(prompts))]
+        rewards = self._rewards(tasks, ordered)
+        if all(reward is None for reward in rewards):
+            outcome = ordered[0].outcome
+            raise SandboxError(
+                f"none of the {len(ordered)} rollouts of update {step + 1} has a reward: "
+                f"{outcome.text if outcome is not None else ''}",
+                remedy="the same command continues from the last checkpoint",
+            )
+        self._log(tasks, ordered, rewards, trainer, step)
+        successes = [rollout.outcome.success if rollout.outcome is not None else None for rollout in ordered]
+        return {
+            **token_columns(ordered),
+            "given": rewards,
+            "role": [task.role for task in tasks],
+            "success": successes,
+        }
+
+    def _play(self, tasks: Sequence[PolicyTask], chosen: Sequence[int], trainer: Any, step: int) -> dict[int, Rollout]:
+        """Play the tasks with these indices together; return their rollouts."""
+        rollouts: dict[int, Rollout] = {}
+        used: dict[tuple[str, str], int] = {}
+        for index in chosen:
+            task = tasks[index]
+            place = used.get((task.role, task.project), 0)
+            used[task.role, task.project] = place + 1
+            episodes = self._begin(task, place, self._seed_of(step, index))
+            rollout = Rollout.of(episodes, trainer)
+            if self._context and len(rollout.prompt_ids) >= self._context:
+                raise SettingsError(
+                    f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens, but "
+                    f"the model's context is {self._context}"
+                )
+            rollouts[index] = rollout
+        generate(list(rollouts.values()), trainer)
+        return rollouts
+
+    def _begin(self, task: PolicyTask, place: int, seed: int) -> Episodes:
+        """Begin an episode in the environment of a place; it is opened again for a bug that is newer than it."""
+        source = self._environment.tasks(task.role, task.project)
+        pool = self._pools.setdefault((task.role, task.project), [])
+        wanted = task.bug or (task.project if task.role == INJECTOR else "")
+        if place == len(pool):
+            pool.append(Episodes(source, self._environment.settings))
+        elif not pool[place].has(wanted):
+            pool[place].close()
+            pool[place] = Episodes(source, self._environment.settings)
+        pool[place].begin(seed=seed, task=wanted)
+        return pool[place]
+
+    def _seed_of(self, step: int, index: int) -> int:
+        digest = hashlib.sha256(f"{self._seed} {step} {index}".encode()).digest()
+        return int.from_bytes(digest[:4], "big") >> 1
+
+    def _with_bugs(self, tasks: Sequence[PolicyTask], injected: Mapping[int, Rollout], step: int) -> list[PolicyTask]:
+        """Return the tasks in which each group of solvers without a bug has one: a new one, otherwise a stored one."""
+        fresh: dict[str, list[str]] = {}
+        for index, rollout in injected.items():
+            bug = _new_bug(rollout)
+            known = fresh.setdefault(tasks[index].project, [])
+            if bug and bug not in known:
+                known.append(bug)
+        found = list(tasks)
+        for first in range(0, len(tasks), self._group):
+            task = tasks[first]
+            if task.role == SOLVER and not task.bug:
+                bug = self._bug(fresh.get(task.project, []), task.project, self._seed_of(step, first))
+                for index in range(first, min(first + self._group, len(tasks))):
+                    found[index] = PolicyTask(SOLVER, task.project, bug)
+        return found
+
+    def _bug(self, fresh: list[str], project: str, seed: int) -> str:
+        if fresh:
+            return fresh.pop(0)
+        opened = self._environment.solver[project].open()
+        try:
+            return Random(seed).choice(opened.ids)
+        finally:
+            opened.close()
+
+    def _rewards(self, tasks: Sequence[PolicyTask], rollouts: Sequence[Rollout]) -> list[float | None]:
+        """Return the rewards; that of a new bug is by its solve rate if solvers of the same batch tried it."""
+        attempts: dict[str, list[bool | None]] = {}
+        for task, rollout in zip(tasks, rollouts, strict=True):
+            if task.role == SOLVER and rollout.outcome is not None:
+                attempts.setdefault(task.bug, []).append(rollout.outcome.success)
+        has_solvers = bool(attempts)
+        rewards: list[float | None] = []
+        for rollout in rollouts:
+            bug = _new_bug(rollout)
+            if bug and has_solvers:
+                rate = solve_rate(attempts.get(bug, []))
+                rewards.append(injector_reward(True, rate, alpha=self._environment.alpha))
+            else:
+                rewards.append(rollout.reward)
+        return rewards
+
+    def _log(
+        self,
+        tasks: Sequence[PolicyTask],
+        rollouts: Sequence[Rollout],
+        rewards: Sequence[float | None],
+        trainer: Any,
+        step: int,
+    ) -> None:
+        """Append some rollouts to the log of the run, of different groups first."""
+        order = sorted(range(len(tasks)), key=lambda index: (index % self._group, index))
+        lines = []
+        for index in order[: self._samples]:
+            rollout, outcome = rollouts[index], rollouts[index].outcome
+            lines.append(
+                {
+                    "step": step + 1,
+                    "role": tasks[index].role,
+                    "project": Path(tasks[index].project).name,
+                    "bug": tasks[index].bug or _new_bug(rollout),
+                    "reward": rewards[index],
+                    "code": outcome.code if outcome is not None else "",
+                    "tokens": len(rollout.ids),
+                    "text": trainer.processing_class.decode(rollout.ids),
+                }
+            )
+        self._folder.append(self._folder.rollouts, lines)
+
+
+def policy_reward(
+    given: Sequence[float | None], role: Sequence[str], success: Sequence[bool | None], log_metric: Any, **row: Any
+) -> list[float | None]:
+    """Return the rewards that `PolicyRollouts` has computed, and log them by role: a reward function of the trainer."""
+    for name, rate in ((SOLVER, "solve_rate"), (INJECTOR, "valid_rate")):
+        rewards = [r for r, played in zip(given, role, strict=True) if played == name and r is not None]
+        graded = [s for s, played in zip(success, role, strict=True) if played == name and s is not None]
+        if rewards:
+            log_metric(f"reward/{name}", sum(rewards) / len(rewards))
+        if graded:
+            log_metric(rate, sum(graded) / len(graded))
+    return list(given)
+
+
+def _new_bug(rollout: Rollout) -> str:
+    """Return the id of the valid bug that a rollout has injected; empty if it has not."""
+    outcome = rollout.outcome
+    return str(outcome.details.get("artifact", "")) if outcome is not None and outcome.success else ""
+
+
+def _close(pools: dict[tuple[str, str], list[Episodes]]) -> None:
+    for pool in pools.values():
+        for episodes in pool:
+            episodes.close()

@@ -1,0 +1,161 @@
+"""Train on the rewards of the model's own rollouts: grpo and reinforce by TRL's GRPOTrainer on our environments.
+
+REINFORCE has the mean reward of the group as its baseline, without division by the deviation of the rewards. Each
+update is from fresh rollouts, so every ratio is 1 and nothing is clipped. Up to a constant factor this is RLOO.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from harness.environments.task import Tasks
+from harness.training.language.guarded import guarded, metrics_writer, train
+from harness.training.language.models import (
+    adapter_of,
+    context_of,
+    load_model,
+    load_tokenizer,
+    require_packages,
+    require_targets,
+)
+from harness.training.language.plan import Method, Plan, Policy
+from harness.training.language.policy_rollouts import (
+    INJECTOR,
+    SOLVER,
+    PolicyEnvironment,
+    PolicyRollouts,
+    PolicyTask,
+    policy_reward,
+)
+from harness.training.language.run_folder import RunFolder
+from harness.training.language.supervised import Watch, common_arguments
+from harness.training.language.training import finish, require_tracker
+from pytest_ssr.errors import SettingsError
+
+_ROUNDS = 64
+"""Times that each task is listed in the data set, each time in another order; then the order begins again."""
+
+
+def train_in_environment(plan: Plan, policy: Policy, environment: PolicyEnvironment, watch: Watch) -> dict[str, Any]:
+    """Train by grpo or reinforce; return the report. One that has finished is only read.
+
+    Raises the errors of `train_on_rows`, and SandboxError if no rollout of an update has a reward.
+    """
+    require_packages()
+    require_tracker(plan.tracking.tracker)
+    folder = RunFolder(plan.out)
+    folder.require_same(plan.identity())
+    if (finished := folder.report()) is not None:
+        return finished
+    if not plan.optimization.updates:
+        raise SettingsError(f"--updates is needed by {plan.method}: its tasks have no end", option="updates")
+    arguments = _arguments(plan, policy, folder)
+    rows = _rows(plan, policy, environment, folder)
+    watch("loading the model")
+    tokenizer, model = load_tokenizer(plan.base), load_model(plan.base)
+    require_targets(model, plan.adapter)
+    trainer = _trainer(plan, policy, environment, folder, model, tokenizer, rows, arguments, watch)
+    start = time.monotonic()
+    watch("training")
+    begun = train(trainer, plan, folder)
+    trainer.save_model(str(folder.model))
+    return finish(trainer, folder, plan, {"rows": len(rows), "left_out": []}, begun, start)
+
+
+def _trainer(
+    plan: Plan,
+    policy: Policy,
+    environment: PolicyEnvironment,
+    folder: RunFolder,
+    model: Any,
+    tokenizer: Any,
+    rows: Sequence[dict[str, Any]],
+    arguments: dict[str, Any],
+    watch: Watch,
+) -> Any:
+    import trl
+    from datasets import Dataset
+
+    rollouts = PolicyRollouts(
+        environment,
+        folder,
+        group=policy.group,
+        seed=plan.seed,
+        samples=plan.tracking.samples,
+        context=context_of(model),
+    )
+    return guarded(trl.GRPOTrainer, folder)(
+        model=model,
+        args=trl.GRPOConfig(**arguments),
+        train_dataset=Dataset.from_list(list(rows)),
+        processing_class=tokenizer,
+        reward_funcs=[policy_reward],
+        rollout_func=rollouts,
+        peft_config=adapter_of(plan.base, plan.adapter),
+        callbacks=[metrics_writer(folder, watch)],
+    )
+
+
+def _arguments(plan: Plan, policy: Policy, folder: RunFolder) -> dict[str, Any]:
+    """Return the arguments of the trainer; one generation gives one update."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    rollouts, together = policy.group * policy.tasks, plan.optimization.batch * processes
+    if rollouts % together:
+        raise SettingsError(
+            f"an update has {rollouts} rollouts (--group times --tasks), which {together} at a time (--batch times "
+            "processes) do not divide",
+            option="batch",
+        )
+    batches = rollouts // together
+    is_reinforce = plan.method is Method.REINFORCE
+    return {
+        **common_arguments(plan, folder),
+        "gradient_accumulation_steps": batches,
+        "steps_per_generation": batches,
+        "num_generations": policy.group,
+        "num_iterations": 1,
+        "max_completion_length": policy.completion_tokens,
+        "generation_kwargs": {"max_tokens" if policy.vllm else "max_new_tokens": policy.reply_tokens},
+        "temperature": policy.temperature,
+        "top_p": policy.top_p,
+        "beta": plan.optimization.beta or 0.0,
+        "scale_rewards": "none" if is_reinforce else "group",
+        "loss_type": "dr_grpo" if is_reinforce else "dapo",
+        "shuffle_dataset": False,
+        "use_vllm": bool(policy.vllm),
+        **({"vllm_mode": "server", "vllm_server_base_url": policy.vllm} if policy.vllm else {}),
+    }
+
+
+def _rows(plan: Plan, policy: Policy, environment: PolicyEnvironment, folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rows of all updates, in the order in which they are played."""
+    if (kept := folder.data()) is not None:
+        return kept[0]
+    rng = Random(plan.seed)
+    solver, injector = [], []
+    for project in environment.solver:
+        injector.append(PolicyTask(INJECTOR, project))
+        if policy.roles == "both":
+            solver.append(PolicyTask(SOLVER, project))
+        elif policy.roles == SOLVER:
+            opened: Tasks = environment.solver[project].open()
+            solver += [PolicyTask(SOLVER, project, bug) for bug in opened.ids]
+            opened.close()
+    tasks: list[PolicyTask] = []
+    for _ in range(_ROUNDS):
+        rng.shuffle(solver)
+        if policy.roles == "both":
+            # A solver repairs what the injector before it has made, so both are in the same project and update.
+            tasks += [task for after in solver for task in (PolicyTask(INJECTOR, after.project), after)]
+        elif policy.roles == INJECTOR:
+            rng.shuffle(injector)
+            tasks += injector
+        else:
+            tasks += solver
+    rows = [task.row() for task in tasks]
+    folder.begin(plan.identity(), rows, [])
+    return rows

@@ -1,0 +1,145 @@
+"""Read the rows to train on, from stores or from files that `ssr export` wrote. The exporters make them."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.exporters.filters import Filters
+from harness.exporters.formats import FORMATS
+from harness.exporters.index import Index
+from harness.exporters.library import Library, RolloutGroup
+from harness.exporters.protocol import Choices, Format, Row
+from harness.exporters.sft import SFT_TOKENS, about
+from harness.exporters.skipped import SkippedError
+from harness.exporters.sources import Source, find_sources, index_sources
+from harness.exporters.tokens import steps
+from harness.records.trajectory import SCHEMA
+from harness.training.language.left_out import LeftOut
+from harness.training.language.plan import Method
+from pytest_ssr.errors import SettingsError, StoreWriteError
+
+_TOKENS = frozenset({"input_ids", "labels"})
+_COLUMNS = {
+    Method.SFT: (_TOKENS, frozenset({"messages"})),
+    Method.BC: (_TOKENS, frozenset({"prompt", "completion"})),
+    Method.DPO: (frozenset({"prompt", "chosen", "rejected"}),),
+    Method.KTO: (frozenset({"prompt", "completion", "label"}),),
+}
+"""The columns of a row, as alternatives."""
+
+
+def read_rows(sources: Sequence[Path], method: Method, left_out: LeftOut, *, token_ids: bool) -> list[Row]:
+    """Return all rows of the sources; what a store has but cannot be trained on is counted.
+
+    token_ids: use recorded token ids, if there are any. Raises SettingsError if there is no row at all.
+    """
+    rows: list[Row] = []
+    stores: list[Path] = []
+    for path in sources:
+        if files := _row_files(path):
+            rows += [row for file in files for row in _file_rows(file, method, token_ids=token_ids)]
+        else:
+            stores.append(path)
+    if stores:
+        rows += _store_rows(find_sources(stores), method, left_out, token_ids=token_ids)
+    if not rows:
+        reasons = "; ".join(f"{item['count']} left out: {item['reason']}" for item in left_out.to_json())
+        detail = reasons or "there are no rollouts; make some with ssr play or ssr solve"
+        raise SettingsError(f"there is nothing to train on by {method}: {detail}")
+    return rows
+
+
+def _row_files(path: Path) -> list[Path]:
+    """Return the files of rows of an export; none for a store, or for a file of canonical records."""
+    if path.is_dir():
+        return [] if _is_store(path) else sorted(path.glob("data/train.jsonl"))
+    if path.suffix != ".jsonl" or not path.is_file():
+        return []
+    with path.open("rb") as file:
+        first = file.readline()
+    return [] if SCHEMA.encode() in first[:200] else [path]
+
+
+def _is_store(path: Path) -> bool:
+    """Return whether a folder is a store or contains one."""
+    try:
+        find_sources([path])
+    except SettingsError:
+        return False
+    return True
+
+
+def _file_rows(path: Path, method: Method, *, token_ids: bool) -> Iterator[Row]:
+    """Yield the rows of a file; raises SettingsError, naming the line, for one that the method cannot use."""
+    wanted = [columns for columns in _COLUMNS[method] if token_ids or columns is not _TOKENS]
+    with path.open(encoding="utf-8") as file:
+        for number, line in enumerate(file, 1):
+            try:
+                row = json.loads(line)
+            except ValueError:
+                raise SettingsError(f"{path}, line {number} is not JSON; the file may have been cut off") from None
+            if not isinstance(row, dict) or not any(columns <= row.keys() for columns in wanted):
+                names = " or ".join(", ".join(sorted(columns)) for columns in wanted)
+                raise SettingsError(
+                    f"{path}, line {number} has not the columns {names}; make the file with "
+                    f"ssr export --format {method}"
+                )
+            yield row
+
+
+def _store_rows(sources: Sequence[Source], method: Method, left_out: LeftOut, *, token_ids: bool) -> list[Row]:
+    form = FORMATS[method]
+    try:
+        with Index() as index:
+            index_sources(index, sources, left_out.add)
+            library = Library(sources, index)
+            return [
+                row
+                for task, role in index.groups()
+                for row in _group_rows(library, task, role, form, left_out, token_ids=token_ids)
+            ]
+    except sqlite3.Error as error:
+        raise StoreWriteError(f"cannot write an index in {tempfile.gettempdir()}: {error}") from None
+
+
+def _group_rows(
+    library: Library, task: str, role: str, form: Format, left_out: LeftOut, *, token_ids: bool
+) -> Iterator[Row]:
+    """Yield the rows of one task; a rollout whose token ids were recorded gives tokens, otherwise messages."""
+    filters = Filters(positive=form.imitates)
+
+    def group(report: Callable[[str, SkippedError], None]) -> RolloutGroup:
+        return RolloutGroup(library, filters, task, role, report, form.rewarded)
+
+    covered: set[str] = set()
+    if token_ids and form.imitates:
+        for row in _token_rows(group(lambda *_: None), form):
+            covered.add(str(row["rollout_id"]))
+            yield row
+
+    def report(name: str, error: SkippedError) -> None:
+        if name.partition(",")[0] not in covered:
+            left_out.add(name, error)
+
+    for row in form.rows(group(report), Choices()):
+        if row.get("rollout_id") not in covered or not form.imitates:
+            yield row
+
+
+def _token_rows(group: RolloutGroup, form: Format) -> Iterator[Row]:
+    if form.name == Method.SFT:
+        yield from SFT_TOKENS.rows(group, Choices())
+        return
+    for record in group.records():
+        for step in steps(record):
+            yield {"input_ids": step.ids, "labels": step.labels, **about(record)}
+
+
+def row_name(row: dict[str, Any], number: int) -> str:
+    """Return the name of a row for messages: of its rollout, or its number."""
+    return str(row.get("rollout_id") or row.get("chosen_rollout_id") or f"row {number}")

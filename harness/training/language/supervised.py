@@ -1,0 +1,145 @@
+"""Train on rows: sft and bc by TRL's SFTTrainer, dpo and kto by its trainers of these names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from harness.exporters.formats import FORMATS
+from harness.exporters.protocol import OBJECTS, TEXT, TRUTH, Row
+from harness.exporters.tokens import IGNORED
+from harness.training.language.encoding import Encoder
+from harness.training.language.guarded import guarded, metrics_writer
+from harness.training.language.left_out import LeftOut, LeftOutError
+from harness.training.language.models import adapter_of
+from harness.training.language.plan import Method, Plan
+from harness.training.language.rows import row_name
+from harness.training.language.run_folder import RunFolder
+from pytest_ssr.errors import SettingsError
+
+Watch = Callable[[str], None]
+"""Shows the status of a training."""
+_PREFERENCE_COLUMNS = {Method.DPO: ("prompt", "chosen", "rejected"), Method.KTO: ("prompt", "completion")}
+
+
+def prepare(rows: Sequence[Row], encoder: Encoder, plan: Plan, left_out: LeftOut) -> tuple[Any, dict[str, int]]:
+    """Return the data set of a trainer, and counts of its rows and tokens.
+
+    Raises SettingsError if no row is left, or if there are too few.
+    """
+    columns = _PREFERENCE_COLUMNS.get(plan.method)
+    kept = _sequences(rows, encoder, left_out) if columns is None else _fitting(rows, columns, encoder, left_out)
+    if not kept:
+        reasons = "; ".join(f"{item['count']}: {item['reason']}" for item in left_out.to_json())
+        raise SettingsError(f"none of the {len(rows)} rows can be trained on ({reasons})", option="max-length")
+    if columns is None:
+        from datasets import Dataset
+
+        tokens = sum(len(row["input_ids"]) for row in kept)
+        trained = sum(label != IGNORED for row in kept for label in row["labels"])
+        return Dataset.from_list(kept), {"rows": len(kept), "tokens": tokens, "trained_tokens": trained}
+    return _preferences(kept, plan), {"rows": len(kept)}
+
+
+def _sequences(rows: Sequence[Row], encoder: Encoder, left_out: LeftOut) -> list[Row]:
+    kept = []
+    for number, row in enumerate(rows, 1):
+        try:
+            encoded = encoder.sequence(row)
+        except LeftOutError as error:
+            left_out.add(row_name(row, number), error)
+            continue
+        kept.append({"input_ids": encoded.ids, "labels": encoded.labels})
+    return kept
+
+
+def _fitting(rows: Sequence[Row], columns: Sequence[str], encoder: Encoder, left_out: LeftOut) -> list[Row]:
+    """Return the rows of which every sequence is short enough."""
+    kept = []
+    prompt, *endings = columns
+    for number, row in enumerate(rows, 1):
+        try:
+            for ending in endings:
+                encoder.require_length(encoder.length([*row[prompt], *row[ending]], row.get("tools")))
+        except LeftOutError as error:
+            left_out.add(row_name(row, number), error)
+            continue
+        kept.append(row)
+    return kept
+
+
+def _preferences(rows: Sequence[Row], plan: Plan) -> Any:
+    """Return rows as a data set whose objects keep their own keys."""
+    from datasets import Dataset, Features, Json, List, Value
+
+    kinds = {OBJECTS: lambda: List(Json()), TRUTH: lambda: Value("bool"), TEXT: lambda: Value("string")}
+    names = [*_PREFERENCE_COLUMNS[plan.method], "tools", *(["label"] if plan.method is Method.KTO else [])]
+    columns = FORMATS[plan.method].columns
+    features = Features({name: kinds[columns[name]]() for name in names})
+    if plan.method is Method.KTO and plan.optimization.batch < 2:
+        raise SettingsError("kto compares the rows of a batch: --batch must be at least 2", option="batch")
+    return Dataset.from_list([{name: row.get(name) or [] for name in names} | _label(row) for row in rows], features)
+
+
+def _label(row: Row) -> Row:
+    return {"label": bool(row["label"])} if "label" in row else {}
+
+
+def common_arguments(plan: Plan, folder: RunFolder) -> dict[str, Any]:
+    """Return the arguments of every trainer."""
+    import torch
+
+    how, on_gpu = plan.optimization, torch.cuda.is_available()
+    return {
+        "output_dir": str(folder.checkpoints),
+        "num_train_epochs": how.epochs,
+        "max_steps": how.updates or -1,
+        "per_device_train_batch_size": how.batch,
+        "gradient_accumulation_steps": how.accumulation,
+        "learning_rate": how.learning_rate,
+        "lr_scheduler_type": how.schedule,
+        "warmup_steps": how.warmup,
+        "weight_decay": how.weight_decay,
+        "max_grad_norm": how.clip,
+        "gradient_checkpointing": how.gradient_checkpointing,
+        "fsdp": "full_shard" if how.sharding else None,
+        "bf16": on_gpu and plan.base.dtype != "float32",
+        "use_cpu": not on_gpu,
+        "seed": plan.seed,
+        "data_seed": plan.seed,
+        "save_strategy": "steps",
+        "save_steps": plan.saving.every,
+        "logging_steps": plan.tracking.every,
+        "logging_nan_inf_filter": False,
+        "report_to": [plan.tracking.tracker] if plan.tracking.tracker else [],
+        "run_name": plan.tracking.run_name or folder.path.name,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": on_gpu,
+    }
+
+
+def supervised_trainer(
+    plan: Plan, folder: RunFolder, model: Any, tokenizer: Any, data: Any, limit: int, watch: Watch
+) -> Any:
+    """Return TRL's trainer of a method. limit: tokens of the longest row, for packing."""
+    import trl
+
+    arguments = common_arguments(plan, folder)
+    if plan.optimization.beta is not None and plan.method in (Method.DPO, Method.KTO):
+        arguments["beta"] = plan.optimization.beta
+    if plan.method is Method.DPO:
+        kind, settings = trl.DPOTrainer, trl.DPOConfig(**arguments, max_length=None)
+    elif plan.method is Method.KTO:
+        kind, settings = trl.KTOTrainer, trl.KTOConfig(**arguments, max_length=None)
+    else:
+        packing = plan.data.packing
+        kind = trl.SFTTrainer
+        settings = trl.SFTConfig(**arguments, packing=packing, max_length=limit if packing else None)
+    return guarded(kind, folder)(
+        model=model,
+        args=settings,
+        train_dataset=data,
+        processing_class=tokenizer,
+        peft_config=adapter_of(plan.base, plan.adapter),
+        callbacks=[metrics_writer(folder, watch)],
+    )

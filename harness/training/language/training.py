@@ -1,0 +1,94 @@
+"""Train a language model from begin to end, or continue a training that was ended."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from harness.training.language.contamination import excluded_names, require_clean
+from harness.training.language.guarded import is_main, train
+from harness.training.language.left_out import LeftOut
+from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
+from harness.training.language.plan import Plan
+from harness.training.language.rows import read_rows
+from harness.training.language.run_folder import RunFolder, read_lines
+from harness.training.language.supervised import Watch, prepare, supervised_trainer
+from harness.training.plots import training_plot
+from pytest_ssr.errors import SettingsError
+
+
+def require_tracker(name: str) -> None:
+    """Raise SettingsError for a tracker that is not installed."""
+    if name and importlib.util.find_spec(name) is None:
+        raise SettingsError(f"--tracker {name} is not installed; run: pip install {name}", option="tracker")
+
+
+def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str, Any]:
+    """Train by sft, bc, dpo or kto; return the report. One that has finished is only read.
+
+    Raises SettingsError for data or a model that cannot be used, TrainingError if the training cannot go on, and
+    OSError or StoreWriteError if a file cannot be written.
+    """
+    require_packages()
+    require_tracker(plan.tracking.tracker)
+    folder = RunFolder(plan.out)
+    folder.require_same(plan.identity())
+    if (finished := folder.report()) is not None:
+        return finished
+    watch("reading the data")
+    rows, reasons = _rows(sources, plan, folder)
+    watch("loading the model")
+    tokenizer = load_tokenizer(plan.base)
+    model = load_model(plan.base)
+    require_targets(model, plan.adapter)
+    left_out = LeftOut()
+    encoder = encoder_of(model, tokenizer, plan.base, plan.data)
+    data, counts = prepare(rows, encoder, plan, left_out)
+    trainer = supervised_trainer(plan, folder, model, tokenizer, data, encoder.limit, watch)
+    start = time.monotonic()
+    watch("training")
+    begun = train(trainer, plan, folder)
+    trainer.save_model(str(folder.model))
+    return finish(trainer, folder, plan, {**counts, "left_out": [*reasons, *left_out.to_json()]}, begun, start)
+
+
+def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[Any], list[Any]]:
+    if (kept := folder.data()) is not None:
+        return kept
+    left_out = LeftOut()
+    rows = read_rows(sources, plan.method, left_out, token_ids=not plan.data.ignore_token_ids)
+    names = {str(row.get(name) or "") for row in rows for name in ("repository", "task_id")}
+    require_clean(names, excluded_names(plan.data.exclude), forced=plan.data.allow_contaminated)
+    if is_main():
+        folder.begin(plan.identity(), rows, left_out.to_json())
+    return rows, left_out.to_json()
+
+
+def finish(
+    trainer: Any, folder: RunFolder, plan: Plan, counts: dict[str, Any], begun: int, start: float
+) -> dict[str, Any]:
+    """Write the report and the plot of a finished training; return the report."""
+    lines = read_lines(folder.metrics) if folder.metrics.exists() else []
+    losses = [line["loss"] for line in lines if line.get("loss") is not None]
+    report = {
+        "method": str(plan.method),
+        "model": str(folder.model),
+        "adapter": plan.adapter.kind,
+        "updates": trainer.state.global_step,
+        "continued_after": begun,
+        "loss_first": losses[0] if losses else None,
+        "loss_last": losses[-1] if losses else None,
+        **counts,
+        "seconds_of_last_start": round(time.monotonic() - start, 1),
+        "device": str(trainer.args.device),
+        "packages": {name: version(name) for name in ("torch", "transformers", "trl", "peft")},
+    }
+    if is_main():
+        picture = training_plot(lines, folder.path)
+        report["plot"] = str(picture) if picture is not None else None
+        folder.finish(report)
+    return report

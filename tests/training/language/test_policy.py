@@ -1,0 +1,152 @@
+"""Training in our environments: a tiny model whose tokens are actions learns to repair a bug, by real grades."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from action_model import make_action_model
+from language_runs import lines, report
+from plain import plain_python
+from proven import Proven
+from replies import FIX, NO_FIX, SUBMIT
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
+from harness.environments import EnvironmentSettings
+from harness.environments.task import Outcome
+from harness.training.language.policy_rollouts import PolicyEnvironment, PolicyRollouts, PolicyTask
+from harness.training.language.run_folder import RunFolder
+
+pytestmark = [pytest.mark.bubblewrap, pytest.mark.filterwarnings("ignore")]  # From third-party packages.
+SCRATCH = "/scratch"
+LOOK = "```bash\ncat calc.py\n```\n"
+
+
+@pytest.fixture(scope="session")
+def actor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a model with four actions."""
+    return make_action_model(tmp_path_factory.mktemp("actor"), (FIX, NO_FIX, LOOK, SUBMIT))
+
+
+def argv(method: str, proven: Proven, actor: Path, out: Path, *options: str) -> list[str]:
+    return [
+        *("train", method, str(proven.project), "--store", str(proven.store.root), "--model", str(actor)),
+        *(
+            "--out",
+            str(out),
+            "--python",
+            str(plain_python()),
+            "--sandbox",
+            "bubblewrap",
+            "--roles",
+            "solver",
+            "--group",
+            "8",
+            "--tasks",
+            "1",
+        ),
+        *("--batch", "8", "--steps", "2", "--reply-tokens", "2", "--completion-tokens", "2000", "--adapter", "none"),
+        *("--schedule", "constant", "--warmup", "0", "--checkpoint-every", "5", *options),
+    ]
+
+
+@pytest.mark.parametrize(("method", "rate"), [("grpo", "0.002"), ("reinforce", "0.002")])
+def test_the_reward_rises_over_24_updates(method: str, rate: str, proven: Proven, actor: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert main(argv(method, proven, actor, out, "--updates", "24", "--learning-rate", rate)) == ExitCode.DONE
+    rewards = [line["reward"] for line in lines(out)]
+    rates = [line["solve_rate"] for line in lines(out)]
+    assert len(rewards) == report(out)["updates"] == 24
+    assert sum(rewards[-8:]) / 8 > sum(rewards[:8]) / 8 + 0.3
+    assert all(reward == pytest.approx(2 * rate - 1) for reward, rate in zip(rewards, rates, strict=True))
+    sampled = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert len(sampled) == 2 * 24
+    assert {line["code"] for line in sampled} >= {"resolved"}
+    assert len(list(out.glob("trajectories/*/trajectory.jsonl"))) == 8 * 24
+
+
+def test_both_roles_learn_from_one_batch(proven: Proven, tmp_path: Path) -> None:
+    files = "\n".join(
+        f"echo {base64.b64encode(data).decode()} | base64 -d > {SCRATCH}/artifact/{name}"
+        for name, data in proven.artifact.contents().items()
+    )
+    inject = f"```bash\nmkdir -p {SCRATCH}/artifact\n{files}\n```\n"
+    model = make_action_model(tmp_path / "model", (inject, FIX, SUBMIT))
+    store = tmp_path / "store"
+    shutil.copytree(proven.store.root, store)
+    out = tmp_path / "run"
+    options = ("--roles", "both", "--tasks", "2", "--updates", "3", "--learning-rate", "0.001", "--store", str(store))
+    assert main(argv("grpo", proven, model, out, *options)) == ExitCode.DONE
+    logged = lines(out)
+    assert all({"reward/solver", "reward/injector", "solve_rate", "valid_rate"} <= line.keys() for line in logged)
+    assert max(line["valid_rate"] for line in logged) > 0, "a bug of the policy itself is valid"
+    assert all(line["grad_norm"] > 0 for line in logged)
+    sampled = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert [line["role"] for line in sampled] == ["injector", "solver"] * 3
+    assert {line["bug"] for line in sampled if line["role"] == "solver"} == {proven.verdict.artifact_id}
+
+
+def test_the_reward_of_a_new_bug_is_by_the_solve_rate_of_its_solvers(proven: Proven, tmp_path: Path) -> None:
+    environment = PolicyEnvironment({}, {}, EnvironmentSettings(), alpha=0.8)
+    rollouts = PolicyRollouts(environment, RunFolder(tmp_path), group=4, seed=0, samples=0, context=0)
+    injected = [played(1.0, True, artifact="new"), played(1.0, True, artifact="untried"), played(-1.0, False)]
+    injected.append(played(None, None))
+    tasks = [PolicyTask("injector", "p")] * 4 + [PolicyTask("solver", "p")] * 4
+    tasks = rollouts._with_bugs(tasks, dict(enumerate(injected)), step=0)
+    assert {task.bug for task in tasks[4:]} == {"new"}
+    solved = [played(1.0, True), played(-1.0, False), played(-1.0, False), played(-1.0, False)]
+    rewards = rollouts._rewards(tasks, [*injected, *solved])
+    assert rewards == [1 - 1.8 * 0.25, None, -1.0, None, 1.0, -1.0, -1.0, -1.0]
+
+
+def played(reward: float | None, success: bool | None, **details: str) -> Any:
+    return SimpleNamespace(reward=reward, outcome=Outcome(reward, success, "code", "text", details))
+
+
+def test_a_killed_run_continues_with_the_same_rewards(proven: Proven, actor: Path, tmp_path: Path) -> None:
+    options = ("--updates", "6", "--learning-rate", "0.001", "--checkpoint-every", "2", "--group", "4", "--batch", "4")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert main(argv("grpo", proven, actor, whole, *options)) == ExitCode.DONE
+    command = [sys.executable, "-m", "harness.cli", *argv("grpo", proven, actor, killed, *options)]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        while process.poll() is None:
+            metrics = killed / "metrics.jsonl"
+            if metrics.exists() and len(metrics.read_text().splitlines()) >= 3:
+                os.killpg(process.pid, signal.SIGKILL)
+                break
+            time.sleep(0.01)
+    assert process.returncode == -signal.SIGKILL
+    assert main(argv("grpo", proven, actor, killed, *options)) == ExitCode.DONE
+    assert report(killed)["continued_after"] >= 2
+    names = ("step", "reward", "loss", "grad_norm", "solve_rate")
+    curves = [[[line[name] for name in names] for line in lines(run)] for run in (whole, killed)]
+    assert curves[0] == curves[1]
+
+
+def test_what_cannot_be_played_is_refused(
+    proven: Proven, actor: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cases = {
+        "no number of updates": (),
+        "an odd number of tasks for two roles": ("--updates", "1", "--roles", "both"),
+        "a batch that does not divide an update": ("--updates", "1", "--batch", "3"),
+        "a group of one": ("--updates", "1", "--group", "1"),
+        "an evaluation set": ("--updates", "1", "--exclude", f"owner/{proven.project.name}"),
+        "a file that does not exist": ("--updates", "1", "--exclude", "absent.jsonl"),
+    }
+    for name, options in cases.items():
+        assert main(argv("grpo", proven, actor, tmp_path / "out", *options)) == ExitCode.USAGE, name
+        error = capsys.readouterr().err
+        assert error.startswith("ssr: "), name
+        assert error.count("\n") == 1, error

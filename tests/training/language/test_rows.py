@@ -1,0 +1,253 @@
+"""Training on rows, with a tiny model made on the spot: sft, bc, dpo and kto through the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from language_runs import SHORT, lines, report, train
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
+from harness.exporters.tokens import IGNORED
+from harness.training.language.encoding import Encoder
+from harness.training.language.left_out import LeftOut
+from harness.training.language.models import encoder_of
+from harness.training.language.plan import Base, Data, Method
+from harness.training.language.rows import read_rows
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
+
+
+@pytest.mark.parametrize("method", ["sft", "bc", "dpo", "kto"])
+def test_the_loss_falls_over_50_updates(method: str, rollouts: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert train(method, rollouts, model, out, *SHORT) == ExitCode.DONE
+    losses = [line["loss"] for line in lines(out)]
+    assert len(losses) == 50
+    assert sum(losses[-5:]) < sum(losses[:5])
+    assert report(out)["updates"] == 50
+    assert (out / "report.png").stat().st_size > 1000
+    if method in ("sft", "bc"):
+        codes = [item["code"] for item in report(out)["left_out"]]
+        assert codes == ["not-positive"]
+
+
+def test_a_killed_run_continues_with_the_same_loss_curve(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    options = ("--updates", "24", "--accumulation", "2", "--batch", "1", "--learning-rate", "0.02")
+    options = (*options, "--lora-dropout", "0.2", "--checkpoint-every", "4")
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert train("sft", rollouts, model, whole, *options) == ExitCode.DONE
+    argv = ["train", "sft", str(rollouts), "--model", str(model), "--out", str(killed), *options]
+    with subprocess.Popen([sys.executable, "-m", "harness.cli", *argv]) as process:
+        while process.poll() is None:
+            if (killed / "metrics.jsonl").exists() and len(lines_so_far(killed)) >= 10:
+                process.send_signal(signal.SIGKILL)
+                break
+            time.sleep(0.01)
+    assert process.returncode == -signal.SIGKILL
+    assert 10 <= len(lines_so_far(killed)) < 24
+    (killed / "checkpoints" / "checkpoint-22").mkdir()  # One whose writing a kill has ended.
+    assert train("sft", rollouts, model, killed, *options) == ExitCode.DONE
+    assert report(killed)["continued_after"] >= 8
+    curve = [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in lines(whole)]
+    assert [(line["step"], line["loss"], line["grad_norm"], line["learning_rate"]) for line in lines(killed)] == curve
+    names = [f"{run}/model/adapter_model.safetensors" for run in ("whole", "killed")]
+    assert (tmp_path / names[0]).read_bytes() == (tmp_path / names[1]).read_bytes()
+
+
+def lines_so_far(folder: Path) -> list[str]:
+    return (folder / "metrics.jsonl").read_text().splitlines()
+
+
+@pytest.mark.parametrize("kind", ["lora", "dora"])
+def test_an_adapter_loads_with_peft_and_merges(kind: str, rollouts: Path, model: Path, tmp_path: Path) -> None:
+    from peft import PeftModel
+
+    out = tmp_path / "run"
+    short = ("--updates", "5", "--accumulation", "1", "--learning-rate", "0.05", "--adapter", kind, "--lora-rank", "4")
+    assert train("sft", rollouts, model, out, *short) == ExitCode.DONE
+    ids = torch.arange(20)[None]
+    base = AutoModelForCausalLM.from_pretrained(model)
+    before = base(ids).logits
+    adapted = PeftModel.from_pretrained(base, out / "model")
+    after = adapted(ids).logits
+    merged = adapted.merge_and_unload()(ids).logits
+    assert not torch.allclose(before, after, atol=1e-3)
+    assert torch.allclose(after, merged, atol=1e-4)
+    assert json.loads((out / "model" / "adapter_config.json").read_text())["use_dora"] is (kind == "dora")
+    assert AutoTokenizer.from_pretrained(out / "model").chat_template
+
+
+def test_all_weights_can_be_trained_and_rows_packed(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    first = []
+    for name, packing in (("plain", ()), ("packed", ("--packing", "--max-length", "2048"))):
+        out = tmp_path / name
+        short = (
+            "--adapter",
+            "none",
+            "--updates",
+            "2",
+            "--batch",
+            "3",
+            "--accumulation",
+            "1",
+            "--warmup",
+            "0",
+            *packing,
+        )
+        assert train("sft", rollouts, model, out, *short, "--gradient-checkpointing") == ExitCode.DONE
+        first.append(lines(out)[0]["loss"])
+        assert AutoModelForCausalLM.from_pretrained(out / "model").num_parameters() > 0
+    assert first[0] == pytest.approx(first[1], rel=1e-3), "packed sequences do not see each other"
+
+
+def encoder(model: Path, **data: Any) -> Encoder:
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    return encoder_of(loaded, AutoTokenizer.from_pretrained(model), Base(str(model)), Data(**data))
+
+
+def test_recorded_token_ids_are_used_as_they_are(rollouts: Path, model: Path) -> None:
+    rows = read_rows([rollouts], Method.SFT, LeftOut(), token_ids=True)
+    (recorded,) = [row for row in rows if "input_ids" in row]
+    assert recorded["task_id"] == "t1"
+    encoded = encoder(model).sequence(recorded)
+    assert (encoded.ids, encoded.labels) == (recorded["input_ids"], recorded["labels"])
+    assert all("messages" in row for row in read_rows([rollouts], Method.SFT, LeftOut(), token_ids=False))
+
+
+def test_only_replies_are_trained_on(rollouts: Path, model: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    for method in (Method.SFT, Method.BC):
+        rows = read_rows([rollouts], method, LeftOut(), token_ids=False)
+        encoded = encoder(model).sequence(rows[-1])
+        trained = tokenizer.decode([label for label in encoded.labels if label != IGNORED])
+        assert trained.count("<|im_end|>") == trained.count("é!") == (3 if method is Method.SFT else 1)
+        assert "output of" not in trained
+        assert "<|im_start|>" not in trained
+        assert "output of ls" in tokenizer.decode(encoded.ids)
+
+
+def test_an_export_gives_the_same_run_as_its_store(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    export = tmp_path / "export"
+    assert main(["export", str(rollouts), "--format", "bc", "--out", str(export), "--json"]) == ExitCode.DONE
+    short = ("--updates", "2", "--ignore-token-ids")
+    for name, source in (("a", rollouts), ("b", export), ("c", export / "data" / "train.jsonl")):
+        assert train("bc", source, model, tmp_path / name, *short) == ExitCode.DONE
+    assert lines(tmp_path / "a")[0]["loss"] == lines(tmp_path / "b")[0]["loss"] == lines(tmp_path / "c")[0]["loss"]
+
+
+def test_rows_that_are_too_long_are_left_out_and_counted(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    lengths = sorted(
+        len(encoder(model).sequence(row).ids) for row in read_rows([rollouts], Method.SFT, LeftOut(), token_ids=True)
+    )
+    out = tmp_path / "run"
+    assert train("sft", rollouts, model, out, "--updates", "1", "--max-length", str(lengths[-1] - 1)) == ExitCode.DONE
+    counts = {item["code"]: item["count"] for item in report(out)["left_out"]}
+    assert counts["too-long"] == sum(length == lengths[-1] for length in lengths)
+    assert train("sft", rollouts, model, tmp_path / "none", "--max-length", "5") == ExitCode.USAGE
+
+
+def test_what_cannot_be_trained_is_refused_in_one_line(
+    rollouts: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(model, other)
+    without = tmp_path / "model"
+    shutil.copytree(model, without)
+    (without / "chat_template.jinja").unlink()
+    empty = tmp_path / "store"
+    shutil.copytree(rollouts, empty)
+    for grade in empty.glob("rollouts/*/rollout.json"):
+        grade.unlink()
+    cut = tmp_path / "cut.jsonl"
+    cut.write_text('{"messages": [], "tools": []}\n{"mess')
+    cases = {
+        "another tokenizer": (rollouts, other, ()),
+        "no chat template": (rollouts, without, ()),
+        "no graded rollout": (empty, model, ()),
+        "a file that was cut off": (cut, model, ()),
+        "no model": (rollouts, tmp_path / "absent", ()),
+        "no GPU for bits": (rollouts, model, ("--bits", "4")),
+        "no such module": (rollouts, model, ("--lora-target", "absent")),
+        "no tracker": (rollouts, model, ("--tracker", "wandb")),
+        "an evaluation set": (rollouts, model, ("--exclude", "owner/calc")),
+        "too short for every sample": (rollouts, model, ("--max-length", "1")),
+    }
+    for name, (source, which, options) in cases.items():
+        assert train("sft", source, which, tmp_path / "out", *options) == ExitCode.USAGE, name
+        error = capsys.readouterr().err
+        assert error.startswith("ssr: "), name
+        assert error.count("\n") == 1, error
+    assert train("kto", rollouts, model, tmp_path / "out", "--batch", "1") == ExitCode.USAGE
+    assert train("sft", rollouts, other, tmp_path / "out", "--tokens-of", "model", "--updates", "1") == ExitCode.DONE
+    assert train("sft", rollouts, other, tmp_path / "out", "--updates", "2") == ExitCode.USAGE, "other settings"
+    assert train("sft", rollouts, model, rollouts, "--updates", "2") == ExitCode.USAGE, "a folder with other files"
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run(
+    rollouts: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken" / "model"
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    with torch.no_grad():
+        loaded.get_input_embeddings().weight.fill_(math.nan)
+    loaded.save_pretrained(broken)
+    AutoTokenizer.from_pretrained(model).save_pretrained(broken)
+    assert train("sft", rollouts, broken, tmp_path / "out", "--updates", "3") == ExitCode.BROKEN
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_the_run_and_keeps_the_last(
+    rollouts: Path, model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    options = ("--updates", "4", "--accumulation", "1", "--checkpoint-every", "2")
+    argv = ["train", "sft", str(rollouts), "--model", str(model), "--out", str(out), *options]
+    limited = f"""
+import resource, sys
+from harness.training.language.run_folder import RunFolder
+from harness.cli.main import main
+mark = RunFolder.mark_complete
+def then_full(folder, step, keep):
+    mark(folder, step, keep)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))  # As a disk that is full.
+RunFolder.mark_complete = then_full
+sys.exit(main({argv!r}))
+"""
+    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, check=False)
+    assert done.returncode == ExitCode.BROKEN, done.stderr
+    assert "Traceback" not in done.stderr
+    assert [path.name for path in out.glob("checkpoints/checkpoint-*")] == ["checkpoint-2"]
+    assert train("sft", rollouts, model, out, *options) == ExitCode.DONE
+    assert report(out)["continued_after"] == 2
+
+
+def test_memory_that_is_exhausted_ends_the_run(
+    rollouts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import trl
+
+    def exhausted(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError("out of memory")
+
+    monkeypatch.setattr(trl.SFTTrainer, "compute_loss", exhausted)
+    assert train("sft", rollouts, model, tmp_path / "out", "--updates", "3") == ExitCode.BROKEN
+
+
+def test_a_finished_run_is_not_repeated(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    assert train("sft", rollouts, model, out, "--updates", "1") == ExitCode.DONE
+    before = (out / "metrics.jsonl").stat().st_mtime_ns
+    assert train("sft", rollouts, model, out, "--updates", "1") == ExitCode.DONE
+    assert (out / "metrics.jsonl").stat().st_mtime_ns == before
