@@ -20,7 +20,8 @@ _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "
 def require_packages() -> None:
     """Raise MissingExtraError unless the packages of the extra `train` are installed.
 
-    It also turns off their progress bars and warnings about their future, and their reports of usage to the hub unless the user has set the variable.
+    It also turns off their progress bars, their warnings about later releases, and their reports of usage to the hub
+    unless the user has set the variable.
     """
     for module, name in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
