@@ -154,9 +154,8 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
         terminal.echo(f"left out {item['count']:>6}: {item['reason']} ({item['examples'][0]})", "missed")
     tokens = f", {report['trained_tokens']} of {report['tokens']} tokens trained on" if "tokens" in report else ""
     terminal.echo(f"{report['method']}: {report['rows']} rows{tokens}")
-    if report["loss_first"] is not None:
-        terminal.echo(
-            f"{report['updates']} updates on {report['device']}: loss {report['loss_first']:.4f} at first, "
-            f"{report['loss_last']:.4f} at last"
-        )
+    for name in ("loss", "reward"):
+        first, last = report[f"{name}_first"], report[f"{name}_last"]
+        if first is not None:
+            terminal.echo(f"{report['updates']} updates on {report['device']}: {name} {first:.4f} to {last:.4f}")
     terminal.echo(f"model: {report['model']}", "heading")

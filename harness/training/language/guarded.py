@@ -11,7 +11,14 @@ from typing import Any
 
 from harness.training.language.plan import Plan
 from harness.training.language.run_folder import RunFolder, step_of
-from pytest_ssr.errors import SsrError, StoreWriteError, TrainingError, describe_unexpected, os_error_advice
+from pytest_ssr.errors import (
+    SettingsError,
+    SsrError,
+    StoreWriteError,
+    TrainingError,
+    describe_unexpected,
+    os_error_advice,
+)
 
 _MEMORY = (
     "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter or --bits. The "
@@ -36,23 +43,33 @@ def guarded(trainer: type[Any], folder: RunFolder) -> type[Any]:
             step = self.state.global_step
             try:
                 super()._save_checkpoint(*args, **options)
+                self.accelerator.wait_for_everyone()  # Each process writes a file of its own.
                 if self.args.should_save:
                     folder.mark_complete(step, self.checkpoints_to_keep)
             except Exception as error:
                 # torch and safetensors raise errors of their own if a write fails.
                 folder.drop_checkpoint(step)
-                detail = os_error_advice(error, option="--out") if isinstance(error, OSError) else _disk(folder, error)
-                raise StoreWriteError(
-                    f"{folder.checkpoints}: the checkpoint of update {step} cannot be written: {detail}"
-                ) from None
+                raise _write_error(folder, f"the checkpoint of update {step}", error) from None
 
     Guarded.__name__ = trainer.__name__
     return Guarded
 
 
-def _disk(folder: RunFolder, error: Exception) -> str:
-    free = shutil.disk_usage(folder.path).free / 2**20
-    return f"{describe_unexpected(error)}; {free:.0f} MiB of the disk are free"
+def _write_error(folder: RunFolder, what: str, error: Exception) -> StoreWriteError:
+    if isinstance(error, OSError):
+        detail = os_error_advice(error, option="--out")
+    else:
+        free = shutil.disk_usage(folder.path).free / 2**20
+        detail = f"{describe_unexpected(error)}; {free:.0f} MiB of the disk are free"
+    return StoreWriteError(f"{folder.path}: {what} cannot be written: {detail}")
+
+
+def build(trainer: type[Any], folder: RunFolder, **options: Any) -> Any:
+    """Return a guarded trainer; raises SettingsError for what TRL refuses."""
+    try:
+        return guarded(trainer, folder)(**options)
+    except (ValueError, NotImplementedError, ImportError) as error:
+        raise SettingsError(f"{trainer.__name__} refuses the settings: {' '.join(str(error).split())}") from None
 
 
 def metrics_writer(folder: RunFolder, watch: Callable[[str], None]) -> Any:
@@ -100,6 +117,14 @@ def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
         step = trainer.state.global_step
         raise TrainingError(f"the training ended after update {step}: {describe_unexpected(error)}") from error
     return begun
+
+
+def save_model(trainer: Any, folder: RunFolder) -> None:
+    """Write the trained model; raises StoreWriteError if that fails. The last checkpoint has it, too."""
+    try:
+        trainer.save_model(str(folder.model))
+    except Exception as error:
+        raise _write_error(folder, "the model", error) from None
 
 
 def is_main() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "
 def require_packages() -> None:
     """Raise MissingExtraError unless the packages of the extra `train` are installed.
 
-    It also turns off their progress bars, and their reports of usage to the hub unless the user has set the variable.
+    It also turns off their progress bars, their warnings about later releases, and their reports of usage to the hub
+    unless the user has set the variable.
     """
     for module, name in _PACKAGES.items():
         if importlib.util.find_spec(module) is None:
@@ -27,6 +29,7 @@ def require_packages() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    warnings.filterwarnings("ignore", category=FutureWarning, module="transformers|trl")
     import datasets
     from transformers.utils import logging
 

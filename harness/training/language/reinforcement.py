@@ -13,7 +13,7 @@ from random import Random
 from typing import Any
 
 from harness.environments.task import Tasks
-from harness.training.language.guarded import guarded, metrics_writer, train
+from harness.training.language.guarded import build, metrics_writer, save_model, train
 from harness.training.language.models import (
     adapter_of,
     context_of,
@@ -62,7 +62,7 @@ def train_in_environment(plan: Plan, policy: Policy, environment: PolicyEnvironm
     start = time.monotonic()
     watch("training")
     begun = train(trainer, plan, folder)
-    trainer.save_model(str(folder.model))
+    save_model(trainer, folder)
     return finish(trainer, folder, plan, {"rows": len(rows), "left_out": []}, begun, start)
 
 
@@ -88,7 +88,9 @@ def _trainer(
         samples=plan.tracking.samples,
         context=context_of(model),
     )
-    return guarded(trl.GRPOTrainer, folder)(
+    return build(
+        trl.GRPOTrainer,
+        folder,
         model=model,
         args=trl.GRPOConfig(**arguments),
         train_dataset=Dataset.from_list(list(rows)),

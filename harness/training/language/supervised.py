@@ -9,7 +9,7 @@ from harness.exporters.formats import FORMATS
 from harness.exporters.protocol import OBJECTS, TEXT, TRUTH, Row
 from harness.exporters.tokens import IGNORED
 from harness.training.language.encoding import Encoder
-from harness.training.language.guarded import guarded, metrics_writer
+from harness.training.language.guarded import build, metrics_writer
 from harness.training.language.left_out import LeftOut, LeftOutError
 from harness.training.language.models import adapter_of
 from harness.training.language.plan import Method, Plan
@@ -135,7 +135,9 @@ def supervised_trainer(
         packing = plan.data.packing
         kind = trl.SFTTrainer
         settings = trl.SFTConfig(**arguments, packing=packing, max_length=limit if packing else None)
-    return guarded(kind, folder)(
+    return build(
+        kind,
+        folder,
         model=model,
         args=settings,
         train_dataset=data,

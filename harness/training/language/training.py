@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.training.language.contamination import excluded_names, require_clean
-from harness.training.language.guarded import is_main, train
+from harness.training.language.guarded import is_main, save_model, train
 from harness.training.language.left_out import LeftOut
 from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
 from harness.training.language.plan import Plan
@@ -52,7 +52,7 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
     start = time.monotonic()
     watch("training")
     begun = train(trainer, plan, folder)
-    trainer.save_model(str(folder.model))
+    save_model(trainer, folder)
     return finish(trainer, folder, plan, {**counts, "left_out": [*reasons, *left_out.to_json()]}, begun, start)
 
 
@@ -73,15 +73,14 @@ def finish(
 ) -> dict[str, Any]:
     """Write the report and the plot of a finished training; return the report."""
     lines = read_lines(folder.metrics) if folder.metrics.exists() else []
-    losses = [line["loss"] for line in lines if line.get("loss") is not None]
     report = {
         "method": str(plan.method),
         "model": str(folder.model),
         "adapter": plan.adapter.kind,
         "updates": trainer.state.global_step,
         "continued_after": begun,
-        "loss_first": losses[0] if losses else None,
-        "loss_last": losses[-1] if losses else None,
+        **_ends(lines, "loss"),
+        **_ends(lines, "reward"),
         **counts,
         "seconds_of_last_start": round(time.monotonic() - start, 1),
         "device": str(trainer.args.device),
@@ -92,3 +91,9 @@ def finish(
         report["plot"] = str(picture) if picture is not None else None
         folder.finish(report)
     return report
+
+
+def _ends(lines: Sequence[dict[str, Any]], name: str) -> dict[str, float | None]:
+    """Return the first and the last value of a metric."""
+    values = [line[name] for line in lines if line.get(name) is not None]
+    return {f"{name}_first": values[0] if values else None, f"{name}_last": values[-1] if values else None}
