@@ -73,7 +73,7 @@ class Cost:
 
 
 def writable_top() -> Path:
-    """Return the folder in which this user may create control groups; exits if there is none."""
+    """Return the folder in which this user may create control groups; exits if this is not allowed."""
     top = next((p for p in TOPS if os.access(p, os.W_OK)), None)
     if top is None:
         raise SystemExit("cannot count CPU time: this user may not create a control group")

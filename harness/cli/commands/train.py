@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import json
 from dataclasses import replace
@@ -11,15 +10,16 @@ from typing import TYPE_CHECKING
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.cli.writing import writing
 from harness.selfplay.project import Project
 from harness.selfplay.rounds import PlaySettings, Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
-from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from harness.training.search.loop import RoundReport
     from harness.training.search.rates import Rate
@@ -27,17 +27,6 @@ if TYPE_CHECKING:
 
 _MOST_SEED = 2**31 - 1
 """LightGBM's seeds are 32-bit integers, and NumPy's are not negative."""
-
-
-@contextlib.contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    """Turn an OSError into a StoreWriteError that names a path: that of the error, otherwise --out."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StoreWriteError(f"{error.filename or out}: {os_error_advice(error, option='--out')}") from None
 
 
 def _require(out: Path, injectors: str, seed: int) -> None:
@@ -61,7 +50,7 @@ def train_search(settings: TrainSearchSettings) -> int:
     held_out = open_sources(settings.held_out)
     sources = [s for s in open_sources(settings.source) if not any(s.shares_code(h) for h in held_out)]
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
-    with _writing(settings.out):
+    with writing(settings.out):
         report = train(
             sources,
             held_out,
@@ -111,7 +100,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     held_out = [SourceFolder(p) for p in settings.held_out]
     if any(s.shares_code(h) for s in sources for h in held_out):
         raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
-    with _writing(settings.out):
+    with writing(settings.out):
         static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
     schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
     loop = Loop(
@@ -144,7 +133,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         watch=Watch(status=terminal.status),
         finished=lambda report: terminal.echo(_round_line(report)),
     )
-    with _writing(settings.out):
+    with writing(settings.out):
         report = loop.run()
         path = write_report(report, settings.out)
         picture = selfplay_plot(report, settings.out)

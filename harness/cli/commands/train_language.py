@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, fields
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import limits_of
 from harness.cli.terminal import Terminal
+from harness.cli.writing import writing
 from harness.settings.language import TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Plan, Policy, Saving, Tracking
-from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.errors import SettingsError
 
 if TYPE_CHECKING:
     from harness.agents.limits import RolloutLimits
@@ -104,17 +102,6 @@ def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> Policy
         )
     record = settings.out / "trajectories"
     return PolicyEnvironment(solver, injector, EnvironmentSettings(limits=limits, record=record), settings.alpha)
-
-
-@contextlib.contextmanager
-def writing(out: Path) -> Iterator[None]:
-    """Turn an OSError into a StoreWriteError that names a path: that of the error, otherwise --out."""
-    try:
-        yield
-    except BrokenPipeError:
-        raise
-    except OSError as error:
-        raise StoreWriteError(f"{error.filename or out}: {os_error_advice(error, option='--out')}") from None
 
 
 def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[str, Any] | None = None) -> Plan:

@@ -48,7 +48,7 @@ def _loading(model: str) -> Iterator[None]:
 
 
 def load_tokenizer(base: Base) -> Any:
-    """Return the tokenizer; raises SettingsError if there is none, or if it has no chat template."""
+    """Return the tokenizer; raises SettingsError if it cannot be loaded or has no chat template."""
     from transformers import AutoTokenizer
 
     with _loading(base.model):

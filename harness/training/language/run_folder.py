@@ -104,7 +104,7 @@ class RunFolder:
         return rows, head["left_out"]
 
     def last_checkpoint(self) -> Path | None:
-        """Return the newest complete checkpoint, and remove incomplete ones; None if there is none."""
+        """Return the newest complete checkpoint, and remove incomplete ones; None before the first."""
         complete = []
         for folder in self.checkpoints.glob(f"{_PREFIX}*"):
             if (folder / _COMPLETE).is_file():

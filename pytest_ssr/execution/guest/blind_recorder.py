@@ -60,14 +60,11 @@ _devnull = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
 _write, _sha256, _encode = os.write, hashlib.sha256, json.JSONEncoder(ensure_ascii=True).encode
 _b64, _islice = base64.b64encode, itertools.islice
 _MOST_BYTES, _MOST_VALUE, _MOST_DEPTH, _MOST_NODES = 900000, 4000, 12, 5000
-_LEAST_LINE = 40
-_LARGEST = 2**53
+_LEAST_LINE, _LARGEST = 40, 2**53
 _OPAQUE, _RAISED = ["?"], ["!"]
 # Sorts before the names of attributes.
 _ITEMS = "()"
-_case = [""]
-_room = {}
-_share = [_MOST_BYTES]
+_case, _room, _share = [""], {}, [_MOST_BYTES]
 _copies, _copy_s = os.environ.pop("SSR_COPIES", ""), float(os.environ.pop("SSR_COPY_S", "2"))
 _stuck_s = max(2.0, 5 * _copy_s)
 
@@ -396,8 +393,7 @@ def _plain(value):
 
 
 def _brief(encoded):
-    digest = _digest(encoded)
-    return min((digest, encoded), key=lambda value: len(_encode(value)))
+    return min((_digest(encoded), encoded), key=lambda value: len(_encode(value)))
 
 
 def _digest(encoded):

@@ -75,9 +75,8 @@ def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
     for key, line in first.items():
         site = sites.get(key.site)
         if site is not None and key in full and (steady := steady_line(site, line, full[key])) is not None:
-            if _names_code(site, steady) or not _is_decidable(site, steady, full[key]):
-                continue
-            if site.choice >= 0 or _line_satisfies(site, steady, steady, full[key]):
+            is_comparable = not _names_code(site, steady) and _is_decidable(site, steady, full[key])
+            if is_comparable and (site.choice >= 0 or _line_satisfies(site, steady, steady, full[key])):
                 usable_lines[key] = steady
     return usable_lines
 
@@ -93,8 +92,7 @@ def _is_decidable(site: Site, line: Line, full: Line) -> bool:
     if site.ops in ((TRUE,), (FALSE,)) or not any(isinstance(v, list) and v[:1] == [_DIGEST] for v in line.values):
         return True
     if site.ops in _RAISING:
-        has_pattern = len(full.values) > 2
-        return not has_pattern
+        return len(full.values) <= 2  # no pattern
     return (all(site.recorded) and line.held is not None) or holds(site.ops, full.values) is True
 
 
