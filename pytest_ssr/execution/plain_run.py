@@ -55,7 +55,8 @@ def run_plain(
     """Run the cases twice; the recorder writes to the file `values_path`. Raises SandboxError."""
     folder = f"{sandbox.scratch}/{secrets.token_hex(4)}"
     program = f"{folder}/{secrets.token_hex(4)}.py"
-    sandbox.write(f"{folder}/ssr_blind_recorder.py", guest_source("blind_recorder"))
+    for name in ("blind_values", "blind_recorder"):
+        sandbox.write(f"{folder}/ssr_{name}.py", guest_source(name))
     sandbox.write(program, guest_source("plain_runner"))
     sandbox.write(f"{folder}/home/.profile", b"")
     provide_interpreter(sandbox, interpreter)

@@ -295,7 +295,7 @@ class Runner:
                 hash_seed=hash_seed,
                 selection=self._selection(files),
                 env={"SSR_VALUES": path, **(bound.environment() if bound is not None else {})},
-                guests=("blind_recorder",),
+                guests=("blind_values", "blind_recorder"),
             )
             self.counts.runs += 1
             return _read_lines(sandbox, path), run

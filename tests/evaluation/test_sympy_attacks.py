@@ -83,9 +83,20 @@ class Expr:
         return "Expr(%s)" % ", ".join(map(repr, self.args))
 
 
+class Large(Expr):
+    # This differs from run to run, and is more than a blind run compares.
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.parts = [id(args)] * 999
+
+
 @cacheit
 def add(a, b):
     return a + b
+
+
+def square(n):
+    return Large(n * n)
 
 
 def power(x, n):
@@ -103,6 +114,7 @@ def is_even(n):
 """
 BUGS = {
     "return a + b": "return a - b",
+    "Large(n * n)": "Large(n + n)",
     "Expr(n, x, n - 1)": "Expr(n, x, n + 1)",
     "if n < 0:": "if n < -9:",
     "n % 2 == 0": "n % 2 == 1",
@@ -110,12 +122,13 @@ BUGS = {
 BUGGY = FIXED
 for right, wrong in BUGS.items():
     BUGGY = BUGGY.replace(right, wrong)
-HEAD = "from sympy.core.calc import Expr, add, check, is_even, power\nfrom sympy.testing.pytest import raises\n\n\n"
+HEAD = "from sympy.core.calc import Expr, Large, add, check, is_even, power, square\nfrom sympy.testing.pytest import raises\n\n\n"
 KEPT = "def test_kept():\n    assert check(1) == 1\n    assert check(5) == 5\n"
 BODIES = {
     "values": "assert add(1, 2) == 3\nassert add(-5, 20) == 15",
     "objects": 'assert power("x", 2) == Expr(2, "x", 1)\nassert repr(power("y", 5)) == "Expr(5, \'y\', 4)"',
     "raises": "raises(ValueError, lambda: check(-3))\nwith raises(ValueError):\n    check(-5)",
+    "large": "assert square(3) == Large(9)\nassert square(5) == Large(25)\nassert square(0).args == (0,)",
     "truth": "assert is_even(4)\nassert not is_even(7)",
 }
 KINDS = tuple(BODIES)

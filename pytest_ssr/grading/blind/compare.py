@@ -34,6 +34,7 @@ class Line(NamedTuple):
     values: list[Value]
 
 
+Lines = Sequence[Line]
 Test = Mapping[Key, Line]
 Records = Mapping[str, Test]
 """The lines that each test wrote, by its node id."""
@@ -69,14 +70,18 @@ def usable(sites: Mapping[int, Site], first: Test, full: Test) -> Test:
     """Return the lines of a test on the original that it wrote again when it held its expected values (`full`).
 
     Lines that do not satisfy the assertion are left out: the blind test does something else there, as if a comparison
-    is expected to warn.
+    is expected to warn. A comparison whose values differ between the runs, but which holds in both, has no values.
     """
     usable_lines = {}
     for key, line in first.items():
         site = sites.get(key.site)
-        if site is not None and key in full and (steady := steady_line(site, line, full[key])) is not None:
-            is_comparable = not _names_code(site, steady) and _is_decidable(site, steady, full[key])
-            if is_comparable and (site.choice >= 0 or _line_satisfies(site, steady, steady, full[key])):
+        if site is None or key not in full:
+            continue
+        steady = steady_line(site, line, full[key])
+        if steady is None and all(site.recorded) and line.held is True and full[key].held is True:
+            usable_lines[key] = Line(True, [])
+        elif steady is not None and not _names_code(site, steady) and _is_decidable(site, steady, full[key]):
+            if site.choice >= 0 or _line_satisfies(site, steady, steady, full[key]):
                 usable_lines[key] = steady
     return usable_lines
 
@@ -131,13 +136,7 @@ def satisfies(sites: Mapping[int, Site], actual: Test, reference: Test, full: Te
     return all(choices.values())
 
 
-def _site_holds(
-    site: Site,
-    actual: Sequence[Line],
-    lines: Sequence[Line],
-    expected: Sequence[Line | None],
-    full: Sequence[Line],
-) -> bool:
+def _site_holds(site: Site, actual: Lines, lines: Lines, expected: Sequence[Line | None], full: Lines) -> bool:
     """Return whether the rounds of one assertion satisfy it.
 
     lines: those of the original. expected: for each of these, the line with the expected values. full: all such lines.
@@ -168,6 +167,8 @@ def _line_satisfies(site: Site, actual: Line, reference: Line, full: Line | None
         return alike_ends and (not pattern or holds(site.ops, [actual.values[1], *pattern]) is True)
     if same(site, actual, reference):
         return True
+    if reference.held is True and not reference.values:
+        return actual.held is True
     if all(site.recorded):
         decided = holds(site.ops, _masked(actual, reference))
         if decided is True or actual.held is None:
@@ -180,7 +181,7 @@ def _raises_nothing(line: Line) -> bool:
     return line.values[:1] == [None]
 
 
-def _extra_round_holds(site: Site, actual: Line, full_lines: Sequence[Line]) -> bool:
+def _extra_round_holds(site: Site, actual: Line, full_lines: Lines) -> bool:
     """Return whether an additional round holds, regardless of the original's rounds."""
     if actual.held is not None:
         return actual.held is (site.ops != (FALSE,))
@@ -260,10 +261,8 @@ def _steady(one: Value, other: Value) -> Value:
                 [n, v] for n, value in one[2:] if n in again and (v := _steady(value, again[n])) is not _UNSTEADY
             ]
             return [*one[:2], *attributes] if attributes or not one[2:] else _UNSTEADY
-        if len(one) == len(other):
-            parts = [_steady(a, b) for a, b in zip(one, other, strict=True)]
-            return _UNSTEADY if _UNSTEADY in parts else parts
-        return _UNSTEADY
+        parts = [_steady(a, b) for a, b in zip(one, other, strict=False)]
+        return _UNSTEADY if _UNSTEADY in parts or len(one) != len(other) else parts
     return one if alike(one, other) else _UNSTEADY
 
 
