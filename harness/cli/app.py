@@ -116,11 +116,11 @@ def parse(argv: Sequence[str]) -> Parsed | None:
 
 def _command_of(argv: Sequence[str]) -> str:
     """Return the command of a command line, empty if it asks for a help page of several; raises SettingsError."""
-    first, words = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
-    if first not in (*words, *_WITHOUT_COMMAND):
-        raise SettingsError(_not_a_command(first, words, "ssr"))
+    first, commands = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
+    if first not in (*commands, *_WITHOUT_COMMAND):
+        raise SettingsError(_not_a_command(first, commands, "ssr"))
     if first not in _GROUPS:
-        return first if first in words else ""
+        return first if first in commands else ""
     methods = [n.partition(" ")[2] for n in COMMANDS if n.startswith(f"{first} ")]
     if len(argv) == 1:
         raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {first} --help")

@@ -257,8 +257,8 @@ def _check_out(git: Path, commit: str, folder: Path, shared: SharedFiles) -> Non
 def _converts(git: Path, commit: str) -> bool:
     """Return whether git may write other bytes than it stores for files of a commit."""
     attributes = ":(glob)**/.gitattributes"
-    found = _git(git, "grep", "--quiet", "-iE", _CONVERSIONS, commit, "--", attributes).returncode
-    return found == 0 or (git / "info" / "attributes").is_file()
+    matches = _git(git, "grep", "--quiet", "-iE", _CONVERSIONS, commit, "--", attributes).returncode
+    return matches == 0 or (git / "info" / "attributes").is_file()
 
 
 def _write(patch: Patch, folder: Path) -> None:

@@ -159,14 +159,14 @@ def _sympy(lines: Iterable[str]) -> Iterator[Result]:
     The line of a file's last test ends with the result of the file.
     """
     for line in lines:
-        words = line.split()
-        if len(words) == 3 and {*words[0], *words[2]} == {"_"} and ".py:" in words[1]:
-            yield words[1], Outcome.FAILED
+        fields = line.split()
+        if len(fields) == 3 and {*fields[0], *fields[2]} == {"_"} and ".py:" in fields[1]:
+            yield fields[1], Outcome.FAILED
             continue
-        if words and words[-1] in ("[OK]", "[FAIL]"):
-            words.pop()
-        if len(words) > 1 and words[0].startswith("test_") and words[-1] in _SYMPY_STATUS:
-            yield words[0], _SYMPY_STATUS[words[-1]]
+        if fields and fields[-1] in ("[OK]", "[FAIL]"):
+            fields.pop()
+        if len(fields) > 1 and fields[0].startswith("test_") and fields[-1] in _SYMPY_STATUS:
+            yield fields[0], _SYMPY_STATUS[fields[-1]]
 
 
 _WORDS = {

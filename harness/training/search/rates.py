@@ -75,9 +75,9 @@ def _hits(examples: Sequence[Example], logits: Logits, seed: int) -> Mapping[int
             noisy = values + rng.gumbel(size=len(values))
             first = noisy[right].max()
             ahead = -np.expm1(-np.exp(np.minimum(values[~right] - first, 50.0)))
-            place = 1 + (noisy[~right] > first).sum() + rng.poisson((factor - 1) * ahead.sum())
+            rank = 1 + (noisy[~right] > first).sum() + rng.poisson((factor - 1) * ahead.sum())
             for budget in BUDGETS:
-                hits[budget][index] += (place <= budget) / _DRAWS
+                hits[budget][index] += (rank <= budget) / _DRAWS
     return hits
 
 
