@@ -212,18 +212,24 @@ def _dotted(node: ast.expr) -> tuple[str, ...]:
     return (*inner, node.attr) if inner and isinstance(node, ast.Attribute) else ()
 
 
+@functools.lru_cache(maxsize=64)
+def _imports(tree: ast.Module) -> tuple[ast.Import | ast.ImportFrom, ...]:
+    """Return all import statements of a file."""
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom))
+
+
 def _imported(
     tree_of: Callable[[str], ast.Module | None], path: str, tree: ast.Module, names: tuple[str, ...]
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield the files, and the names in them, that names in a file may refer to through its imports."""
-    for node in ast.walk(tree):
+    for node in _imports(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
                 module = tuple(alias.name.split("."))
                 bound = (alias.asname,) if alias.asname else module
                 if names[: len(bound)] == bound:
                     yield from _in_module(tree_of, path, 0, module, names[len(bound) :])
-        elif isinstance(node, ast.ImportFrom):
+        else:
             module = tuple((node.module or "").split(".")) if node.module else ()
             for alias in node.names:
                 if alias.name == "*":

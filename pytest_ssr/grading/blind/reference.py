@@ -20,8 +20,8 @@ from pytest_ssr.records.test_run import SuiteRun
 
 _SLOW_S = 0.25
 """Time a test with other inputs may take on the original, unless it takes half of that with its own."""
-_ALL_COPIES_S = 2.0
-"""Seconds that all copies together may take, if twice the time of all tests is less."""
+_ALL_COPIES_S = 0.3
+"""Seconds that all copies together may take, if the run of the tests themselves takes less."""
 _ATTEMPTS, _USAGE = 8, 4
 
 
@@ -127,7 +127,7 @@ def _with_copies(
             # A file cannot be imported with other inputs, or a test is collected under another name.
             varied = replace(varied, selects_tests=False)
         elif not run.fault and lines is not None:
-            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, 2 * usual.seconds))
+            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, usual.seconds))
             if not slow:
                 # Files that cannot be imported with other inputs prove nothing.
                 ran = {node_id.partition("::")[0] for node_id in run.results}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import random
 import re
 import string
@@ -53,10 +54,13 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str:
     return str(abs(int(str(other_value(int(text), rng, far=far))))) if rng.random() < _SHARE else text
 
 
-_LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
-_COPIES_S = 1.25
-"""Seconds that the copies of FAIL_TO_PASS may always take: quick tests have most copies, on a busy machine too."""
-_TEST_S, _FILE_S = 0.004, 0.04
+_LEAST_COPIES, _MOST_COPIES = 4, 12
+_LEAST_COPIES_OF_TABLE = 2
+_FAILING_SHARE, _PASSING_SHARE = 0.3, 0.1
+"""Time of the copies of FAIL_TO_PASS tests and of others, as a share of the time of the whole run on the original."""
+_LEAST_PASSING_S = 0.08
+"""Time that the copies of other tests may always take: that of all tests in a small suite."""
+_TEST_S, _FILE_S = 0.002, 0.004
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
 """Most copies of a PASS_TO_PASS test."""
@@ -106,22 +110,34 @@ class CopyGenerator:
         names = [n for n in seconds if n in defined]
         self._rng.shuffle(names)
         names.sort(key=lambda n: n not in failing)
-        budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
-        files = {n.partition("::")[0] for n in names if n in failing}
-        needed = sum(seconds[n] for n in names if n in failing) + _FILE_S * len(files)
-        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, max(_COPIES_S, budget_s / 2) / max(needed, _FILE_S))))
+        wanted_copies = {n: self._copies_of(n) for n in names if n in failing}
+        files = {n.partition("::")[0] for n in wanted_copies}
+        run_s = self._original_run.seconds
+        passing_s = max(_LEAST_PASSING_S, _PASSING_SHARE * run_s)
+
+        def needed_s(copies: int) -> float:
+            return sum(seconds[n] * min(copies, c) for n, c in wanted_copies.items()) + _FILE_S * copies * len(files)
+
+        fitting = [n for n in range(_LEAST_COPIES, _MOST_COPIES + 1) if needed_s(n) <= _FAILING_SHARE * run_s]
+        copies = max(fitting, default=_LEAST_COPIES)
         remaining_s, counts = 0.0, dict.fromkeys(names, 0)
         for number in range(copies):
-            remaining_s += budget_s / 2 / copies
+            remaining_s += passing_s / copies
             wanted: dict[str, set[str]] = {path: set() for path in files}
             for name in names:
                 path, _, chain = name.partition("::")
                 cost = 0.0 if name in failing else seconds[name] + (0.0 if path in wanted else _FILE_S)
-                if name in failing or (cost <= remaining_s and counts[name] < _MOST_COPIES_OF_PASSING):
+                if counts[name] < wanted_copies.get(name, _MOST_COPIES_OF_PASSING) and cost <= remaining_s:
                     remaining_s, counts[name] = remaining_s - cost, counts[name] + 1
                     wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
-                yield self._copy(path, chains, number)
+                if chains:
+                    yield self._copy(path, chains, number)
+
+    def _copies_of(self, function: str) -> int:
+        """Return in how many copies a FAIL_TO_PASS test is wanted: a table with many rows is varied as a whole."""
+        rows = sum(i.partition("[")[0] == function for i in self._failing)
+        return max(_LEAST_COPIES_OF_TABLE, math.ceil(_MOST_COPIES / max(1, rows)))
 
     def _copy(self, path: str, chains: Collection[str], number: int) -> Copy:
         """Return a copy of a file with some of its tests, with inputs drawn for them."""
