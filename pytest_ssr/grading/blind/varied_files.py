@@ -9,7 +9,7 @@ import random
 import re
 import string
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -97,29 +97,15 @@ class CopyGenerator:
 
     def draw(self) -> Iterator[Copy]:
         """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
-        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
-        seconds: dict[str, float] = defaultdict(float)
-        for node_id, result in self._original_run.results.items():
-            if node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S):
-                seconds[node_id.partition("[")[0]] += result.duration_s + _TEST_S
-        inheriting = {
-            f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
-        }
-        defined |= {n for n in seconds if n.rpartition("::")[0] in inheriting}
+        seconds = self._seconds_by_function()
         failing = {i.partition("[")[0] for i in self._failing}
-        names = [n for n in seconds if n in defined]
+        names = list(seconds)
         self._rng.shuffle(names)
         names.sort(key=lambda n: n not in failing)
-        wanted_copies = {n: self._copies_of(n) for n in names if n in failing}
-        files = {n.partition("::")[0] for n in wanted_copies}
-        run_s = self._original_run.seconds
-        passing_s = max(_LEAST_PASSING_S, _PASSING_SHARE * run_s)
-
-        def needed_s(copies: int) -> float:
-            return sum(seconds[n] * min(copies, c) for n, c in wanted_copies.items()) + _FILE_S * copies * len(files)
-
-        fitting = [n for n in range(_LEAST_COPIES, _MOST_COPIES + 1) if needed_s(n) <= _FAILING_SHARE * run_s]
-        copies = max(fitting, default=_LEAST_COPIES)
+        most_copies = {n: self._copies_of(n) if n in failing else _MOST_COPIES_OF_PASSING for n in names}
+        files = {n.partition("::")[0] for n in names if n in failing}
+        copies = self._number_of_copies({n: (seconds[n], most_copies[n]) for n in names if n in failing}, len(files))
+        passing_s = max(_LEAST_PASSING_S, _PASSING_SHARE * self._original_run.seconds)
         remaining_s, counts = 0.0, dict.fromkeys(names, 0)
         for number in range(copies):
             remaining_s += passing_s / copies
@@ -127,12 +113,37 @@ class CopyGenerator:
             for name in names:
                 path, _, chain = name.partition("::")
                 cost = 0.0 if name in failing else seconds[name] + (0.0 if path in wanted else _FILE_S)
-                if counts[name] < wanted_copies.get(name, _MOST_COPIES_OF_PASSING) and cost <= remaining_s:
+                if counts[name] < most_copies[name] and cost <= remaining_s:
                     remaining_s, counts[name] = remaining_s - cost, counts[name] + 1
                     wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
                 if chains:
                     yield self._copy(path, chains, number)
+
+    def _seconds_by_function(self) -> dict[str, float]:
+        """Return how long each test function that can be varied takes, with all rows of its table."""
+        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
+        inheriting = {
+            f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
+        }
+        seconds: dict[str, float] = defaultdict(float)
+        for node_id, result in self._original_run.results.items():
+            name = node_id.partition("[")[0]
+            is_wanted = node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S)
+            if is_wanted and (name in defined or name.rpartition("::")[0] in inheriting):
+                seconds[name] += result.duration_s + _TEST_S
+        return seconds
+
+    def _number_of_copies(self, failing: Mapping[str, tuple[float, int]], files: int) -> int:
+        """Return how many copies of FAIL_TO_PASS tests fit into their share of the time.
+
+        failing: the seconds of each function, and the most copies that it is in. files: the number of their files.
+        """
+        for copies in range(_MOST_COPIES, _LEAST_COPIES, -1):
+            needed_s = sum(s * min(copies, most) for s, most in failing.values()) + _FILE_S * copies * files
+            if needed_s <= _FAILING_SHARE * self._original_run.seconds:
+                return copies
+        return _LEAST_COPIES
 
     def _copies_of(self, function: str) -> int:
         """Return in how many copies a FAIL_TO_PASS test is wanted: a table with many rows is varied as a whole."""
