@@ -76,7 +76,7 @@ def write(network: Network, vocabulary: Vocabulary, contexts: Sequence[Encoded],
     return done[:most]
 
 
-def _by_token(logs: Floats, outputs: np.ndarray, common: int, own: int) -> Floats:  # type: ignore[type-arg]
+def _by_token(logs: Floats, outputs: np.ndarray, common: int, own: int) -> Floats:
     """Return the logarithm of the probability of each token, of which several copies may exist."""
     size = common + own + 1
     shares = np.exp(logs)

@@ -117,7 +117,8 @@ class Generator:
         """Write the generator to a file."""
         buffer = io.BytesIO()
         texts = np.frombuffer(b"\0".join(self.vocabulary.texts[1:]), np.uint8)
-        np.savez(buffer, texts=texts, **{name: np.asarray(w, np.float32) for name, w in self.weights.items()})
+        arrays: dict[str, Any] = {name: np.asarray(w, np.float32) for name, w in self.weights.items()}
+        np.savez(buffer, texts=texts, **arrays)
         write_bytes(path, buffer.getvalue())
 
 

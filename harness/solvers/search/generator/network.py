@@ -150,5 +150,5 @@ def _softmax(x: Floats) -> Floats:
 
 
 def _sigmoid(x: Floats) -> Floats:
-    result: Floats = 1 / (1 + np.exp(-np.clip(x, -60, 60)))
+    result: Any = 1 / (1 + np.exp(-np.clip(x, -60, 60)))
     return result

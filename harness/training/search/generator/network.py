@@ -16,7 +16,7 @@ WINDOW = 5
 _PARTS = 4
 
 
-class Network(nn.Module):
+class Network(nn.Module):  # type: ignore[misc]
     """Convolutions over the context, and a recurrent decoder that writes common tokens or copies one of the context."""
 
     def __init__(self, rows: int, common: int) -> None:
