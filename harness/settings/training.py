@@ -27,6 +27,8 @@ class TrainSearchSettings(CommandSettings):
     share: float = option(
         0.5, "N", "share of the learned ranker; the rest is for the patterns' weights", bound=FRACTION
     )
+    generator: bool = switch("also train a network that writes repairs which no pattern gives; needs torch")
+    holes: int = option(60_000, "N", "holes in code that the network is trained on", bound=AT_LEAST_1)
     seed: int = shared("seed")
     jobs: int = jobs_option("projects at a time")
 

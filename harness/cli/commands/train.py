@@ -43,13 +43,16 @@ def _require(out: Path, injectors: str, seed: int) -> None:
 def train_search(settings: TrainSearchSettings) -> int:
     """Train the policy; return 0."""
     _require(settings.out, settings.injector, settings.seed)
+    if settings.generator and importlib.util.find_spec("torch") is None:
+        raise MissingExtraError("torch", "generator")
     from harness.training.search.sources import open_sources
     from harness.training.search.training import TrainingSettings, train
 
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
     sources = [s for s in open_sources(settings.source) if not any(s.shares_code(h) for h in held_out)]
-    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
+    holes = settings.holes if settings.generator else 0
+    training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     with writing(settings.out):
         report = train(
             sources,

@@ -1,7 +1,8 @@
 """Rank candidate repairs by a policy that was learned from other bugs (`ssr train search`).
 
 A policy is a folder: `policy.json` with its settings and what it was trained on, `ranker.txt` with the trees in
-LightGBM's text format, and `tokens.npz` with the counts of a token model. Reading them runs no code.
+LightGBM's text format, `tokens.npz` with the counts of a token model, and maybe `generator.npz` with the weights of a
+network that writes further repairs. Reading them runs no code.
 
 The softmax of the trees' logits gives each repair of a function a probability. It is mixed with the weights of the
 patterns, as logarithms: a ranker alone does worse on operators that it was not trained on.
@@ -13,14 +14,13 @@ import hashlib
 import io
 import json
 import math
-import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.token_model import TokenModel
@@ -29,11 +29,14 @@ from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
 from pytest_ssr.storage.store import key_of
 
+if TYPE_CHECKING:
+    from harness.solvers.search.generator.generator import Generator
+
 _FORMAT = 1
 _MOST_SHARPNESS = 100.0
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _LEAST_LOG_SHARE = -300.0
-_SETTINGS, _RANKER, _TOKENS = "policy.json", "ranker.txt", "tokens.npz"
+_SETTINGS, _RANKER, _TOKENS, GENERATOR = "policy.json", "ranker.txt", "tokens.npz", "generator.npz"
 
 
 SHARPNESS = 3.0
@@ -56,6 +59,14 @@ class Policy:
     """What it was trained on, for reports: projects, numbers of bugs, seed."""
     key: str = ""
     """A hash of its files."""
+    generator: Generator | None = None
+    """Writes repairs that no pattern gives; None for the patterns alone."""
+
+    def completed(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
+        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is."""
+        if self.generator is None:
+            return list(repairs)
+        return self.generator.with_generated(source, scope, repairs)
 
     def reweighted(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
         """Return the repairs of one scope with new weights; the sum of the weights stays as it is."""
@@ -86,13 +97,17 @@ class Policy:
         text = self.ranker.model_to_string()
         write_bytes(folder / _RANKER, text.encode())
         save_tokens(self.tokens, folder / _TOKENS)
+        names = [_RANKER, _TOKENS]
+        if self.generator is not None:
+            self.generator.save(folder / GENERATOR)
+            names.append(GENERATOR)
         values = {
             "format": _FORMAT,
             "features": NAMES,
             "share": self.share,
             "sharpness": self.sharpness,
             "trained_on": dict(self.trained_on),
-            "hashes": {name: _hash(folder / name) for name in (_RANKER, _TOKENS)},
+            "hashes": {name: _hash(folder / name) for name in names},
         }
         write_bytes(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
 
@@ -117,24 +132,6 @@ def load_tokens(path: Path) -> TokenModel:
     return TokenModel(Counter(dict(pairs)), int(arrays["total"][0]))
 
 
-def load_arrays(path: Path, kinds: Mapping[str, tuple[str, int]]) -> dict[str, Any]:
-    """Return the arrays in a file; raises OSError or ValueError if it cannot be read.
-
-    kinds: the kind of each array's items (`numpy.dtype.kind`), and its number of dimensions.
-    """
-    import numpy as np
-
-    try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in kinds}
-    except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, MemoryError, NotImplementedError) as error:
-        raise ValueError(f"{path} is damaged: {error}") from None
-    for name, expected in kinds.items():
-        if (arrays[name].dtype.kind, arrays[name].ndim) != expected:
-            raise ValueError(f"{path} is damaged: the array {name} has another type or shape")
-    return arrays
-
-
 def _hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
@@ -149,8 +146,11 @@ def load_policy(folder: Path) -> Policy:
         settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
         if settings["format"] != _FORMAT or tuple(settings["features"]) != NAMES:
             raise SettingsError(f"{folder} was written by another version; train it again: ssr train search")
-        if settings["hashes"].keys() != {_RANKER, _TOKENS}:
-            raise ValueError(f"{_SETTINGS} must name the hashes of {_RANKER} and {_TOKENS}, and no others")
+        names = settings["hashes"].keys()
+        if names - {GENERATOR} != {_RANKER, _TOKENS}:
+            raise ValueError(
+                f"{_SETTINGS} must name the hashes of {_RANKER}, {_TOKENS} and maybe {GENERATOR}, no others"
+            )
         share, sharpness = float(settings["share"]), float(settings["sharpness"])
         if not (0 <= share <= 1 and 0 < sharpness <= _MOST_SHARPNESS):
             raise ValueError(f"share {share} or sharpness {sharpness} is out of range")
@@ -168,9 +168,16 @@ def load_policy(folder: Path) -> Policy:
             sharpness,
             settings["trained_on"],
             key_of(settings["share"], settings["sharpness"], *settings["hashes"].values()),
+            _load_generator(folder / GENERATOR) if GENERATOR in names else None,
         )
     except (OSError, *_UNREADABLE, lightgbm.basic.LightGBMError) as error:
         raise SettingsError(f"{folder} has no policy of ssr train search: {error}") from None
+
+
+def _load_generator(path: Path) -> Generator:
+    from harness.solvers.search.generator.generator import load_generator
+
+    return load_generator(path)
 
 
 def _log_softmax(values: Sequence[float]) -> list[float]:

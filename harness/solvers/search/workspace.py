@@ -38,6 +38,8 @@ from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store
 
 _MAX_FILES, _MAX_FUNCTIONS = 12, 40
+_MAX_GENERATED = 4
+"""Number of the most suspicious functions for which repairs are generated: each takes a second or more."""
 _SHARPNESS = 6
 """Exponent of the suspicion in a repair's score: of 16 bugs in real projects, 15 were in the first function."""
 _MAX_TEST_BYTES = 500_000
@@ -112,7 +114,10 @@ class SearchWorkspace:
         return self._repairs[name]
 
     def _scored(self, base: CodebaseState) -> Iterator[tuple[float, Repair]]:
-        for path, names in self._suspicious_functions().items():
+        functions = self._suspicious_functions()
+        generated = set(functions[:_MAX_GENERATED])
+        for path in dict.fromkeys(p for p, _ in functions):
+            names = {n for p, n in functions if p == path}
             source = self._parse(base, path)
             if source is None:
                 continue
@@ -120,14 +125,16 @@ class SearchWorkspace:
             for scope in (s for s in all_scopes if s.qualname in names):
                 repairs = repairs_of(source, scope, all_scopes)
                 if self.policy is not None:
+                    if (path, scope.qualname) in generated:
+                        repairs = self.policy.completed(source, scope, repairs)
                     repairs = self.policy.reweighted(source, scope, repairs)
                 for repair in repairs:
                     score = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
                     if score:
                         yield score**_SHARPNESS * repair.weight, repair
 
-    def _suspicious_functions(self) -> dict[str, frozenset[str]]:
-        """Return the most suspicious functions by file; listing the repairs of others is not worth the time."""
+    def _suspicious_functions(self) -> list[tuple[str, str]]:
+        """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""
         scored: list[tuple[float, str, str]] = []
         for path in [p for p in self.suspicion.paths() if is_code(p)][:_MAX_FILES]:
             source = self._parse(self.original, path)
@@ -136,8 +143,7 @@ class SearchWorkspace:
                 if score := self.suspicion.of(path, *span, function=span):
                     scored.append((score, path, scope.qualname))
         scored.sort(key=lambda item: (-item[0], *item[1:]))
-        best = scored[:_MAX_FUNCTIONS]
-        return {path: frozenset(n for _, p, n in best if p == path) for path in dict.fromkeys(p for _, p, _ in best)}
+        return list(dict.fromkeys((path, name) for _, path, name in scored[:_MAX_FUNCTIONS]))
 
     def _parse(self, state: CodebaseState, path: str) -> ParsedSource | None:
         entry = state.entry(path)

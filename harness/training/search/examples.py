@@ -15,9 +15,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from harness.solvers.search.arrays import load_arrays
 from harness.solvers.search.features import NAMES, ScopeFeatures
-from harness.solvers.search.patterns import repairs_of
-from harness.solvers.search.policy import load_arrays
+from harness.solvers.search.generator.generator import GENERATED, Generator
+from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.token_model import TokenModel
 from harness.storage.atomic_write import write_bytes
 from harness.training.search.reversal import Reversal, changed_lines
@@ -88,20 +89,33 @@ def static_bugs(tree: SourceTree, injectors: Sequence[Injector], *, seed: int) -
         return
 
 
-def examples_of(bugs: Iterator[Bug], project: str, tokens: TokenModel, *, count: int, seed: int) -> Iterator[Example]:
-    """Yield the examples of at most `count` bugs, also those without a right candidate."""
+def examples_of(
+    bugs: Iterator[Bug],
+    project: str,
+    tokens: TokenModel,
+    *,
+    count: int,
+    seed: int,
+    generator: Generator | None = None,
+) -> Iterator[Example]:
+    """Yield the examples of at most `count` bugs, also those without a right candidate.
+
+    generator: adds its repairs to those of the patterns.
+    """
     rng = random.Random(f"{project}:{seed}")
     made = 0
     for bug in bugs:
         if made >= count:
             return
-        example = _example(bug, project, tokens, rng)
+        example = _example(bug, project, tokens, rng, generator)
         if example is not None:
             made += 1
             yield example
 
 
-def _example(bug: Bug, project: str, tokens: TokenModel, rng: random.Random) -> Example | None:
+def _example(
+    bug: Bug, project: str, tokens: TokenModel, rng: random.Random, generator: Generator | None
+) -> Example | None:
     """Return the example of a bug; None if it is not in one function of a readable file."""
     source, original = (parse(bug.path, data) for data in (bug.buggy, bug.original))
     if source is None or original is None or not parses(bug.buggy):
@@ -110,11 +124,13 @@ def _example(bug: Bug, project: str, tokens: TokenModel, rng: random.Random) -> 
     if scope is None or before is None or scope.end - scope.start > _LONGEST_BYTES:
         return None
     repairs = repairs_of(source, scope, scopes(source))
+    if generator is not None:
+        repairs = generator.with_generated(source, scope, repairs)
     if not repairs:
         return None
     targets = [scope_text(original, before)] if bug.repairs is None else list(_repaired(bug))
     reversals = [Reversal(source, scope, target) for target in targets]
-    right = [any(reversal.matches(repair) for reversal in reversals) for repair in repairs]
+    right = [any(_is_right(reversal, repair) for reversal in reversals) for repair in repairs]
     wrong = [i for i, is_right in enumerate(right) if not is_right]
     rng.shuffle(wrong)
     kept = sorted([*(i for i, is_right in enumerate(right) if is_right), *wrong[:_MOST_WRONG]]) if any(right) else []
@@ -129,6 +145,11 @@ def _example(bug: Bug, project: str, tokens: TokenModel, rng: random.Random) -> 
         np.array([right[i] for i in kept], dtype=bool),
         len(repairs),
     )
+
+
+def _is_right(reversal: Reversal, repair: Repair) -> bool:
+    # A generator does not know where its lines are broken.
+    return reversal.matches(repair) or (repair.pattern == GENERATED and reversal.matches_apart_from_breaks(repair))
 
 
 def _repaired(bug: Bug) -> Iterator[bytes]:

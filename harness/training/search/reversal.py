@@ -7,9 +7,12 @@ import difflib
 import itertools
 from collections.abc import Sequence
 
+from harness.solvers.search.generator.code_stream import stream_of
 from harness.solvers.search.patterns import Repair
 from harness.solvers.search.token_model import tokens_of
 from pytest_ssr.source.syntax_tree import Edit, ParsedSource, Scope, splice
+
+_CLOSING = (b")", b"]", b"}")
 
 
 class Reversal:
@@ -17,7 +20,8 @@ class Reversal:
 
     def __init__(self, source: ParsedSource, scope: Scope, original: bytes) -> None:
         """Prepare to compare. original: the text of the original function."""
-        self._data, self._end, self._target = source.data, scope.end, code_lines(original)
+        self._data, self._start, self._end = source.data, scope.start, scope.end
+        self._target, self._target_code = code_lines(original), _code(original)
         lines = source.data[scope.start : scope.end].splitlines(keepends=True)
         self._starts = list(itertools.accumulate((len(line) for line in lines[:-1]), initial=scope.start))
         codes = [code_lines(line) for line in lines]
@@ -43,6 +47,21 @@ class Reversal:
         except ValueError:
             return False
         return code_lines(changed) == self._target[above : len(self._target) - below]
+
+    def matches_apart_from_breaks(self, repair: Repair) -> bool:
+        """Return whether a repair gives the original code, apart from line breaks and last commas in brackets, too."""
+        if any(e.start < self._start or e.end > self._end for e in repair.edits):
+            return False
+        edits = [Edit(e.start - self._start, e.end - self._start, e.text) for e in repair.edits]
+        try:
+            return _code(splice(self._data[self._start : self._end], edits)) == self._target_code
+        except ValueError:
+            return False
+
+
+def _code(function: bytes) -> list[bytes]:
+    texts = stream_of(function).texts
+    return [t for t, following in itertools.zip_longest(texts, texts[1:]) if t != b"," or following not in _CLOSING]
 
 
 def code_lines(code: bytes) -> list[bytes]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.solvers.search.generator.generator import load_generator
 from harness.solvers.search.policy import Policy, load_tokens, save_tokens
 from harness.solvers.search.token_model import TokenModel
 from harness.training.search.examples import Example, Shares, examples_of, load_examples, save_examples, static_bugs
@@ -44,6 +45,8 @@ class TrainingSettings:
     jobs: int = 1
     share: float = 0.5
     """Share of the ranker in the policy."""
+    holes: int = 0
+    """The number of holes that a generator is trained on; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,8 @@ def train(
     too few projects or no bug has a right candidate.
     """
     require_projects(sources)
-    data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished)
+    generator = train_generator(sources, folder, settings, watch) if settings.holes else None
+    data = collect([*sources, *held_out], folder, settings, watch=watch, finished=finished, generator=generator)
     names = unique_names([*sources, *held_out])
     own = StaticData({s.folder: data.examples[s.folder] for s in sources}, data.tokens, settings)
     losses: list[tuple[float, float]] = []
@@ -97,6 +101,9 @@ def train(
         watch(f"{trees} trees, loss {validation_loss:.3f}")
 
     policy = fit_policy(own, [], seed=settings.seed, progress=progress)
+    if generator is not None:
+        policy.generator = load_generator(generator)
+        policy.key = key_of(policy.key, policy.generator.key)
     policy.save(folder)
     others = [e for s in held_out for e in data.examples[s.folder]]
     everything = [e for group in data.examples.values() for e in group]
@@ -108,6 +115,25 @@ def train(
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
         {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
     )
+
+
+def train_generator(sources: Sequence[SourceFolder], folder: Path, settings: TrainingSettings, watch: Watch) -> Path:
+    """Train a generator on the code of the sources; return its file, which is kept for the next run."""
+    from harness.training.search.generator.fitting import fit_generator
+
+    keys = sorted(s.key for s in sources)
+    path = folder / "generators" / f"{key_of(settings.holes, settings.seed, _generator_hash(), *keys)}.npz"
+    if not _readable(load_generator, path):
+        watch("cutting holes into code")
+        generator = fit_generator(
+            sources,
+            holes=settings.holes,
+            seed=settings.seed,
+            progress=lambda holes, loss: watch(f"generator: {holes} of {settings.holes} holes, loss {loss:.2f}"),
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        generator.save(path)
+    return path
 
 
 def require_projects(sources: Sequence[SourceFolder]) -> None:
@@ -197,17 +223,18 @@ def collect(
     *,
     watch: Watch,
     finished: Callable[[str, int, int], None],
+    generator: Path | None = None,
 ) -> StaticData:
     """Return the examples of each source; those that an earlier run has written to the folder are read.
 
-    watch, finished: as for `train`.
+    watch, finished: as for `train`. generator: the file of a generator, whose repairs are candidates, too.
     """
     store, tokens = folder / "examples", folder / "tokens" / f"{key_of(sys.version, _solver_hash())}.npz"
     store.mkdir(parents=True, exist_ok=True)
     if not _readable(load_tokens, tokens):
         watch("counting the tokens of the standard library")
         save_tokens(standard_library_tokens(), tokens)
-    paths = {s.folder: store / f"{_key(s, settings, tokens)}.npz" for s in sources}
+    paths = {s.folder: store / f"{_key(s, settings, tokens, generator)}.npz" for s in sources}
     missing = [s for s in sources if not _readable(load_examples, paths[s.folder])]
     watch(f"listing repairs: {len(sources) - len(missing)} of {len(sources)} projects")
     context = multiprocessing.get_context("spawn")
@@ -216,7 +243,7 @@ def collect(
             # Workers start here; one that an interrupt leaves half started would print a traceback.
             with uninterrupted():
                 waiting = {
-                    pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder]): s
+                    pool.submit(_write_examples, s.folder, s.name, tokens, settings, paths[s.folder], generator): s
                     for s in missing
                 }
             for number, future in enumerate(concurrent.futures.as_completed(waiting), len(sources) - len(missing) + 1):
@@ -239,9 +266,10 @@ def collect(
     return StaticData(examples, load_tokens(tokens), settings)
 
 
-def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path) -> str:
+def _key(source: SourceFolder, settings: TrainingSettings, tokens: Path, generator: Path | None) -> str:
     made_by = (settings.bugs, settings.injectors, settings.seed, code_hash(), _solver_hash())
-    return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()))
+    written_by = (_generator_hash(), key_of(generator.read_bytes().hex())) if generator is not None else ()
+    return key_of(source.name, source.key, *made_by, key_of(tokens.read_bytes().hex()), *written_by)
 
 
 def _solver_hash() -> str:
@@ -250,6 +278,15 @@ def _solver_hash() -> str:
 
     folder = Path(str(search.__file__)).parent
     return key_of(*((folder / f"{name}.py").read_text(encoding="utf-8") for name in _LISTING))
+
+
+def _generator_hash() -> str:
+    """Return a hash of the code that cuts and fills holes."""
+    from harness.solvers.search import generator
+    from harness.training.search import generator as training
+
+    folders = (Path(str(module.__file__)).parent for module in (generator, training))
+    return key_of(*(path.read_text(encoding="utf-8") for folder in folders for path in sorted(folder.glob("*.py"))))
 
 
 def _readable(load: Callable[[Path], object], path: Path) -> bool:
@@ -273,10 +310,21 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _write_examples(folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path) -> tuple[int, int]:
+def _write_examples(
+    folder: Path, name: str, tokens: Path, settings: TrainingSettings, path: Path, generator: Path | None
+) -> tuple[int, int]:
     """Make and write the examples of one source, in a process of its own; return their numbers."""
     injectors = load_injectors(settings.injectors)
     bugs = static_bugs(SourceFolder(folder), injectors, seed=settings.seed)
-    examples = list(examples_of(bugs, name, load_tokens(tokens), count=settings.bugs, seed=settings.seed))
+    examples = list(
+        examples_of(
+            bugs,
+            name,
+            load_tokens(tokens),
+            count=settings.bugs,
+            seed=settings.seed,
+            generator=load_generator(generator) if generator is not None else None,
+        )
+    )
     save_examples(path, examples)
     return _count(examples)

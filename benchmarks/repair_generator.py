@@ -1,0 +1,190 @@
+"""Measure what a generator of repairs adds to the patterns, on static bugs of packages that it was not trained on.
+
+Run: `python benchmarks/repair_generator.py PACKAGE... --policy FOLDER --out benchmarks/results/NAME.md`, with a policy
+of `ssr train search ... --generator`. Operators change functions and classes of each package; no test is run. A
+candidate is right if it gives the original code, apart from comments, blank space, and line breaks in brackets. The
+share of bugs whose right candidate is among the first N is the mean over several draws with the solver's noise; 95 %
+intervals are made by resampling bugs, and by resampling packages with their bugs. Finished bugs are kept beside the
+result (.jsonl), so a run that was ended continues.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from harness.solvers.search.generator.generator import GENERATED
+from harness.solvers.search.patterns import Repair, repairs_of
+from harness.solvers.search.policy import Policy, load_policy
+from harness.training.search.examples import Bug, static_bugs
+from harness.training.search.rates import rate_of
+from harness.training.search.reversal import Reversal
+from harness.training.search.sources import SourceFolder, open_sources
+from pytest_ssr.campaign.factory import load_injectors
+from pytest_ssr.injectors.equivalence import parses, scope_text
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
+
+BUDGETS = (1, 5, 20, 100)
+RANKINGS = ("the patterns' weights", "the policy, patterns alone", "the policy with the generator")
+DRAWS = 20
+LONGEST_BYTES = 8_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    project: str
+    number: int
+    operator: str
+    listed: bool
+    """Whether repairs were listed: the bug is in one function or class, which is not too long."""
+    by_patterns: bool = False
+    by_generator: bool = False
+    candidates: int = 0
+    places: Sequence[Sequence[int]] = ()
+    """For each ranking and draw, the place of the first right candidate; 0 if there is none."""
+    seconds: float = 0.0
+    """Processor time of the generator."""
+
+
+def only(source: ParsedSource, qualname: str) -> Scope | None:
+    same = [s for s in scopes(source) if s.qualname == qualname and s.kind != "module"]
+    return same[0] if len(same) == 1 else None
+
+
+def places(repairs: Sequence[Repair], right: Sequence[bool], seed: str) -> list[int]:
+    if not any(right):
+        return [0] * DRAWS
+    rng = np.random.default_rng(list(seed.encode()))
+    logs, flags = np.array([math.log(r.weight) for r in repairs]), np.array(right)
+    result = []
+    for _ in range(DRAWS):
+        noisy = logs + rng.gumbel(size=len(logs))
+        result.append(int(1 + (noisy > noisy[flags].max()).sum()))
+    return result
+
+
+def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
+    source, original = parse(bug.path, bug.buggy), parse(bug.path, bug.original)
+    assert source is not None
+    assert original is not None
+    scope, before = only(source, bug.qualname), only(original, bug.qualname)
+    if scope is None or before is None or scope.end - scope.start > LONGEST_BYTES:
+        return Measured(project, number, bug.operator, False)
+    repairs = repairs_of(source, scope, scopes(source))
+    start = time.process_time()
+    completed = policy.completed(source, scope, repairs)
+    seconds = time.process_time() - start
+    reversal = Reversal(source, scope, scope_text(original, before))
+
+    def right(repair: Repair) -> bool:
+        return reversal.matches(repair) or (repair.pattern == GENERATED and reversal.matches_apart_from_breaks(repair))
+
+    flags = [right(r) for r in completed]
+    own = flags[: len(repairs)]
+    rankings: list[tuple[Sequence[Repair], Sequence[bool]]] = [(repairs, own), (repairs, own), (completed, flags)]
+    found = []
+    for index, (listed, of_listed) in enumerate(rankings):
+        ranked = policy.reweighted(source, scope, listed) if index and any(of_listed) else listed
+        found.append(places(ranked, of_listed, f"{project} {number}"))
+    by_generator = any(flags[len(repairs) :])
+    return Measured(project, number, bug.operator, True, any(own), by_generator, len(completed), found, seconds)
+
+
+def measure(source: SourceFolder, policy: Policy, count: int, done: int) -> Iterator[Measured]:
+    injectors, number = load_injectors("mutation,removal"), 0
+    for bug in static_bugs(source, injectors, seed=0):
+        if not parses(bug.buggy) or parse(bug.path, bug.buggy) is None or parse(bug.path, bug.original) is None:
+            continue
+        number += 1
+        if number > count:
+            return
+        if number > done:
+            yield measured(source.name, number, bug, policy)
+
+
+def report(bugs: Sequence[Measured], policy: Policy) -> str:
+    names = [b.project for b in bugs]
+    covered = sum(b.by_patterns for b in bugs)
+    more = sum(b.by_generator and not b.by_patterns for b in bugs)
+    listed = [b for b in bugs if b.listed]
+    lines = [
+        "# A generator of repairs, on packages that it was not trained on",
+        "",
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {platform.python_version()}, `benchmarks/repair_generator.py`: "
+        f"{len(bugs)} static bugs of {', '.join(sorted(set(names)))}, {len(bugs) - len(listed)} of them not in one "
+        "function or class of usual length. "
+        f"{covered} have a right candidate of a pattern ({covered / len(bugs):.0%}), {more} more have one of the "
+        f"generator; together {(covered + more) / len(bugs):.0%}. The generator takes "
+        f"{np.mean([b.seconds for b in listed]):.2f} s of processor time for a function.",
+        "",
+        "Share of all bugs whose right candidate is among the first N of its function; 95 % intervals by bug, and by "
+        "package.",
+        "",
+        "| ranking | " + " | ".join(map(str, BUDGETS)) + " |",
+        "| --- |" + " --- |" * len(BUDGETS),
+    ]
+    hits = {}
+    for index, ranking in enumerate(RANKINGS):
+        cells = []
+        for budget in BUDGETS:
+            values = np.array([np.mean([0 < p <= budget for p in b.places[index]]) if b.places else 0.0 for b in bugs])
+            hits[index, budget] = values
+            cells.append(cell(values, names))
+        lines.append(f"| {ranking} | " + " | ".join(cells) + " |")
+    cells = [cell(hits[2, budget] - hits[1, budget], names) for budget in BUDGETS]
+    lines += [
+        "| difference of the last two | " + " | ".join(cells) + " |",
+        "",
+        "Bugs with a right candidate by operator:",
+        "",
+        "| operator | bugs | by patterns | with the generator |",
+        "| --- | --- | --- | --- |",
+    ]
+    for operator in sorted({b.operator for b in bugs}, key=lambda o: (-sum(b.operator == o for b in bugs), o)):
+        own = [b for b in bugs if b.operator == operator]
+        before, after = sum(b.by_patterns for b in own), sum(b.by_patterns or b.by_generator for b in own)
+        lines.append(f"| {operator} | {len(own)} | {before} | {after} |")
+    return "\n".join(lines) + "\n"
+
+
+def cell(values: np.ndarray, projects: Sequence[str]) -> str:
+    rate = rate_of(0, values, projects, seed=1)
+    intervals = [rate.by_bug, *([rate.by_project] if rate.by_project is not None else [])]
+    return f"{rate.rate:.3f} " + " ".join(f"({low:.3f}-{high:.3f})" for low, high in intervals)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("packages", nargs="+", type=Path)
+    parser.add_argument("--policy", type=Path, required=True)
+    parser.add_argument("--bugs", type=int, default=80)
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    policy, records = load_policy(arguments.policy), arguments.out.with_suffix(".jsonl")
+    if policy.generator is None:
+        parser.error(f"{arguments.policy} has no generator")
+    bugs = [Measured(**json.loads(line)) for line in records.read_text().splitlines()] if records.exists() else []
+    for source in open_sources(arguments.packages):
+        done = sum(b.project == source.name for b in bugs)
+        for item in measure(source, policy, arguments.bugs, done):
+            bugs.append(item)
+            with records.open("a") as file:
+                file.write(json.dumps(asdict(item)) + "\n")
+        print(source.name, sum(b.project == source.name for b in bugs), file=sys.stderr, flush=True)
+    arguments.out.write_text(report(bugs, policy))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""Generate repairs: code that a small network writes into the holes of a function.
+
+A generator is one file of arrays (`numpy.savez`), which holds no code and is read without pickle.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from harness.solvers.search.arrays import load_arrays
+from harness.solvers.search.generator.beam import write
+from harness.solvers.search.generator.code_stream import code_of
+from harness.solvers.search.generator.context import FileContext
+from harness.solvers.search.generator.holes import Hole, HoleKind, holes_of
+from harness.solvers.search.generator.network import Floats, Network, shapes
+from harness.solvers.search.generator.vocabulary import DISTANCES, Vocabulary
+from harness.solvers.search.patterns import Repair
+from harness.storage.atomic_write import write_bytes
+from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse
+from pytest_ssr.storage.store import key_of
+
+PARTS = 4
+GENERATED = "generated"
+"""The pattern of generated repairs."""
+MOST_REPAIRS = 200
+"""Most generated repairs of a function."""
+_MOST_HOLES = 80
+_MOST_COMMON = 1 << 14
+_MOST_WIDTH = 1 << 10
+_SHARE = 0.3
+"""Share of all generated repairs of a function in its weight."""
+_FLATNESS = 0.7
+"""Exponent of the probabilities: the network is surer than it is right."""
+
+
+@dataclass(slots=True)
+class Generator:
+    """Writes repairs."""
+
+    vocabulary: Vocabulary
+    weights: Mapping[str, Floats]
+    _network: Network = field(init=False)
+    _files: dict[bytes, FileContext] = field(default_factory=dict)
+    _known: dict[tuple[bytes, str], list[tuple[Repair, float]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._network = Network(self.weights)
+
+    def with_generated(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
+        """Return the repairs of one scope and the generated ones; the sum of the weights stays as it is."""
+        present = {tuple((e.start, e.end, e.text) for e in r.edits) for r in repairs}
+        new = [
+            (repair, value)
+            for repair, value in self.repairs(source, scope)
+            if tuple((e.start, e.end, e.text) for e in repair.edits) not in present
+        ]
+        if not new:
+            return list(repairs)
+        top = max(value for _, value in new)
+        shares = [math.exp(_FLATNESS * (value - top)) for _, value in new]
+        total = sum(r.weight for r in repairs) or 1.0
+        share = _SHARE if repairs else 1.0
+        factor = share * total / sum(shares)
+        return [
+            *(replace(r, weight=(1 - share) * r.weight) for r in repairs),
+            *(replace(r, weight=max(factor * s, 1e-12 * total)) for (r, _), s in zip(new, shares, strict=True)),
+        ]
+
+    def repairs(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
+        """Return repairs with the logarithms of their probabilities, the likeliest first."""
+        known = self._known.get((source.data, scope.qualname))
+        if known is None:
+            known = self._written(source, scope)
+            self._known[source.data, scope.qualname] = known
+        return known
+
+    def _written(self, source: ParsedSource, scope: Scope) -> list[tuple[Repair, float]]:
+        holes = _spread(list(dict.fromkeys(holes_of(source, scope))))
+        if not holes:
+            return []
+        if source.data not in self._files:
+            self._files.clear()
+            self._files[source.data] = FileContext(source)
+        file = self._files[source.data]
+        of_scope = file.scope_scores(scope)
+        contexts = [self.vocabulary.encode(file.context(scope, of_scope, h), h.kind) for h in holes]
+        span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
+        result = dict[tuple[int, int, bytes], tuple[Repair, float]]()
+        for written in write(self._network, self.vocabulary, contexts, 2 * MOST_REPAIRS):
+            hole = holes[written.hole]
+            code = code_of(written.texts, hole.indentation, in_brackets=hole.kind is HoleKind.ARGUMENT)
+            if code is None or not _is_code(code, hole):
+                continue
+            edit = hole.edit(code)
+            if source.data[edit.start : edit.end] == edit.text:
+                continue
+            first = source.data.count(b"\n", 0, edit.start) + 1
+            last = max(first, min(source.data.count(b"\n", 0, edit.end) + 1, span[1]))
+            repair = Repair(source.path, GENERATED, 0.0, (edit,), first, last, span)
+            result.setdefault((edit.start, edit.end, edit.text), (repair, written.log_probability))
+        return list(result.values())[:MOST_REPAIRS]
+
+    @property
+    def key(self) -> str:
+        """A hash of the weights and of the common tokens."""
+        weights = (self.weights[name].tobytes().hex() for name in sorted(self.weights))
+        return key_of(*(text.hex() for text in self.vocabulary.texts), *weights)
+
+    def save(self, path: Path) -> None:
+        """Write the generator to a file."""
+        buffer = io.BytesIO()
+        texts = np.frombuffer(b"\0".join(self.vocabulary.texts[1:]), np.uint8)
+        arrays: dict[str, Any] = {name: np.asarray(w, np.float32) for name, w in self.weights.items()}
+        np.savez(buffer, texts=texts, **arrays)
+        write_bytes(path, buffer.getvalue())
+
+
+_TEMPLATES = {
+    HoleKind.VALUE: b"x = %s\n",
+    HoleKind.SUFFIX: b"x%s\n",
+    HoleKind.ARGUMENT: b"f(a%s)\n",
+    HoleKind.RIGHT: b"a %s\n",
+    HoleKind.LEFT: b"%s a\n",
+    HoleKind.BASES: b"class A%s: pass\n",
+}
+
+
+def _is_code(code: bytes, hole: Hole) -> bool:
+    """Return whether code has the form that its hole needs; the grammar alone decides, nothing is run."""
+    if hole.kind is HoleKind.ELSE:
+        text = b"if a:\n    pass\n" + code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
+    elif hole.kind in _TEMPLATES:
+        inner = b"a" if hole.kind is HoleKind.ARGUMENT and code.startswith(b",") else b""
+        template = b"f(%s)\n" if hole.kind is HoleKind.ARGUMENT else _TEMPLATES[hole.kind]
+        text = template.replace(b"%s", inner + code)
+    else:
+        text = code.replace(b"\n" + hole.indentation, b"\n") + b"\n"
+    return parse("a.py", text) is not None
+
+
+def _spread(holes: list[Hole]) -> list[Hole]:
+    """Return at most so many holes as are worth the time, evenly over the function."""
+    step = len(holes) / _MOST_HOLES
+    return holes if step <= 1 else [holes[int(index * step)] for index in range(_MOST_HOLES)]
+
+
+def load_generator(path: Path) -> Generator:
+    """Return a saved generator; raises OSError or ValueError if it cannot be read."""
+    texts = load_arrays(path, {"texts": ("u", 1)})["texts"].tobytes().split(b"\0")
+    if len(texts) > _MOST_COMMON or b"" in texts or len(set(texts)) != len(texts):
+        raise ValueError(f"{path} is damaged: its tokens are empty, repeated, or too many")
+    vocabulary = Vocabulary(texts)
+    sizes = load_arrays(path, {"embedding": ("f", 2), "start.weight": ("f", 2)})
+    width, hidden = sizes["embedding"].shape[1], sizes["start.weight"].shape[0]
+    if not (0 < width <= _MOST_WIDTH and 0 < hidden <= _MOST_WIDTH):
+        raise ValueError(f"{path} is damaged: a network of {width} and {hidden} units")
+    expected = shapes(vocabulary.rows, len(vocabulary), width, hidden, PARTS, DISTANCES)
+    arrays: dict[str, Any] = load_arrays(path, {name: ("f", len(shape)) for name, shape in expected.items()})
+    for name, shape in expected.items():
+        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
+            raise ValueError(f"{path} is damaged: the array {name} has another shape, or a number that is not finite")
+    return Generator(vocabulary, {name: array.astype(np.float32) for name, array in arrays.items()})

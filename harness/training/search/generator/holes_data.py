@@ -1,0 +1,93 @@
+"""Collect holes with the code that is missing in them, from projects."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from harness.solvers.search.generator.code_stream import stream_of
+from harness.solvers.search.generator.context import FileContext
+from harness.solvers.search.generator.vocabulary import END, Encoded, Vocabulary
+from harness.training.search.generator.masking import masked
+from harness.training.search.sources import SourceFolder
+from pytest_ssr.source.syntax_tree import parse, scopes
+
+MOST_MISSING = 40
+"""Most tokens of missing code."""
+_COMMON = 2000
+_MOST_FILES = 150
+_HOLES_PER_FUNCTION = 3
+_LONGEST_BYTES = 8_000
+
+
+@dataclass(frozen=True, slots=True)
+class HoleExample:
+    """A hole and what is missing in it."""
+
+    context: Encoded
+    numbers: list[int]
+    """The numbers of the missing tokens, and of the end."""
+    rows: list[int]
+    """The rows of the embedding of what is in front of each: the hole, then the missing tokens."""
+
+
+def vocabulary_of(sources: Sequence[SourceFolder], rng: random.Random) -> Vocabulary:
+    """Return the tokens that most projects use."""
+    by_project, total = Counter[bytes](), Counter[bytes]()
+    for source in sources:
+        own = Counter[bytes]()
+        for path in _files(source, rng):
+            own.update(stream_of(source.read(path)).texts)
+        by_project.update(own.keys())
+        total.update(own)
+    common = sorted(by_project, key=lambda text: (-by_project[text], -total[text], text))[:_COMMON]
+    return Vocabulary([text for text in common if b"\0" not in text])
+
+
+def _files(source: SourceFolder, rng: random.Random) -> list[str]:
+    paths = sorted(source.code_paths())
+    rng.shuffle(paths)
+    return paths[:_MOST_FILES]
+
+
+def hole_examples(source: SourceFolder, vocabulary: Vocabulary, rng: random.Random, most: int) -> Iterator[HoleExample]:
+    """Yield holes of a project whose missing code is short, and made of common tokens and tokens of the context."""
+    made = 0
+    if most <= 0:
+        return
+    for path in _files(source, rng):
+        parsed = parse(path, source.read(path))
+        if parsed is None:
+            continue
+        file = FileContext(parsed)
+        for scope in scopes(parsed):
+            if scope.kind == "module" or (scope.kind == "function" and scope.end - scope.start > _LONGEST_BYTES):
+                continue
+            of_scope = file.scope_scores(scope)
+            count = _HOLES_PER_FUNCTION if scope.kind == "function" else 1
+            for hole in masked(parsed, scope, rng, count):
+                missing = file.stream.between(hole.start, hole.end)
+                if len(missing) > MOST_MISSING:
+                    continue
+                context = vocabulary.encode(file.context(scope, of_scope, hole), hole.kind)
+                example = _example(vocabulary, context, missing)
+                if example is not None:
+                    yield example
+                    made += 1
+                if made >= most:
+                    return
+
+
+def _example(vocabulary: Vocabulary, context: Encoded, missing: Sequence[bytes]) -> HoleExample | None:
+    copied = {text: len(vocabulary) + index for index, text in enumerate(context.copied)}
+    numbers = list[int]()
+    for text in missing:
+        number = vocabulary.number(text)
+        number = copied.get(text) if number is None else number
+        if number is None:
+            return None
+        numbers.append(number)
+    rows = [context.rows[context.hole], *(vocabulary.row(text) for text in missing)]
+    return HoleExample(context, [*numbers, END], rows)
