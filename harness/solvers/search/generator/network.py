@@ -150,5 +150,4 @@ def _softmax(x: Floats) -> Floats:
 
 
 def _sigmoid(x: Floats) -> Floats:
-    result: Any = 1 / (1 + np.exp(-np.clip(x, -60, 60)))
-    return result
+    return np.asarray(1 / (1 + np.exp(-np.clip(x, -60, 60))), np.float32)
