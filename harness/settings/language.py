@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, LimitSettings, section
+from harness.settings.sections import ExecutionSettings, InstanceSettings, LimitSettings, SelectionSettings, section
 from harness.training.language.plan import Adapter, Data, Optimization, Policy, Saving, Tracking
 from pytest_ssr.options import (
     AT_LEAST_0,
@@ -210,8 +210,16 @@ class PolicySettings:
 class TrainPolicySettings(TrainLanguageSettings):
     """What every training on the model's own rollouts has."""
 
-    source: tuple[Path, ...] = required("PROJECT", "projects in which bugs are injected and repaired", is_argument=True)
-    store: Path | None = shared("store", help="store of one project's bugs (default: .ssr in each project)")
+    source: tuple[Path, ...] = required(
+        "PROJECT",
+        "projects in which bugs are injected and repaired, or datasets whose rows are repaired",
+        is_argument=True,
+    )
+    selection: SelectionSettings = section(SelectionSettings)
+    instances: InstanceSettings = section(InstanceSettings)
+    store: Path | None = shared(
+        "store", help="store of one project's bugs, or of what datasets need (default: .ssr in each project, .ssr here)"
+    )
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     policy: PolicySettings = section(PolicySettings)
     limits: LimitSettings = section(LimitSettings)
