@@ -173,14 +173,14 @@ class TrainBcSettings(TrainRowsSettings):
 class TrainDpoSettings(TrainRowsSettings):
     """Train a language model on pairs of a better and a worse reply (direct preference optimisation)."""
 
-    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/model --learning-rate 5e-6 --out preferred"
+    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/merged --learning-rate 5e-6 --out preferred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainKtoSettings(TrainRowsSettings):
     """Train a language model on replies that are labelled good or bad (Kahneman-Tversky optimisation)."""
 
-    example: ClassVar[str] = "ssr train kto .ssr --model tuned/model --batch 4 --out preferred"
+    example: ClassVar[str] = "ssr train kto .ssr --model tuned/merged --batch 4 --out preferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,11 +230,11 @@ class TrainPolicySettings(TrainLanguageSettings):
 class TrainGrpoSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (GRPO); it injects bugs, repairs them, or both."""
 
-    example: ClassVar[str] = "ssr train grpo . --model tuned/model --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train grpo . --model tuned/merged --updates 100 --out policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReinforceSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (REINFORCE, with the group's mean as the baseline)."""
 
-    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/model --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/merged --updates 100 --out policy"
