@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, LimitSettings, section
+from harness.settings.sections import ExecutionSettings, InstanceSettings, LimitSettings, SelectionSettings, section
 from harness.training.language.plan import Adapter, Data, Optimization, Policy, Saving, Tracking
 from pytest_ssr.options import (
     AT_LEAST_0,
@@ -173,14 +173,14 @@ class TrainBcSettings(TrainRowsSettings):
 class TrainDpoSettings(TrainRowsSettings):
     """Train a language model on pairs of a better and a worse reply (direct preference optimisation)."""
 
-    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/model --learning-rate 5e-6 --out preferred"
+    example: ClassVar[str] = "ssr train dpo .ssr --model tuned/merged --learning-rate 5e-6 --out preferred"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainKtoSettings(TrainRowsSettings):
     """Train a language model on replies that are labelled good or bad (Kahneman-Tversky optimisation)."""
 
-    example: ClassVar[str] = "ssr train kto .ssr --model tuned/model --batch 4 --out preferred"
+    example: ClassVar[str] = "ssr train kto .ssr --model tuned/merged --batch 4 --out preferred"
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +210,16 @@ class PolicySettings:
 class TrainPolicySettings(TrainLanguageSettings):
     """What every training on the model's own rollouts has."""
 
-    source: tuple[Path, ...] = required("PROJECT", "projects in which bugs are injected and repaired", is_argument=True)
-    store: Path | None = shared("store", help="store of one project's bugs (default: .ssr in each project)")
+    source: tuple[Path, ...] = required(
+        "PROJECT",
+        "projects in which bugs are injected and repaired, or datasets whose rows are repaired",
+        is_argument=True,
+    )
+    selection: SelectionSettings = section(SelectionSettings)
+    instances: InstanceSettings = section(InstanceSettings)
+    store: Path | None = shared(
+        "store", help="store of one project's bugs, or of what datasets need (default: .ssr in each project, .ssr here)"
+    )
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
     policy: PolicySettings = section(PolicySettings)
     limits: LimitSettings = section(LimitSettings)
@@ -222,11 +230,11 @@ class TrainPolicySettings(TrainLanguageSettings):
 class TrainGrpoSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (GRPO); it injects bugs, repairs them, or both."""
 
-    example: ClassVar[str] = "ssr train grpo . --model tuned/model --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train grpo . --model tuned/merged --updates 100 --out policy"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainReinforceSettings(TrainPolicySettings):
     """Train a language model by the rewards of its own rollouts (REINFORCE, with the group's mean as the baseline)."""
 
-    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/model --updates 100 --out policy"
+    example: ClassVar[str] = "ssr train reinforce . --roles solver --model tuned/merged --updates 100 --out policy"

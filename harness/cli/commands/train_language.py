@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from harness.cli.exit_code import ExitCode
+from harness.cli.instances import chosen_instances
 from harness.cli.players import limits_of
+from harness.cli.projects import is_dataset, require_sources
 from harness.cli.terminal import Terminal
 from harness.cli.writing import writing
 from harness.settings.language import TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
-from harness.training.language.plan import Adapter, Base, Data, Method, Optimization, Plan, Policy, Saving, Tracking
+from harness.training.language.plan import (
+    SOLVER,
+    Adapter,
+    Base,
+    Data,
+    Method,
+    Optimization,
+    Plan,
+    Policy,
+    Saving,
+    Tracking,
+)
 from pytest_ssr.errors import SettingsError
 
 if TYPE_CHECKING:
     from harness.agents.limits import RolloutLimits
+    from harness.environments import DatasetTasks, StoreTasks
     from harness.training.language.policy_rollouts import PolicyEnvironment
 
 _Part = TypeVar("_Part")
@@ -44,9 +61,10 @@ def train_kto(settings: TrainRowsSettings) -> int:
 def _train_on_rows(settings: TrainRowsSettings, method: Method) -> int:
     from harness.training.language.training import train_on_rows
 
+    plan = plan_of(settings, method, {"sources": sorted(_location(source) for source in settings.source)})
     terminal = Terminal(quiet=settings.json)
-    with writing(settings.out):
-        report = train_on_rows(settings.source, plan_of(settings, method), terminal.status)
+    with _alone(settings.out):
+        report = train_on_rows(settings.source, plan, terminal.status)
     print_report(report, terminal, as_json=settings.json)
     return ExitCode.DONE
 
@@ -62,17 +80,17 @@ def train_reinforce(settings: TrainPolicySettings) -> int:
 
 
 def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
-    from harness.training.language.contamination import excluded_names, require_clean
+    from harness.training.language.contamination import Excluded, require_clean
     from harness.training.language.reinforcement import train_in_environment
 
-    if settings.store is not None and len(settings.source) > 1:
-        raise SettingsError("--store is for one project; several have theirs in .ssr", option="store")
-    names = {project.resolve().name for project in settings.source}
-    require_clean(names, excluded_names(settings.data.exclude), forced=settings.data.allow_contaminated)
+    _require_sources(settings)
+    excluded = Excluded(settings.data.exclude)
+    namesakes = require_clean(_names(settings), excluded, forced=settings.data.allow_contaminated)
     policy = _part(Policy, settings.policy)
     limits = limits_of(settings.limits)
     plain = {
-        "projects": [str(project.resolve()) for project in settings.source],
+        "projects": [_location(source) for source in settings.source],
+        "selection": asdict(settings.selection),
         "policy": asdict(policy),
         "limits": asdict(limits),
         "strategy": settings.policy.strategy,
@@ -80,33 +98,101 @@ def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
     }
     plan = plan_of(settings, method, plain)
     terminal = Terminal(quiet=settings.json)
-    with writing(settings.out):
-        report = train_in_environment(plan, policy, _environment(settings, limits), terminal.status)
+    with _alone(settings.out):
+        environment = _environment(settings, limits)
+        report = train_in_environment(plan, policy, environment, terminal.status, namesakes)
     print_report(report, terminal, as_json=settings.json)
     return ExitCode.DONE
 
 
+def _require_sources(settings: TrainPolicySettings) -> None:
+    """Raise SettingsError for projects and datasets that cannot be trained on together or in these roles."""
+    require_sources(settings.source, settings.instances, settings.execution, settings.typed)
+    datasets = [source for source in settings.source if is_dataset(source)]
+    if datasets and settings.policy.roles != SOLVER:
+        raise SettingsError(
+            f"{datasets[0]} is a dataset, whose rows are repaired and not injected into; use --roles solver",
+            option="roles",
+        )
+    if settings.instances.images and len(datasets) < len(settings.source):
+        raise SettingsError("--images is for datasets; train on projects without it", option="images")
+    if settings.store is not None and len(settings.source) > len(datasets) + 1:
+        raise SettingsError("--store is for one project; several have theirs in .ssr", option="store")
+
+
+def _names(settings: TrainPolicySettings) -> set[str]:
+    """Return the names of all projects, and of the repositories and instances of all datasets."""
+    from harness.training.language.contamination import names_of_project
+
+    names: set[str] = set()
+    for source in settings.source:
+        if is_dataset(source):
+            for instance in chosen_instances(source, settings.selection):
+                names |= {instance.id, instance.repo}
+        else:
+            names |= set(names_of_project(source))
+    return names
+
+
+def _location(source: Path) -> str:
+    """Return the absolute path of a source, or its name on the hub."""
+    return str(source.resolve()) if source.exists() else str(source)
+
+
 def _environment(settings: TrainPolicySettings, limits: RolloutLimits) -> PolicyEnvironment:
-    from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
+    from harness.environments import EnvironmentSettings, ProjectTasks
     from harness.training.language.policy_rollouts import PolicyEnvironment
 
     how = settings.execution
-    solver, injector = {}, {}
-    for project in settings.source:
-        name, store = str(project), settings.store or project / ".ssr"
-        solver[name] = StoreTasks(
-            project=project, store=store, sandbox=how.sandbox, python=how.python, settings=how.rules()
-        )
-        injector[name] = ProjectTasks(
-            [name], store, settings.policy.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
-        )
+    solver: dict[str, StoreTasks | DatasetTasks] = {}
+    injector: dict[str, ProjectTasks] = {}
+    for source in settings.source:
+        name = str(source)
+        solver[name] = _solver_tasks(settings, source)
+        if not is_dataset(source):
+            store = settings.store or source / ".ssr"
+            injector[name] = ProjectTasks(
+                [name], store, settings.policy.strategy, sandbox=how.sandbox, python=how.python, settings=how.rules()
+            )
     record = settings.out / "trajectories"
     return PolicyEnvironment(solver, injector, EnvironmentSettings(limits=limits, record=record), settings.alpha)
 
 
+def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | DatasetTasks:
+    """Return the bugs of a project, or the rows of a dataset."""
+    from harness.datasets.loading import Selection
+    from harness.environments import DatasetTasks, StoreTasks
+
+    how = settings.execution
+    if not is_dataset(source):
+        store = settings.store or source / ".ssr"
+        return StoreTasks(project=source, store=store, sandbox=how.sandbox, python=how.python, settings=how.rules())
+    chosen = settings.selection
+    return DatasetTasks(
+        dataset=str(source),
+        store=settings.store or Path(".ssr"),
+        repos=settings.instances.repos,
+        selection=Selection(chosen.only, chosen.shuffle, chosen.slice),
+        split=chosen.split,
+        sandbox=how.sandbox,
+        images=settings.instances.images or "",
+        python=how.python,
+        settings=how.rules(),
+    )
+
+
+@contextlib.contextmanager
+def _alone(out: Path) -> Iterator[None]:
+    """Hold the folder of a run, and report what cannot be written there."""
+    from harness.training.language.run_folder import RunFolder
+
+    with writing(out), RunFolder(out).alone():
+        yield
+
+
 def plan_of(settings: TrainLanguageSettings, method: Method, environment: dict[str, Any] | None = None) -> Plan:
     """Return the plan of a training; raises SettingsError for values that do not go together."""
-    if settings.out.exists() and not settings.out.is_dir():
+    if not settings.out.is_dir() and (settings.out.exists() or settings.out.is_symlink()):
         raise SettingsError(f"--out {settings.out} is not a folder", option="out")
     if settings.base.bits not in (0, 4, 8):
         raise SettingsError(f"--bits {settings.base.bits} is not 0, 4 or 8", option="bits")
@@ -140,6 +226,11 @@ def print_report(report: dict[str, Any], terminal: Terminal, *, as_json: bool) -
     for item in report["left_out"]:
         terminal.echo(f"left out {item['count']:>6}: {item['reason']} ({item['examples'][0]})", "missed")
     tokens = f", {report['trained_tokens']} of {report['tokens']} tokens trained on" if "tokens" in report else ""
+    for origin in report.get("origins", ()):
+        tokenized = f", {origin['with_token_ids']} with recorded token ids" if origin["with_token_ids"] else ""
+        terminal.echo(f"rollouts of {origin['model'] or 'an unknown model'}: {origin['rollouts']}{tokenized}")
+    for name in report.get("namesakes", ()):
+        terminal.echo(f"{name} is named as a repository of an evaluation set; --exclude it if it is a fork", "missed")
     terminal.echo(f"{report['method']}: {report['rows']} rows{tokens}")
     for name in ("loss", "reward"):
         first, last = report[f"{name}_first"], report[f"{name}_last"]

@@ -75,6 +75,8 @@ class Encoder:
         ids, labels = list(row["input_ids"]), list(row["labels"])
         if len(ids) != len(labels):
             raise SettingsError(f"a row has {len(ids)} token ids and {len(labels)} labels", option="source")
+        if any(label not in (IGNORED, token) for token, label in zip(ids, labels, strict=True)):
+            raise SettingsError(f"a label of a row is neither {IGNORED} nor the token's id", option="source")
         highest = max(ids, default=0)
         if highest >= self.vocabulary or min(ids, default=0) < 0:
             raise SettingsError(
@@ -111,9 +113,14 @@ class Encoder:
         return reply if found < 0 else reply[: found + len(eos)]
 
     def _render(self, messages: Sequence[Any], tools: Any, *, ask: bool) -> str:
-        text: str = self.tokenizer.apply_chat_template(
-            list(messages), tools=tools or None, tokenize=False, add_generation_prompt=ask
-        )
+        try:
+            text: str = self.tokenizer.apply_chat_template(
+                list(messages), tools=tools or None, tokenize=False, add_generation_prompt=ask
+            )
+        except Exception as error:
+            # A template is code of the model: it raises errors of its own and any of Python's.
+            detail = " ".join(str(error).split())
+            raise LeftOutError(LeftOutCode.TEMPLATE_FAILS, f"{type(error).__name__}: {detail}") from None
         return text
 
     def _encode(self, text: str) -> list[int]:

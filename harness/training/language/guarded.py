@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.training.language.models import EXHAUSTED
 from harness.training.language.plan import Plan
 from harness.training.language.run_folder import RunFolder, step_of
 from pytest_ssr.errors import (
@@ -20,11 +21,6 @@ from pytest_ssr.errors import (
     os_error_advice,
 )
 
-_MEMORY = (
-    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter or --bits. The "
-    "same command continues from the last checkpoint"
-)
-
 
 def guarded(trainer: type[Any], folder: RunFolder) -> type[Any]:
     """Return a subclass of a trainer that stops at a loss that is not a number, and removes incomplete checkpoints."""
@@ -32,12 +28,21 @@ def guarded(trainer: type[Any], folder: RunFolder) -> type[Any]:
     class Guarded(trainer):  # type: ignore[misc]
         def training_step(self, *args: Any, **options: Any) -> Any:
             loss = super().training_step(*args, **options)
-            if not math.isfinite(float(loss)):
-                raise TrainingError(
-                    f"the loss of update {self.state.global_step + 1} is {float(loss)}; the update was not made. Lower "
-                    "--learning-rate, or look at the data; the checkpoints before it are kept"
-                )
+            self._require_finite("loss", float(loss))
             return loss
+
+        def _get_grad_norm(self, *args: Any, **options: Any) -> Any:
+            norm = super()._get_grad_norm(*args, **options)
+            self._require_finite("norm of the gradient", float(norm))
+            return norm
+
+        def _require_finite(self, name: str, value: float) -> None:
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"the {name} of update {self.state.global_step + 1} is {value}; the update was not made, and the "
+                    "checkpoints before it are kept. Look at the data, or begin in another folder (--out) with a lower "
+                    "--learning-rate"
+                )
 
         def _save_checkpoint(self, *args: Any, **options: Any) -> None:
             step = self.state.global_step
@@ -110,7 +115,7 @@ def train(trainer: Any, plan: Plan, folder: RunFolder) -> int:
     try:
         trainer.train(resume_from_checkpoint=str(last) if last is not None else None)
     except (torch.OutOfMemoryError, MemoryError):
-        raise TrainingError(_MEMORY) from None
+        raise TrainingError(EXHAUSTED) from None
     except (SsrError, OSError):
         raise
     except Exception as error:

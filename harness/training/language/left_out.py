@@ -19,6 +19,7 @@ class LeftOutCode(StrEnum):
     TOO_LONG = "too-long"
     NOTHING_TO_LEARN = "nothing-to-learn"
     TEMPLATE_CHANGES_TURNS = "template-changes-turns"
+    TEMPLATE_FAILS = "template-fails"
 
     @property
     def text(self) -> str:
@@ -30,6 +31,7 @@ _TEXTS = {
     LeftOutCode.TOO_LONG: "it has more tokens than --max-length or the model's context",
     LeftOutCode.NOTHING_TO_LEARN: "none of its tokens is trained on",
     LeftOutCode.TEMPLATE_CHANGES_TURNS: "the chat template changes earlier turns of its conversation; see bc",
+    LeftOutCode.TEMPLATE_FAILS: "the chat template does not accept its conversation; see --chat-template",
 }
 
 

@@ -12,9 +12,15 @@ from typing import Any
 
 from harness.training.language.encoding import Encoder, base_name
 from harness.training.language.plan import Adapter, Base, Data
-from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.errors import MissingExtraError, SettingsError, TrainingError
 
+EXHAUSTED = (
+    "memory is exhausted; lower --batch or --max-length, or use --gradient-checkpointing, an adapter or --bits. The "
+    "same command continues from the last checkpoint"
+)
+"""The message for memory that does not suffice."""
 _PACKAGES = {"torch": "PyTorch", "transformers": "transformers", "trl": "TRL", "peft": "PEFT"}
+_CONFIGURATIONS = ("config.json", "adapter_config.json")
 
 
 def require_packages() -> None:
@@ -40,11 +46,23 @@ def require_packages() -> None:
 
 @contextmanager
 def _loading(model: str) -> Iterator[None]:
+    """Turn errors into SettingsError or TrainingError: a file of a model can be damaged in any way."""
+    import torch
+
+    if Path(model).is_dir() and not any((Path(model) / name).is_file() for name in _CONFIGURATIONS):
+        raise SettingsError(f"--model {model} is not a model: it has no config.json", option="model")
     try:
         yield
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (torch.OutOfMemoryError, MemoryError):
+        raise TrainingError(EXHAUSTED) from None
+    except (OSError, ValueError) as error:
         text = " ".join(str(error).split())
         raise SettingsError(f"--model {model} cannot be loaded: {text[:300]}", option="model") from None
+    except Exception as error:
+        text = " ".join(f"{type(error).__name__}: {error}".split())
+        raise SettingsError(
+            f"--model {model} cannot be loaded; its files may be damaged: {text[:300]}", option="model"
+        ) from None
 
 
 def load_tokenizer(base: Base) -> Any:

@@ -10,6 +10,9 @@ from typing import Any
 
 from pytest_ssr.errors import SettingsError
 
+INJECTOR, SOLVER = "injector", "solver"
+"""The roles of a model."""
+
 
 class Method(StrEnum):
     """How a model learns."""

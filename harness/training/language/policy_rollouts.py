@@ -17,15 +17,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from harness.environments import EnvironmentSettings, ProjectTasks, StoreTasks
+from harness.environments import DatasetTasks, EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.adapters.trl import Rollout, generate, token_columns
 from harness.environments.episodes import Episodes
 from harness.records.messages import USER
 from harness.records.rewards import injector_reward, solve_rate
+from harness.training.language.plan import INJECTOR, SOLVER
 from harness.training.language.run_folder import RunFolder
 from pytest_ssr.errors import SandboxError, SettingsError
-
-INJECTOR, SOLVER = "injector", "solver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +33,9 @@ class PolicyTask:
 
     role: str
     project: str
-    """The project's folder."""
+    """The project's folder, or the dataset."""
     bug: str = ""
-    """The bug's id; empty for an injector, and for a solver that repairs a new bug."""
+    """The id of the bug or the row; empty for an injector, and for a solver that repairs a new bug."""
 
     def row(self) -> dict[str, Any]:
         """Return the row of the trainer's data set."""
@@ -53,14 +52,14 @@ class PolicyTask:
 class PolicyEnvironment:
     """The tasks of both roles, and how they are played."""
 
-    solver: Mapping[str, StoreTasks]
-    """By the project's folder."""
+    solver: Mapping[str, StoreTasks | DatasetTasks]
+    """By the project's folder, or the dataset."""
     injector: Mapping[str, ProjectTasks]
     settings: EnvironmentSettings
     alpha: float
     """The penalty of a bug that is solved always or never."""
 
-    def tasks(self, role: str, project: str) -> StoreTasks | ProjectTasks:
+    def tasks(self, role: str, project: str) -> StoreTasks | DatasetTasks | ProjectTasks:
         """Return the tasks of a role in a project."""
         return self.solver[project] if role == SOLVER else self.injector[project]
 

@@ -22,10 +22,8 @@ from harness.training.language.models import (
     require_packages,
     require_targets,
 )
-from harness.training.language.plan import Method, Plan, Policy
+from harness.training.language.plan import INJECTOR, SOLVER, Method, Plan, Policy
 from harness.training.language.policy_rollouts import (
-    INJECTOR,
-    SOLVER,
     PolicyEnvironment,
     PolicyRollouts,
     PolicyTask,
@@ -40,10 +38,13 @@ _ROUNDS = 64
 """Times that each task is listed in the data set, each time in another order; then the order begins again."""
 
 
-def train_in_environment(plan: Plan, policy: Policy, environment: PolicyEnvironment, watch: Watch) -> dict[str, Any]:
+def train_in_environment(
+    plan: Plan, policy: Policy, environment: PolicyEnvironment, watch: Watch, namesakes: Sequence[str] = ()
+) -> dict[str, Any]:
     """Train by grpo or reinforce; return the report. One that has finished is only read.
 
-    Raises the errors of `train_on_rows`, and SandboxError if no rollout of an update has a reward.
+    namesakes: names of projects for the report, which may be forks of evaluation sets. Raises the errors of
+    `train_on_rows`, and SandboxError if no rollout of an update has a reward.
     """
     require_packages()
     require_tracker(plan.tracking.tracker)
@@ -63,7 +64,9 @@ def train_in_environment(plan: Plan, policy: Policy, environment: PolicyEnvironm
     watch("training")
     begun = train(trainer, plan, folder)
     save_model(trainer, folder)
-    return finish(trainer, folder, plan, {"rows": len(rows), "left_out": []}, begun, start)
+    return finish(
+        trainer, folder, plan, {"rows": len(rows), "left_out": [], "namesakes": list(namesakes)}, begun, start
+    )
 
 
 def _trainer(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,8 @@ from harness.exporters.tokens import steps
 from harness.records.trajectory import SCHEMA
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
+from harness.training.language.row_files import file_rows
 from pytest_ssr.errors import SettingsError, StoreWriteError
-
-_TOKENS = frozenset({"input_ids", "labels"})
-_COLUMNS = {
-    Method.SFT: (_TOKENS, frozenset({"messages"})),
-    Method.BC: (_TOKENS, frozenset({"prompt", "completion"})),
-    Method.DPO: (frozenset({"prompt", "chosen", "rejected"}),),
-    Method.KTO: (frozenset({"prompt", "completion", "label"}),),
-}
-"""The columns of a row, as alternatives."""
 
 
 def read_rows(sources: Sequence[Path], method: Method, left_out: LeftOut, *, token_ids: bool) -> list[Row]:
@@ -42,7 +34,7 @@ def read_rows(sources: Sequence[Path], method: Method, left_out: LeftOut, *, tok
     stores: list[Path] = []
     for path in sources:
         if files := _row_files(path):
-            rows += [row for file in files for row in _file_rows(file, method, token_ids=token_ids)]
+            rows += [row for file in files for row in file_rows(file, method, token_ids=token_ids)]
         else:
             stores.append(path)
     if stores:
@@ -72,24 +64,6 @@ def _is_store(path: Path) -> bool:
     except SettingsError:
         return False
     return True
-
-
-def _file_rows(path: Path, method: Method, *, token_ids: bool) -> Iterator[Row]:
-    """Yield the rows of a file; raises SettingsError, naming the line, for one that the method cannot use."""
-    wanted = [columns for columns in _COLUMNS[method] if token_ids or columns is not _TOKENS]
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            try:
-                row = json.loads(line)
-            except ValueError:
-                raise SettingsError(f"{path}, line {number} is not JSON; the file may have been cut off") from None
-            if not isinstance(row, dict) or not any(columns <= row.keys() for columns in wanted):
-                names = " or ".join(", ".join(sorted(columns)) for columns in wanted)
-                raise SettingsError(
-                    f"{path}, line {number} has not the columns {names}; make the file with "
-                    f"ssr export --format {method}"
-                )
-            yield row
 
 
 def _store_rows(sources: Sequence[Source], method: Method, left_out: LeftOut, *, token_ids: bool) -> list[Row]:
@@ -143,3 +117,19 @@ def _token_rows(group: RolloutGroup, form: Format) -> Iterator[Row]:
 def row_name(row: dict[str, Any], number: int) -> str:
     """Return the name of a row for messages: of its rollout, or its number."""
     return str(row.get("rollout_id") or row.get("chosen_rollout_id") or f"row {number}")
+
+
+def origins(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return which models made the rollouts that rows come from, for rows that name their rollout."""
+    rollouts: dict[str, set[str]] = defaultdict(set)
+    recorded: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        model, rollout = str(row.get("model") or ""), row.get("rollout_id")
+        if rollout:
+            rollouts[model].add(str(rollout))
+            if "input_ids" in row:
+                recorded[model].add(str(rollout))
+    return [
+        {"model": model, "rollouts": len(ids), "with_token_ids": len(recorded[model])}
+        for model, ids in sorted(rollouts.items())
+    ]

@@ -7,10 +7,12 @@ killed at any point continues from its last checkpoint and leaves the same files
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,6 +56,31 @@ class RunFolder:
     def has_begun(self) -> bool:
         """Whether an update was logged or a checkpoint written: from then on, settings and data are fixed."""
         return self.metrics.exists() or any(self.checkpoints.glob(f"{_PREFIX}*"))
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the folder, which is created if it is missing; raises SettingsError if another training holds it.
+
+        Of the processes of one training, the first holds it.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        if os.environ.get("RANK", "0") != "0":
+            yield
+            return
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise SettingsError(
+                f"another process trains in --out {self.path}; wait for its end", option="out"
+            ) from None
+        except OSError:
+            pass  # The file system has no locks.
+        try:
+            yield
+        finally:
+            os.close(descriptor)
 
     def require_same(self, identity: Mapping[str, Any]) -> None:
         """Raise SettingsError if the folder has a training with other settings, or other files."""

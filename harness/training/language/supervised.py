@@ -30,7 +30,7 @@ def prepare(rows: Sequence[Row], encoder: Encoder, plan: Plan, left_out: LeftOut
     columns = _PREFERENCE_COLUMNS.get(plan.method)
     kept = _sequences(rows, encoder, left_out) if columns is None else _fitting(rows, columns, encoder, left_out)
     if not kept:
-        reasons = "; ".join(f"{item['count']}: {item['reason']}" for item in left_out.to_json())
+        reasons = "; ".join(f"{i['count']}: {i['reason']}, such as {i['examples'][0]}" for i in left_out.to_json())
         raise SettingsError(f"none of the {len(rows)} rows can be trained on ({reasons})", option="max-length")
     if columns is None:
         from datasets import Dataset

@@ -9,12 +9,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from harness.training.language.contamination import excluded_names, require_clean
+from harness.exporters.protocol import Row
+from harness.training.language.contamination import Excluded, require_clean, with_owner
 from harness.training.language.guarded import is_main, save_model, train
 from harness.training.language.left_out import LeftOut
 from harness.training.language.models import encoder_of, load_model, load_tokenizer, require_packages, require_targets
 from harness.training.language.plan import Plan
-from harness.training.language.rows import read_rows
+from harness.training.language.rows import origins, read_rows
 from harness.training.language.run_folder import RunFolder, read_lines
 from harness.training.language.supervised import Watch, prepare, supervised_trainer
 from harness.training.plots import training_plot
@@ -53,19 +54,32 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
     watch("training")
     begun = train(trainer, plan, folder)
     save_model(trainer, folder)
-    return finish(trainer, folder, plan, {**counts, "left_out": [*reasons, *left_out.to_json()]}, begun, start)
+    found = {
+        **counts,
+        "left_out": [*reasons, *left_out.to_json()],
+        "origins": origins(rows),
+        "namesakes": _namesakes(rows, sources, plan),
+    }
+    return finish(trainer, folder, plan, found, begun, start)
 
 
-def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[Any], list[Any]]:
+def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[Row], list[Any]]:
     if (kept := folder.data()) is not None:
         return kept
     left_out = LeftOut()
     rows = read_rows(sources, plan.method, left_out, token_ids=not plan.data.ignore_token_ids)
-    names = {str(row.get(name) or "") for row in rows for name in ("repository", "task_id")}
-    require_clean(names, excluded_names(plan.data.exclude), forced=plan.data.allow_contaminated)
+    _namesakes(rows, sources, plan)
     if is_main():
         folder.begin(plan.identity(), rows, left_out.to_json())
     return rows, left_out.to_json()
+
+
+def _namesakes(rows: Sequence[Row], sources: Sequence[Path], plan: Plan) -> list[str]:
+    """Return what may be a fork of an evaluation set; raises SettingsError for what belongs to one."""
+    projects = [path for source in sources for path in (source, source.resolve().parent)]
+    names = {with_owner(str(row.get("repository") or ""), projects) for row in rows}
+    names |= {str(row.get("task_id") or "") for row in rows}
+    return require_clean(names, Excluded(plan.data.exclude), forced=plan.data.allow_contaminated)
 
 
 def finish(

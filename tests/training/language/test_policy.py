@@ -20,6 +20,7 @@ from language_runs import lines, report
 from plain import plain_python
 from proven import Proven
 from replies import FIX, NO_FIX, SUBMIT
+from rows import write_project, written
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
@@ -108,6 +109,31 @@ def test_the_reward_of_a_new_bug_is_by_the_solve_rate_of_its_solvers(proven: Pro
     solved = [played(1.0, True), played(-1.0, False), played(-1.0, False), played(-1.0, False)]
     rewards = rollouts._rewards(tasks, [*injected, *solved])
     assert rewards == [1 - 1.8 * 0.25, None, -1.0, None, 1.0, -1.0, -1.0, -1.0]
+
+
+def test_rows_of_a_dataset_are_repaired(
+    actor: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clones, rows = write_project(tmp_path)
+    dataset = written(tmp_path / "rows.jsonl", rows)
+    model = make_action_model(tmp_path / "shopper", (FIX.replace("calc.py", "shop.py"), SUBMIT))
+    common = ("train", "grpo", str(dataset), "--model", str(model), "--repos", str(clones), "--batch", "4")
+    common = (*common, "--python", str(plain_python()), "--sandbox", "bubblewrap", "--group", "4", "--tasks", "1")
+    common = (*common, "--steps", "2", "--reply-tokens", "2", "--completion-tokens", "2000", "--adapter", "none")
+    common = (*common, "--updates", "1", "--only", "shop-1")
+    out = tmp_path / "run"
+    assert main([*common, "--out", str(out), "--roles", "solver"]) == ExitCode.DONE
+    (sampled, *_) = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert sampled["bug"] == "acme__shop-1"
+    assert 0 < lines(out)[0]["solve_rate"] <= 1
+    capsys.readouterr()
+    rows[0]["repo"] = "pallets/flask"
+    written(dataset, rows)
+    refused = {"roles": ("--roles", "both"), "evaluation set": ("--roles", "solver")}
+    for name, options in refused.items():
+        assert main([*common, "--out", str(tmp_path / name), *options]) == ExitCode.USAGE
+        assert capsys.readouterr().err.count("\n") == 1
 
 
 def played(reward: float | None, success: bool | None, **details: str) -> Any:

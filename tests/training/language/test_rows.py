@@ -21,10 +21,11 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.main import main
 from harness.exporters.tokens import IGNORED
 from harness.training.language.encoding import Encoder
-from harness.training.language.left_out import LeftOut
-from harness.training.language.models import encoder_of
+from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
+from harness.training.language.models import encoder_of, load_model
 from harness.training.language.plan import Base, Data, Method
 from harness.training.language.rows import read_rows
+from pytest_ssr.errors import SettingsError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
 
@@ -41,6 +42,8 @@ def test_the_loss_falls_over_50_updates(method: str, rollouts: Path, model: Path
     if method in ("sft", "bc"):
         codes = [item["code"] for item in report(out)["left_out"]]
         assert codes == ["not-positive"]
+        expected = {"model": "model", "rollouts": 3, "with_token_ids": 1}
+        assert report(out)["origins"] == [expected]
 
 
 def test_a_killed_run_continues_with_the_same_loss_curve(rollouts: Path, model: Path, tmp_path: Path) -> None:
@@ -193,6 +196,85 @@ def test_what_cannot_be_trained_is_refused_in_one_line(
     assert train("sft", rollouts, other, tmp_path / "out", "--tokens-of", "model", "--updates", "1") == ExitCode.DONE
     assert train("sft", rollouts, other, tmp_path / "out", "--updates", "2") == ExitCode.USAGE, "other settings"
     assert train("sft", rollouts, model, rollouts, "--updates", "2") == ExitCode.USAGE, "a folder with other files"
+
+
+MESSAGES = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+PAIR = {"prompt": MESSAGES[:1], "completion": MESSAGES[1:]}
+
+
+@pytest.mark.parametrize(
+    ("method", "line"),
+    [
+        ("sft", b""),
+        ("sft", b'{"messages": 5}'),
+        ("sft", b'{"messages": ["a"]}'),
+        ("sft", b'{"messages": [{"content": "a"}]}'),
+        ("sft", b'{"messages": [{"role": "user", "content": 1}]}'),
+        ("sft", b'{"messages": "\xe9"}'),
+        ("sft", b'{"input_ids": ["a"], "labels": [1]}'),
+        ("sft", b'{"input_ids": null, "labels": null}'),
+        ("dpo", b'{"prompt": "a", "chosen": "b", "rejected": "c"}'),
+        ("kto", json.dumps(PAIR | {"label": "no"}).encode()),
+    ],
+)
+def test_a_row_of_a_file_is_checked(method: str, line: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "rows.jsonl"
+    file.write_bytes(line)
+    with pytest.raises(SettingsError, match=r"rows\.jsonl"):
+        read_rows([file], Method(method), LeftOut(), token_ids=True)
+
+
+def test_labels_are_those_of_the_tokens(model: Path) -> None:
+    row = {"model": "model", "input_ids": [1, 2], "labels": [IGNORED, 3]}
+    with pytest.raises(SettingsError):
+        encoder(model).sequence(row)
+
+
+def test_a_template_that_fails_leaves_a_row_out(model: Path) -> None:
+    failing = encoder(model)
+    failing.tokenizer.chat_template = "{{ raise_exception('no system messages') }}"
+    with pytest.raises(LeftOutError) as raised:
+        failing.sequence({"messages": MESSAGES})
+    assert raised.value.code is LeftOutCode.TEMPLATE_FAILS
+
+
+def test_a_damaged_model_is_refused(model: Path, tmp_path: Path) -> None:
+    cut, other = tmp_path / "cut", tmp_path / "other"
+    for folder in (cut, other):
+        shutil.copytree(model, folder)
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps(config | {"hidden_size": 64}))
+    for folder in (cut, other, tmp_path):
+        with pytest.raises(SettingsError) as raised:
+            load_model(Base(str(folder)))
+        assert raised.value.option == "model"
+
+
+def test_a_gradient_that_is_not_a_number_ends_the_run(
+    rollouts: Path, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import trl
+
+    compute = trl.SFTTrainer.compute_loss
+
+    def broken(trainer: Any, given: Any, *rest: Any, **options: Any) -> Any:
+        given.get_input_embeddings().weight.register_hook(lambda gradient: gradient * math.nan)
+        return compute(trainer, given, *rest, **options)
+
+    monkeypatch.setattr(trl.SFTTrainer, "compute_loss", broken)
+    out = tmp_path / "out"
+    assert train("sft", rollouts, model, out, "--updates", "1", "--adapter", "none") == ExitCode.BROKEN
+    assert not (out / "model").exists()
+
+
+def test_a_run_is_of_its_sources(rollouts: Path, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    other = tmp_path / "rows.jsonl"
+    other.write_text(json.dumps({"messages": MESSAGES}) + "\n")
+    assert train("sft", other, model, out, "--updates", "1") == ExitCode.DONE
+    assert train("sft", rollouts, model, out, "--updates", "1") == ExitCode.USAGE
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run(
