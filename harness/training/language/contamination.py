@@ -90,10 +90,10 @@ def _names_of_rows(path: Path) -> list[str]:
             row = json.loads(line)
         except ValueError:
             raise SettingsError(f"--exclude {path}, line {number} is not JSON", option="exclude") from None
-        found = [row.get(name) for name in ("repo", "instance_id")] if isinstance(row, dict) else []
-        if not any(isinstance(value, str) and value for value in found):
+        values = [row.get(name) for name in ("repo", "instance_id")] if isinstance(row, dict) else []
+        if not any(isinstance(value, str) and value for value in values):
             raise SettingsError(f"--exclude {path}, line {number} has neither repo nor instance_id", option="exclude")
-        names += [value for value in found if isinstance(value, str) and value]
+        names += [value for value in values if isinstance(value, str) and value]
     return names
 
 
@@ -104,10 +104,10 @@ def require_clean(names: Iterable[str], excluded: Excluded, *, forced: bool) -> 
     set, unless forced.
     """
     known = sorted({name for name in names if name})
-    found = [name for name in known if excluded.has(name)]
-    if found and not forced:
+    evaluated = [name for name in known if excluded.has(name)]
+    if evaluated and not forced:
         raise SettingsError(
-            f"{', '.join(found[:5])} {'belong' if len(found) > 1 else 'belongs'} to an evaluation set: a model that is "
+            f"{', '.join(evaluated[:5])} {'belong' if len(evaluated) > 1 else 'belongs'} to an evaluation set: a model that is "
             "trained on it cannot be evaluated there; leave it out, or use --allow-contaminated",
             option="source",
         )
@@ -134,11 +134,11 @@ def with_owner(name: str, projects: Sequence[Path]) -> str:
 def _origin(folder: Path) -> str | None:
     """Return `owner/name` of a clone's remote `origin`; only `name` if the remote is on this machine."""
     try:
-        found = _ORIGIN.search((folder / ".git" / "config").read_text(encoding="utf-8", errors="replace"))
+        remote = _ORIGIN.search((folder / ".git" / "config").read_text(encoding="utf-8", errors="replace"))
     except OSError:
         return None
-    if found is None:
+    if remote is None:
         return None
-    address = found[1].rstrip("/").removesuffix(".git")
+    address = remote[1].rstrip("/").removesuffix(".git")
     host = _HOST.match(address)
     return "/".join(address[host.end() :].split("/")[-2:]) if host else address.rpartition("/")[2]

@@ -109,8 +109,8 @@ class Encoder:
     def _until_eos(self, reply: str) -> str:
         """Return a rendered reply without what the template adds after the token that ends it."""
         eos = self.tokenizer.eos_token
-        found = reply.rfind(eos) if eos else -1
-        return reply if found < 0 else reply[: found + len(eos)]
+        end = reply.rfind(eos) if eos else -1
+        return reply if end < 0 else reply[: end + len(eos)]
 
     def _render(self, messages: Sequence[Any], tools: Any, *, ask: bool) -> str:
         try:

@@ -110,9 +110,9 @@ class PolicyRollouts:
         used: dict[tuple[str, str], int] = {}
         for index in chosen:
             task = tasks[index]
-            place = used.get((task.role, task.project), 0)
-            used[task.role, task.project] = place + 1
-            episodes = self._begin(task, place, self._seed_of(step, index))
+            slot = used.get((task.role, task.project), 0)
+            used[task.role, task.project] = slot + 1
+            episodes = self._begin(task, slot, self._seed_of(step, index))
             rollout = Rollout.of(episodes, trainer)
             if self._context and len(rollout.prompt_ids) >= self._context:
                 raise SettingsError(
@@ -123,18 +123,18 @@ class PolicyRollouts:
         generate(list(rollouts.values()), trainer)
         return rollouts
 
-    def _begin(self, task: PolicyTask, place: int, seed: int) -> Episodes:
-        """Begin an episode in the environment of a place; it is opened again for a bug that is newer than it."""
+    def _begin(self, task: PolicyTask, slot: int, seed: int) -> Episodes:
+        """Begin an episode in the environment of a slot; it is opened again for a bug that is newer than it."""
         source = self._environment.tasks(task.role, task.project)
         pool = self._pools.setdefault((task.role, task.project), [])
         wanted = task.bug or (task.project if task.role == INJECTOR else "")
-        if place == len(pool):
+        if slot == len(pool):
             pool.append(Episodes(source, self._environment.settings))
-        elif not pool[place].has(wanted):
-            pool[place].close()
-            pool[place] = Episodes(source, self._environment.settings)
-        pool[place].begin(seed=seed, task=wanted)
-        return pool[place]
+        elif not pool[slot].has(wanted):
+            pool[slot].close()
+            pool[slot] = Episodes(source, self._environment.settings)
+        pool[slot].begin(seed=seed, task=wanted)
+        return pool[slot]
 
     def _seed_of(self, step: int, index: int) -> int:
         digest = hashlib.sha256(f"{self._seed} {step} {index}".encode()).digest()
@@ -148,14 +148,14 @@ class PolicyRollouts:
             known = fresh.setdefault(tasks[index].project, [])
             if bug and bug not in known:
                 known.append(bug)
-        found = list(tasks)
+        assigned = list(tasks)
         for first in range(0, len(tasks), self._group):
             task = tasks[first]
             if task.role == SOLVER and not task.bug:
                 bug = self._bug(fresh.get(task.project, []), task.project, self._seed_of(step, first))
                 for index in range(first, min(first + self._group, len(tasks))):
-                    found[index] = PolicyTask(SOLVER, task.project, bug)
-        return found
+                    assigned[index] = PolicyTask(SOLVER, task.project, bug)
+        return assigned
 
     def _bug(self, fresh: list[str], project: str, seed: int) -> str:
         if fresh:

@@ -63,20 +63,20 @@ def file_rows(path: Path, method: Method, *, token_ids: bool) -> Iterator[Row]:
         raise SettingsError(f"{path} has no rows; make the file with ssr export --format {method}", option="source")
 
 
-def _row(line: bytes, place: str, wanted: list[frozenset[str]], method: Method) -> Row:
+def _row(line: bytes, location: str, wanted: list[frozenset[str]], method: Method) -> Row:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
-        raise SettingsError(f"{place} is not JSON; the file may have been cut off") from None
+        raise SettingsError(f"{location} is not JSON; the file may have been cut off") from None
     columns = next((names for names in wanted if isinstance(row, dict) and names <= row.keys()), None)
     if columns is None:
         names = " or ".join(", ".join(sorted(columns)) for columns in wanted)
-        raise SettingsError(f"{place} has not the columns {names}; make the file with ssr export --format {method}")
+        raise SettingsError(f"{location} has not the columns {names}; make the file with ssr export --format {method}")
     for name in sorted(columns | _OPTIONAL):
         is_right, kind = _CHECKS[name]
         if not is_right(row.get(name)):
             raise SettingsError(
-                f"{place}: {name} is not {kind}; make the file with ssr export --format {method}", option="source"
+                f"{location}: {name} is not {kind}; make the file with ssr export --format {method}", option="source"
             )
-    found: Row = row
-    return found
+    checked: Row = row
+    return checked
