@@ -107,8 +107,8 @@ def require_clean(names: Iterable[str], excluded: Excluded, *, forced: bool) -> 
     evaluated = [name for name in known if excluded.has(name)]
     if evaluated and not forced:
         raise SettingsError(
-            f"{', '.join(evaluated[:5])} {'belong' if len(evaluated) > 1 else 'belongs'} to an evaluation set: a model that is "
-            "trained on it cannot be evaluated there; leave it out, or use --allow-contaminated",
+            f"in an evaluation set: {', '.join(evaluated[:5])}; a model that is trained on it cannot be evaluated there; "
+            "leave it out, or use --allow-contaminated",
             option="source",
         )
     return [name for name in known if excluded.is_namesake(name)]
