@@ -107,7 +107,7 @@ def require_clean(names: Iterable[str], excluded: Excluded, *, forced: bool) -> 
     evaluated = [name for name in known if excluded.has(name)]
     if evaluated and not forced:
         raise SettingsError(
-            f"in an evaluation set: {', '.join(evaluated[:5])}; a model that is trained on it cannot be evaluated there; "
+            f"in an evaluation set: {', '.join(evaluated[:5])}; a model trained on it cannot be evaluated there; "
             "leave it out, or use --allow-contaminated",
             option="source",
         )
