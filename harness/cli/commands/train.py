@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
-from harness.cli.writing import writing
+from harness.cli.write_errors import writing
 from harness.selfplay.project import Project
 from harness.selfplay.rounds import PlaySettings, Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings

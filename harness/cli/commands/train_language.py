@@ -14,7 +14,7 @@ from harness.cli.instances import chosen_instances
 from harness.cli.players import limits_of
 from harness.cli.projects import is_dataset, require_sources
 from harness.cli.terminal import Terminal
-from harness.cli.writing import writing
+from harness.cli.write_errors import writing
 from harness.settings.language import TrainLanguageSettings, TrainPolicySettings, TrainRowsSettings
 from harness.training.language.plan import (
     SOLVER,

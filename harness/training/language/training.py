@@ -54,13 +54,13 @@ def train_on_rows(sources: Sequence[Path], plan: Plan, watch: Watch) -> dict[str
     watch("training")
     begun = train(trainer, plan, folder)
     save_model(trainer, folder)
-    found = {
+    facts = {
         **counts,
         "left_out": [*reasons, *left_out.to_json()],
         "origins": origins(rows),
         "namesakes": _namesakes(rows, sources, plan),
     }
-    return finish(trainer, folder, plan, found, begun, start)
+    return finish(trainer, folder, plan, facts, begun, start)
 
 
 def _rows(sources: Sequence[Path], plan: Plan, folder: RunFolder) -> tuple[list[Row], list[Any]]:

@@ -115,10 +115,10 @@ class _Fixtures(contextlib.ExitStack):
 
     def value(self, name):
         if name not in self.values:
-            self.values[name] = self.made(name)
+            self.values[name] = self.created(name)
         return self.values[name]
 
-    def made(self, name):
+    def created(self, name):
         for holder in self.holders:
             for attribute in [name, *dir(holder)]:
                 marker, function = _fixture(holder, attribute)

@@ -80,8 +80,8 @@ class Network:
     def read(self, batch: Mapping[str, Any]) -> Prepared:
         """Read contexts. batch: as `vocabulary.padded` returns it."""
         mask = batch["mask"][..., None]
-        words = self._weights["embedding"][batch["rows"]]
-        x = words + self._weights["parts"][batch["parts"]] + self._weights["distances"][batch["distances"]]
+        embedded = self._weights["embedding"][batch["rows"]]
+        x = embedded + self._weights["parts"][batch["parts"]] + self._weights["distances"][batch["distances"]]
         for number, dilation in enumerate(DILATIONS):
             around = _windows(self._norm(number, x) * mask, dilation)
             x = x + np.maximum(self._layer(f"convolutions.{number}", around), 0)
@@ -90,7 +90,7 @@ class Network:
         mean = x.sum(1) / mask.sum(1)
         start = np.tanh(self._layer("start", np.concatenate([holes, mean], 1)))
         before = np.concatenate([np.zeros_like(x[:, :1]), x[:, :-1]], 1)
-        copy_keys = self._layer("copy_keys", np.concatenate([before, words], -1))
+        copy_keys = self._layer("copy_keys", np.concatenate([before, embedded], -1))
         return Prepared(x, self._layer("keys", x), copy_keys, holes, start, ~batch["mask"])
 
     def step(self, prepared: Prepared, contexts: Integers, states: Floats, rows: Integers) -> tuple[Floats, Floats]:

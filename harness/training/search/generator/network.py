@@ -41,8 +41,8 @@ class Network(nn.Module):  # type: ignore[misc]
     def forward(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the probabilities of writing each common token, and of copying each token."""
         mask = batch["mask"].unsqueeze(-1)
-        words = functional.embedding(batch["rows"], self.embedding)
-        x = words + self.parts[batch["parts"]] + self.distances[batch["distances"]]
+        embedded = functional.embedding(batch["rows"], self.embedding)
+        x = embedded + self.parts[batch["parts"]] + self.distances[batch["distances"]]
         for norm, convolution, dilation in zip(self.norms, self.convolutions, DILATIONS, strict=False):
             x = x + functional.relu(convolution(windows(norm(x) * mask, dilation)))
         x = self.norms[-1](x) * mask
@@ -55,7 +55,7 @@ class Network(nn.Module):  # type: ignore[misc]
         seen = scores.masked_fill(blocked, -1e9).softmax(-1) @ x
         mixed = functional.relu(self.mixed(torch.cat([states, seen, hole.unsqueeze(1).expand_as(seen)], -1)))
         before = functional.pad(x, (0, 0, 1, 0))[:, :-1]
-        copy_keys = self.copy_keys(torch.cat([before, words], -1))
+        copy_keys = self.copy_keys(torch.cat([before, embedded], -1))
         copied = self.copy_query(mixed) @ copy_keys.transpose(1, 2) / WIDTH**0.5
         written = self.written(mixed) @ self.embedding[: self.common].T + self.bias
         both = torch.cat([written, copied.masked_fill(blocked, -1e9)], -1).log_softmax(-1)
