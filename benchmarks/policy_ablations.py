@@ -22,12 +22,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rate_text import rate_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -124,11 +125,6 @@ def static_arms(own: StaticData, held: Sequence[Example], seed: int, report: Cal
     yield arm("wrong labels", {f: [with_wrong_labels(e, rng) for e in g] for f, g in own.examples.items()})
 
 
-def rate_text(rate: Mapping[str, Any]) -> str:
-    intervals = [i for i in (rate["by_bug"], rate["by_project"]) if i is not None]
-    return f"{rate['rate']:.2f} " + " ".join(f"({low:.2f}-{high:.2f})" for low, high in intervals)
-
-
 def static_table(arms: Sequence[Arm], held: Sequence[Example]) -> Iterator[str]:
     covered = sum(e.is_covered for e in held)
     yield f"{len(held)} held-out static bugs, {covered} of them ({covered / len(held):.0%}) with a right candidate."
@@ -140,7 +136,7 @@ def static_table(arms: Sequence[Arm], held: Sequence[Example]) -> Iterator[str]:
         yield "| trained on | bugs with a right candidate | " + " | ".join(f"first {b}" for b in budgets) + " |"
         yield "|---" * (2 + len(budgets)) + "|"
         for arm in arms:
-            yield f"| {arm.name} | {arm.bugs} | " + " | ".join([rate_text(asdict(r)) for r in arm.rates[group]]) + " |"
+            yield f"| {arm.name} | {arm.bugs} | " + " | ".join(map(rate_text, arm.rates[group])) + " |"
 
 
 def play(arguments: argparse.Namespace, name: str, options: Sequence[str]) -> dict[str, Any]:
@@ -177,11 +173,11 @@ def play_table(reports: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
         + " |"
     )
     yield "|---" * (4 + len(budgets)) + "|"
-    yield "| the patterns' weights |  |  |  | " + " | ".join(map(rate_text, first["patterns"])) + " |"
+    yield "| the patterns' weights |  |  |  | " + " | ".join([rate_text(Rate(**r)) for r in first["patterns"]]) + " |"
     for name, report in reports.items():
         for number in report["rounds"]:
             rate = "" if number["solve_rate"] is None else f"{number['solve_rate']:.2f} ({number['target']:.2f})"
-            cells = [name, number["round"], number["proven"], rate, *map(rate_text, number["held_out"])]
+            cells = [name, number["round"], number["proven"], rate, *(rate_text(Rate(**r)) for r in number["held_out"])]
             yield f"| {' | '.join(map(str, cells))} |"
 
 

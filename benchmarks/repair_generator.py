@@ -22,13 +22,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from rate_text import rate_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from harness.solvers.search.generator.generator import GENERATED
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy, load_policy
-from harness.training.search.examples import Bug, static_bugs
+from harness.training.search.examples import LONGEST_BYTES, Bug, static_bugs
 from harness.training.search.rates import rate_of
 from harness.training.search.reversal import Reversal
 from harness.training.search.sources import SourceFolder, open_sources
@@ -39,7 +40,6 @@ from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 BUDGETS = (1, 5, 20, 100)
 RANKINGS = ("the patterns' weights", "the policy, patterns alone", "the policy with the generator")
 DRAWS = 20
-LONGEST_BYTES = 8_000
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Measured:
     by_generator: bool = False
     candidates: int = 0
     places: Sequence[Sequence[int]] = ()
-    """For each ranking and draw, the place of the first right candidate; 0 if there is none."""
+    """For each ranking and draw, the rank of the first right candidate; 0 if no candidate is right."""
     seconds: float = 0.0
     """Processor time of the generator."""
 
@@ -160,9 +160,7 @@ def report(bugs: Sequence[Measured], policy: Policy) -> str:
 
 
 def cell(values: np.ndarray, projects: Sequence[str]) -> str:
-    rate = rate_of(0, values, projects, seed=1)
-    intervals = [rate.by_bug, *([rate.by_project] if rate.by_project is not None else [])]
-    return f"{rate.rate:.3f} " + " ".join(f"({low:.3f}-{high:.3f})" for low, high in intervals)
+    return rate_text(rate_of(0, values, projects, seed=1), digits=3)
 
 
 def main() -> None:

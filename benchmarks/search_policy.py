@@ -23,6 +23,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+from rate_text import rate_text
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -77,8 +78,7 @@ def measure(project: Path, policy: Policy, python: Path | None, most: int, seeds
 
 
 def cell(values: np.ndarray, projects: Sequence[str]) -> str:
-    rate = rate_of(0, values, projects, seed=1)
-    return f"{rate.rate:.2f} " + " ".join(f"({low:.2f}-{high:.2f})" for low, high in (rate.by_bug, rate.by_project))
+    return rate_text(rate_of(0, values, projects, seed=1))
 
 
 def report(solved: Sequence[Solved], policy: Policy, seeds: int) -> str:

@@ -47,7 +47,7 @@ class Name:
         return cls(above.rpartition("/")[2], last)
 
     def variants(self) -> Iterator[Name]:
-        """Yield the name, and what is left of it without a version or a number at its end."""
+        """Yield the name, and the same without the version that it ends with, if it has one."""
         yield self
         if shorter := _VERSION.sub("", self.name):
             yield Name(self.owner, shorter)

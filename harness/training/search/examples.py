@@ -30,7 +30,7 @@ from pytest_ssr.source.syntax_tree import ParsedSource, Scope, parse, scopes
 
 _MOST_WRONG = 250
 """Most wrong candidates of one bug that are kept, drawn evenly."""
-_LONGEST_BYTES = 8_000
+LONGEST_BYTES = 8_000
 """Longest function whose repairs are listed: their number grows with the square of its length."""
 
 Rows = npt.NDArray[np.float32]
@@ -121,7 +121,7 @@ def _example(
     if source is None or original is None or not parses(bug.buggy):
         return None
     scope, before = _function(source, bug.qualname), _function(original, bug.qualname)
-    if scope is None or before is None or scope.end - scope.start > _LONGEST_BYTES:
+    if scope is None or before is None or scope.end - scope.start > LONGEST_BYTES:
         return None
     repairs = repairs_of(source, scope, scopes(source))
     if generator is not None:

@@ -14,7 +14,8 @@ _WIDTH = 128
 """Most unfinished codes of all holes."""
 _CHOICES = 12
 """Most next tokens of one unfinished code."""
-_MOST_TOKENS = 40
+MOST_TOKENS = 40
+"""Most tokens of missing code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ def write(network: Network, vocabulary: Vocabulary, contexts: Sequence[Encoded],
     states = prepared.start
     rows = np.array([c.rows[c.hole] for c in contexts])
     done = list[Written]()
-    for _ in range(_MOST_TOKENS + 1):
+    for _ in range(MOST_TOKENS + 1):
         holes = np.array([b.hole for b in beam])
         states, logs = network.step(prepared, holes, states, rows)
         values = _by_token(logs, outputs[holes], network.common, own)
@@ -64,7 +65,7 @@ def write(network: Network, vocabulary: Vocabulary, contexts: Sequence[Encoded],
             if number == END:
                 if before.texts:
                     done.append(Written(before.hole, before.texts, value))
-            elif len(following) < _WIDTH and len(before.texts) < _MOST_TOKENS:
+            elif len(following) < _WIDTH and len(before.texts) < MOST_TOKENS:
                 text = vocabulary.texts[number] if number < network.common else context.copied[number - network.common]
                 following.append(_Open(before.hole, (*before.texts, text), value))
                 parents.append(parent)

@@ -32,6 +32,8 @@ GENERATED = "generated"
 MOST_REPAIRS = 200
 """Most generated repairs of a function."""
 _MOST_HOLES = 80
+_MOST_KNOWN = 64
+"""Most functions whose repairs are kept: a policy serves many tasks."""
 _MOST_COMMON = 1 << 14
 _MOST_WIDTH = 1 << 10
 _SHARE = 0.3
@@ -78,6 +80,8 @@ class Generator:
         known = self._known.get((source.data, scope.qualname))
         if known is None:
             known = self._written(source, scope)
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
             self._known[source.data, scope.qualname] = known
         return known
 

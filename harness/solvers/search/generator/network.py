@@ -13,7 +13,7 @@ Floats = npt.NDArray[np.float32]
 Integers = npt.NDArray[np.int64]
 
 DILATIONS = (1, 2, 4)
-_WINDOW = 5
+WINDOW = 5
 _NEVER = np.float32(-1e9)
 
 
@@ -27,7 +27,7 @@ def shapes(rows: int, common: int, width: int, hidden: int, parts: int, distance
         "copy_query": (width, hidden),
         "copy_keys": (width, 2 * width),
         "written": (width, hidden),
-        **{f"convolutions.{i}": (width, _WINDOW * width) for i in range(len(DILATIONS))},
+        **{f"convolutions.{i}": (width, WINDOW * width) for i in range(len(DILATIONS))},
     }
     return {
         "embedding": (rows, width),
@@ -138,9 +138,9 @@ def _products(keys: Floats, contexts: Integers, queries: Floats) -> Floats:
 
 
 def _windows(x: Floats, dilation: int) -> Floats:
-    reach, length = _WINDOW // 2 * dilation, x.shape[1]
+    reach, length = WINDOW // 2 * dilation, x.shape[1]
     around = np.pad(x, ((0, 0), (reach, reach), (0, 0)))
-    return np.concatenate([around[:, k * dilation : k * dilation + length] for k in range(_WINDOW)], -1)
+    return np.concatenate([around[:, k * dilation : k * dilation + length] for k in range(WINDOW)], -1)
 
 
 def _softmax(x: Floats) -> Floats:

@@ -7,19 +7,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from harness.solvers.search.generator.beam import MOST_TOKENS
 from harness.solvers.search.generator.code_stream import stream_of
 from harness.solvers.search.generator.context import FileContext
 from harness.solvers.search.generator.vocabulary import END, Encoded, Vocabulary
+from harness.training.search.examples import LONGEST_BYTES
 from harness.training.search.generator.masking import masked
 from harness.training.search.sources import SourceFolder
 from pytest_ssr.source.syntax_tree import parse, scopes
 
-MOST_MISSING = 40
-"""Most tokens of missing code."""
 _COMMON = 2000
 _MOST_FILES = 150
 _HOLES_PER_FUNCTION = 3
-_LONGEST_BYTES = 8_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +62,13 @@ def hole_examples(source: SourceFolder, vocabulary: Vocabulary, rng: random.Rand
             continue
         file = FileContext(parsed)
         for scope in scopes(parsed):
-            if scope.kind == "module" or (scope.kind == "function" and scope.end - scope.start > _LONGEST_BYTES):
+            if scope.kind == "module" or (scope.kind == "function" and scope.end - scope.start > LONGEST_BYTES):
                 continue
             of_scope = file.scope_scores(scope)
             count = _HOLES_PER_FUNCTION if scope.kind == "function" else 1
             for hole in masked(parsed, scope, rng, count):
                 missing = file.stream.between(hole.start, hole.end)
-                if len(missing) > MOST_MISSING:
+                if len(missing) > MOST_TOKENS:
                     continue
                 context = vocabulary.encode(file.context(scope, of_scope, hole), hole.kind)
                 example = _example(vocabulary, context, missing)

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from harness.solvers.search.generator.generator import PARTS
+from harness.solvers.search.generator.network import DILATIONS, WINDOW
 from harness.solvers.search.generator.vocabulary import DISTANCES
 
 WIDTH, HIDDEN = 96, 192
-DILATIONS = (1, 2, 4)
-WINDOW = 5
-_PARTS = 4
 
 
 class Network(nn.Module):  # type: ignore[misc]
@@ -24,7 +23,7 @@ class Network(nn.Module):  # type: ignore[misc]
         super().__init__()
         self.common = common
         self.embedding = nn.Parameter(torch.randn(rows, WIDTH) * 0.1)
-        self.parts = nn.Parameter(torch.randn(_PARTS, WIDTH) * 0.1)
+        self.parts = nn.Parameter(torch.randn(PARTS, WIDTH) * 0.1)
         self.distances = nn.Parameter(torch.randn(DISTANCES, WIDTH) * 0.1)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(len(DILATIONS) + 1))
         self.convolutions = nn.ModuleList(nn.Linear(WINDOW * WIDTH, WIDTH) for _ in DILATIONS)
