@@ -20,8 +20,8 @@ from pytest_ssr.records.test_run import SuiteRun
 
 _SLOW_S = 0.25
 """Time a test with other inputs may take on the original, unless it takes half of that with its own."""
-_ALL_COPIES_S = 0.3
-"""Seconds that all copies together may take, if the run of the tests themselves takes less."""
+_ALL_COPIES_S = 2.0
+"""Seconds that all copies together may take, if twice the time of all tests is less."""
 _ATTEMPTS, _USAGE = 8, 4
 
 
@@ -127,7 +127,7 @@ def _with_copies(
             # A file cannot be imported with other inputs, or a test is collected under another name.
             varied = replace(varied, selects_tests=False)
         elif not run.fault and lines is not None:
-            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, usual.seconds))
+            slow = _slow_tests(varied, limits_s, run, max(_ALL_COPIES_S, 2 * usual.seconds))
             if not slow:
                 # Files that cannot be imported with other inputs prove nothing.
                 ran = {node_id.partition("::")[0] for node_id in run.results}
@@ -161,10 +161,8 @@ def _slow_tests(
             if result.duration_s > limits_s[suite.source_case(function)]:
                 slow.add(function)
     remaining_s = sum(duration_s for function, duration_s in seconds.items() if function not in slow)
-    # Half of it, because the next run may take a little longer.
-    wanted_s = all_copies_s / 2 if remaining_s > all_copies_s else all_copies_s
     for function, duration_s in sorted(seconds.items(), key=lambda item: -item[1]):
-        if remaining_s <= wanted_s:
+        if remaining_s <= all_copies_s:
             break
         if function not in slow:
             slow.add(function)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-import math
 import random
 import re
 import string
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -54,13 +53,10 @@ def _other_number(text: str, rng: random.Random, *, far: bool) -> str:
     return str(abs(int(str(other_value(int(text), rng, far=far))))) if rng.random() < _SHARE else text
 
 
-_LEAST_COPIES, _MOST_COPIES = 4, 12
-_LEAST_COPIES_OF_TABLE = 2
-_FAILING_SHARE, _PASSING_SHARE = 0.3, 0.1
-"""Time of the copies of FAIL_TO_PASS tests and of others, as a share of the time of the whole run on the original."""
-_LEAST_PASSING_S = 0.08
-"""Time that the copies of other tests may always take: that of all tests in a small suite."""
-_TEST_S, _FILE_S = 0.002, 0.004
+_LEAST_COPIES, _MOST_COPIES, _LEAST_BUDGET_S = 4, 12, 1.0
+_COPIES_S = 1.25
+"""Seconds that the copies of FAIL_TO_PASS may always take: quick tests have most copies, on a busy machine too."""
+_TEST_S, _FILE_S = 0.004, 0.04
 """Overhead in seconds of a test and of a test file."""
 _MOST_COPIES_OF_PASSING = 5
 """Most copies of a PASS_TO_PASS test."""
@@ -97,58 +93,35 @@ class CopyGenerator:
 
     def draw(self) -> Iterator[Copy]:
         """Yield copies of as many tests as the time budget allows, FAIL_TO_PASS first."""
-        seconds = self._seconds_by_function()
+        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
+        seconds: dict[str, float] = defaultdict(float)
+        for node_id, result in self._original_run.results.items():
+            if node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S):
+                seconds[node_id.partition("[")[0]] += result.duration_s + _TEST_S
+        inheriting = {
+            f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
+        }
+        defined |= {n for n in seconds if n.rpartition("::")[0] in inheriting}
         failing = {i.partition("[")[0] for i in self._failing}
-        names = list(seconds)
+        names = [n for n in seconds if n in defined]
         self._rng.shuffle(names)
         names.sort(key=lambda n: n not in failing)
-        most_copies = {n: self._copies_of(n) if n in failing else _MOST_COPIES_OF_PASSING for n in names}
+        budget_s = max(_LEAST_BUDGET_S, sum(seconds.values()))
         files = {n.partition("::")[0] for n in names if n in failing}
-        copies = self._number_of_copies({n: (seconds[n], most_copies[n]) for n in names if n in failing}, len(files))
-        passing_s = max(_LEAST_PASSING_S, _PASSING_SHARE * self._original_run.seconds)
+        needed = sum(seconds[n] for n in names if n in failing) + _FILE_S * len(files)
+        copies = int(min(_MOST_COPIES, max(_LEAST_COPIES, max(_COPIES_S, budget_s / 2) / max(needed, _FILE_S))))
         remaining_s, counts = 0.0, dict.fromkeys(names, 0)
         for number in range(copies):
-            remaining_s += passing_s / copies
+            remaining_s += budget_s / 2 / copies
             wanted: dict[str, set[str]] = {path: set() for path in files}
             for name in names:
                 path, _, chain = name.partition("::")
                 cost = 0.0 if name in failing else seconds[name] + (0.0 if path in wanted else _FILE_S)
-                if counts[name] < most_copies[name] and cost <= remaining_s:
+                if name in failing or (cost <= remaining_s and counts[name] < _MOST_COPIES_OF_PASSING):
                     remaining_s, counts[name] = remaining_s - cost, counts[name] + 1
                     wanted.setdefault(path, set()).add(chain)
             for path, chains in wanted.items():
-                if chains:
-                    yield self._copy(path, chains, number)
-
-    def _seconds_by_function(self) -> dict[str, float]:
-        """Return how long each test function that can be varied takes, with all rows of its table."""
-        defined = {f"{p}::{n}" for p in self._files if p in self._blind for n in names_of_tests(self._blind[p].tree)}
-        inheriting = {
-            f"{p}::{n.name}" for p in self._files if p in self._blind for n in _classes_with_bases(self._blind[p])
-        }
-        seconds: dict[str, float] = defaultdict(float)
-        for node_id, result in self._original_run.results.items():
-            name = node_id.partition("[")[0]
-            is_wanted = node_id in self._failing or (node_id in self._tests and result.duration_s <= _MOST_PASSING_S)
-            if is_wanted and (name in defined or name.rpartition("::")[0] in inheriting):
-                seconds[name] += result.duration_s + _TEST_S
-        return seconds
-
-    def _number_of_copies(self, failing: Mapping[str, tuple[float, int]], files: int) -> int:
-        """Return how many copies of FAIL_TO_PASS tests fit into their share of the time.
-
-        failing: the seconds of each function, and the most copies that it is in. files: the number of their files.
-        """
-        for copies in range(_MOST_COPIES, _LEAST_COPIES, -1):
-            needed_s = sum(s * min(copies, most) for s, most in failing.values()) + _FILE_S * copies * files
-            if needed_s <= _FAILING_SHARE * self._original_run.seconds:
-                return copies
-        return _LEAST_COPIES
-
-    def _copies_of(self, function: str) -> int:
-        """Return in how many copies a FAIL_TO_PASS test is wanted: a table with many rows is varied as a whole."""
-        rows = sum(i.partition("[")[0] == function for i in self._failing)
-        return max(_LEAST_COPIES_OF_TABLE, math.ceil(_MOST_COPIES / max(1, rows)))
+                yield self._copy(path, chains, number)
 
     def _copy(self, path: str, chains: Collection[str], number: int) -> Copy:
         """Return a copy of a file with some of its tests, with inputs drawn for them."""
