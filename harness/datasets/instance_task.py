@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -35,8 +36,10 @@ from pytest_ssr.storage.store import Store
 
 _GRADED = "graded"
 """The folder of the trees that evaluations remove."""
-_UNUSED_S = 3600.0
-"""How long the files of removed trees are kept, for the next rows of their repositories."""
+_LEAST_BYTES = 64 << 20
+"""Bytes of the files of removed trees that are kept for later rows, besides those of the last tree."""
+_CLOCK_S = 1.0
+"""How far the times of a file system may be behind the clock."""
 
 
 @dataclass(slots=True)
@@ -99,11 +102,15 @@ def using_trees(instance: Instance, store: Store) -> AbstractContextManager[None
 
 
 def discard_trees(instance: Instance, store: Store) -> None:
-    """Remove the trees of an instance that the store does not keep, unless another process uses them."""
+    """Remove the trees of an instance that the store does not keep, unless another process uses them.
+
+    Their files stay for the next row, which shares most of them if it is of the same repository.
+    """
+    begin_s = time.time() - _CLOCK_S
     with store.unused(f"trees-{instance.key}") as free:
         if free:
             shutil.rmtree(instance_folder(instance, store, keep=False).parent, ignore_errors=True)
-    SharedFiles(store.root / _GRADED).remove_unused(_UNUSED_S)
+    SharedFiles(store.root / _GRADED).remove_unused(begin_s, _LEAST_BYTES)
 
 
 def _use_common_files(instance: Instance, store: Store) -> None:

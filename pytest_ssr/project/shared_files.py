@@ -11,7 +11,6 @@ import hashlib
 import os
 import secrets
 import stat
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -22,6 +21,8 @@ EPOCH_S = 1_000_000_000
 """The modification time of every file of a snapshot, in seconds; no file changed later has it."""
 FOLDER = ".files"
 """The name of the folder of shared files in a folder of trees."""
+_BLOCK_BYTES = 512
+"""The unit of `st_blocks`."""
 _SYMLINK, _EXECUTABLE = 0o120000, 0o100755
 _MODES = {0o100644: 0o644, _EXECUTABLE: 0o755}
 """The permissions of a file, by git's mode."""
@@ -89,17 +90,23 @@ class SharedFiles:
                     os.unlink(target)
                     self.place(os.path.relpath(target, tree), entry, target)
 
-    def remove_unused(self, older_than_s: float) -> None:
-        """Remove the files that no tree has had for so many seconds."""
-        now = time.time()
+    def remove_unused(self, since_s: float, least_bytes: int) -> None:
+        """Remove the files that no tree has had since a time, in seconds, but the newest of at most so many bytes."""
+        unused = []
         for folder, _, names in os.walk(self._folder):
             for name in names:
                 path = os.path.join(folder, name)
                 with contextlib.suppress(OSError):
                     status = os.lstat(path)
-                    # Removing its last other name has changed its status.
-                    if status.st_nlink == 1 and status.st_ctime < now - older_than_s:
-                        os.unlink(path)
+                    if status.st_nlink == 1:
+                        # Removing its last other name has changed its status.
+                        unused.append((status.st_ctime, status.st_blocks * _BLOCK_BYTES, path))
+        kept = 0
+        for left_s, size, path in sorted(unused, reverse=True):
+            kept += size
+            if left_s < since_s and kept > least_bytes:
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
 
     def _name(self, path: str, mode: int, blob: str) -> str:
         digest = hashlib.sha256(f"{mode:o} {path}\0{blob}".encode("utf-8", "surrogateescape")).hexdigest()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -117,13 +118,20 @@ def test_a_damaged_file_is_not_linked_by_its_blob(tmp_path: Path) -> None:
     assert SharedFiles(tmp_path / "trees").place_blobs(listed, tmp_path / "tree") == ["same.py"]
 
 
-def test_files_that_no_tree_has_are_removed_after_a_while(tmp_path: Path) -> None:
+def test_files_that_no_tree_has_are_removed_but_the_latest(tmp_path: Path) -> None:
     one = snapshot_of(tmp_path, "one", FILES)
     snapshot_of(tmp_path, "other", {"a.py": "A = 2\n"})
     shared = SharedFiles(tmp_path / "trees")
     (one.directory / "a.py").unlink()
-    count = len(list((tmp_path / "trees" / FOLDER).rglob("*/*")))
-    shared.remove_unused(3600)
-    assert len(list((tmp_path / "trees" / FOLDER).rglob("*/*"))) == count
-    shared.remove_unused(-1)
-    assert len(list((tmp_path / "trees" / FOLDER).rglob("*/*"))) == count - 1
+    left_s = time.time()
+
+    def count() -> int:
+        return len(list((tmp_path / "trees" / FOLDER).rglob("*/*")))
+
+    before = count()
+    shared.remove_unused(left_s - 60, 0)
+    assert count() == before
+    shared.remove_unused(left_s + 60, 1 << 20)
+    assert count() == before
+    shared.remove_unused(left_s + 60, 0)
+    assert count() == before - 1
