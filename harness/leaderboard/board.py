@@ -202,8 +202,8 @@ def _notes(
         row["solver"] for row in solvers if row["solver"] == GOLD or row["solver"].startswith(f"{GOLD} (")
     ]:
         yield (
-            f"not a solver but the tasks' reference solutions: {', '.join(references)}; the column only, the tasks' "
-            "rates and the plots include it"
+            f'not a solver but the tasks\' reference solutions: {", ".join(references)}; the column "only", the '
+            "tasks' rates and the plots include it"
         )
     missing = sum(row["missing"] for row in solvers)
     if missing:
