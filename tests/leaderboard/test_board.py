@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,14 @@ def test_flags_and_forgeries_are_counted_and_noted(tmp_path: Path) -> None:
     for name in "mn":
         assert f"{name} 1 (log-differs 1, tests-set-aside 1, unchecked 1)" in unsure_note
     assert result.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == [FlagCode.TESTS_RESTORED]
+
+
+def test_a_long_reason_leaves_room_for_flags_in_the_tip_of_a_cell(tmp_path: Path) -> None:
+    aside = Flag(FlagCode.TESTS_SET_ASIDE, ("test_of_the_network",))
+    (result,) = outcomes("m", {"a__b-1": "u"}, flags=(aside,))
+    long = replace(result, reason=Reason(ReasonCode.TESTS_FAIL, "x" * 10_000))
+    text = page(board(results_only(tmp_path / "r", [long])))
+    assert any("test_of_the_network" in tip and len(tip) < 1000 for tip in re.findall('title="([^"]*)"', text))
 
 
 @pytest.mark.parametrize(("model", "is_noted"), [("gold", True), ("golden", False), ("m", False)])
