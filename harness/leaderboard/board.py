@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
+from harness.evaluation.predictions import GOLD
 from harness.leaderboard.frames import Cells, cells
 from harness.leaderboard.injector_rows import chosen_pool, contest, injector_rows
 from harness.leaderboard.records import Attempt, Results, Try
@@ -14,6 +16,7 @@ from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.solver_rows import Row, created_days, plain, released_day, solver_rows
 from harness.leaderboard.statistics.paired_tests import agreement, compare
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.reasons import UNCERTAIN
 
 SCHEMA_VERSION = 1
 MOST_IN_PAIRS = 30
@@ -74,7 +77,7 @@ def make_board(results: Results, settings: RankSettings) -> Board:
         _comparisons(counted, order, settings),
         _agreement(counted, order),
         _tasks(counted, results, settings),
-        list(_notes(runs, solvers, injectors, counted, about)),
+        list(_notes(results.attempts, runs, solvers, injectors, counted, about)),
     )
 
 
@@ -182,10 +185,26 @@ def _outcome(attempt: Attempt) -> Row:
     }
 
 
-def _notes(runs: list[Row], solvers: list[Row], injectors: list[Row], counted: Cells, about: Row) -> Any:
+def _unsure_by_code(attempts: Sequence[Attempt], row: Row) -> str:
+    """Return how many attempts of a solver have each flag that makes a grade less certain."""
+    flagged = (a for a in attempts if a.solver == row["solver"])
+    codes = Counter(code for a in flagged for code in {f.code for f in a.flags} & UNCERTAIN)
+    return ", ".join(f"{code} {count}" for code, count in sorted(codes.items()))
+
+
+def _notes(
+    attempts: Sequence[Attempt], runs: list[Row], solvers: list[Row], injectors: list[Row], counted: Cells, about: Row
+) -> Any:
     for run in runs:
         if run["absent"]:
-            yield f"{run['label']} is not finished: {run['absent']} attempts have not been made yet"
+            yield f"{run['label']} is not finished; attempts that have not been made yet: {run['absent']}"
+    if references := [
+        row["solver"] for row in solvers if row["solver"] == GOLD or row["solver"].startswith(f"{GOLD} (")
+    ]:
+        yield (
+            f'not a solver but the tasks\' reference solutions: {", ".join(references)}; the column "only", the '
+            "tasks' rates and the plots include it"
+        )
     missing = sum(row["missing"] for row in solvers)
     if missing:
         yield (
@@ -200,6 +219,10 @@ def _notes(runs: list[Row], solvers: list[Row], injectors: list[Row], counted: C
         names = [row["solver"] for row in solvers if row[kind]]
         if names:
             yield f"attempts with {description}: {', '.join(names)}"
+    if unsure := [
+        f"{row['solver']} {row['unsure']} ({_unsure_by_code(attempts, row)})" for row in solvers if row["unsure"]
+    ]:
+        yield f"less certain grades, by flag: {'; '.join(unsure)}"
     if injectors:
         state = "frozen" if about["frozen"] else "not frozen"
         yield f"reference pool ({state}): {', '.join(about['reference_pool']) or 'empty: no solver attempted a bug'}"

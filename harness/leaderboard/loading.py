@@ -83,6 +83,8 @@ def _merged(same: Sequence[Try]) -> Try:
 
 
 RESULTS = "results.jsonl"
+_MOST_PLANNED = 1000
+"""Bounds the attempts at a task that a damaged summary can ask for."""
 
 
 def read_runs(
@@ -100,6 +102,7 @@ def read_runs(
     path that is not a run, and for a damaged line, naming the file and the line.
     """
     labels = _labels(list(dict.fromkeys(map(_named, paths))))
+    planned: dict[str, set[tuple[str, str, int]]] = {}
     runs: list[Run] = []
     attempts: list[Attempt] = []
     tries: list[Try] = []
@@ -110,6 +113,7 @@ def read_runs(
         summary = _summary(path)
         wanted = summary.get("wanted")
         absent = max(0, wanted - len(run_attempts)) if type(wanted) is int else 0
+        planned[label] = _unmade(run_attempts, summary) if absent else set()
         if kind_of == "results" and _is_cut_off(path / RESULTS):
             absent = max(absent, 1)
         if not absent and isinstance(unsubmitted := summary.get("without_outcome"), list):
@@ -117,6 +121,8 @@ def read_runs(
         runs.append(Run(label, kind_of, len(run_attempts), len(run_tries), absent))
         attempts += run_attempts
         tries += run_tries
+    made = {(a.solver, a.task, a.number) for a in attempts if a.status != INCOMPLETE}
+    runs = [replace(run, absent=max(0, run.absent - len(planned[run.label] & made))) for run in runs]
     return Results.of(runs, unique_attempts(attempts), unique_tries(tries))
 
 
@@ -255,6 +261,17 @@ def _summary(path: Path) -> Mapping[str, Any]:
     except (OSError, ValueError, RecursionError):
         return {}
     return summary if isinstance(summary, dict) else {}
+
+
+def _unmade(attempts: Sequence[Attempt], summary: Mapping[str, Any]) -> set[tuple[str, str, int]]:
+    """Return the solver, task and number of each attempt that an unfinished run has planned at tasks without any."""
+    tasks, count = summary.get("without_outcome"), summary.get("attempts")
+    if not isinstance(tasks, list):
+        return set()
+    numbers = range(min(count, _MOST_PLANNED) if type(count) is int else 1)
+    return {
+        (s, clean(t), n) for s in {a.solver for a in attempts} for t in tasks if isinstance(t, str) for n in numbers
+    }
 
 
 def _unsubmitted(attempts: Sequence[Attempt], unsubmitted: Sequence[object], label: str) -> list[Attempt]:

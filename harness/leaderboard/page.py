@@ -75,6 +75,7 @@ def figure(plot: Plot, widths: tuple[int, int]) -> str:
 
 
 _MAX_TITLE = 160
+"""Characters of a reason or flag in the tip of a cell, which has at most five times as many."""
 _MAIN = ("resolve_rate", "ability", "validity", "solve_rate", "reward", "difficulty")
 _ALWAYS_SHOWN = frozenset(f"{key}_by_task" for key in _MAIN)
 
@@ -231,10 +232,10 @@ def _outcome(outcome: Mapping[str, Any] | None, number: int) -> str:
     rate = outcome["resolved"] / outcome["graded"] if outcome["graded"] else None
     kind = "u" if rate is None else "r" if rate == 1 else "f" if rate == 0 else "p"
     details = [
-        ": ".join(filter(None, (a["status"], a["reason"], *a["flag_texts"])))
+        ": ".join(short(part, _MAX_TITLE) for part in (a["status"], a["reason"], *a["flag_texts"]) if part)
         for a in outcome["attempts"]
         if a["flags"] or a["forged"] or a["status"] not in ("resolved", "unresolved")
     ]
-    title = f' title="{for_html(short("; ".join(details), _MAX_TITLE))}"' if details else ""
+    title = f' title="{for_html(short("; ".join(details), 5 * _MAX_TITLE))}"' if details else ""
     value = "" if rate is None else f' data-v="{rate:.4g}"'
     return f'<td class="{kind}" data-solver="{number}"{value}{title}>{for_html(outcome_text(outcome))}</td>'

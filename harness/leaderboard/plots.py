@@ -12,14 +12,16 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from harness.leaderboard.board import Board
+from harness.leaderboard.columns import short_amount
 from harness.leaderboard.escaping import short
 
 WIDE, NARROW = 560, 350
 _MOST_AGREEING = 20
 _BINS = 10
+_WIDE_RANGE = 1000
 _SHADE = 0.5
 """Opacity of full agreement: text on it is readable in the light and the dark theme."""
 _MEASURES = (
@@ -129,7 +131,7 @@ def _plain_axes(axes: Axes, ink: Ink) -> None:
     for side, spine in axes.spines.items():
         spine.set_visible(side in ("left", "bottom"))
         spine.set_color(ink.faint)
-    axes.tick_params(colors=ink.faint, labelcolor=ink.text)
+    axes.tick_params(which="both", colors=ink.faint, labelcolor=ink.text)
     for axis in (axes.xaxis, axes.yaxis):
         axis.label.set_color(ink.text)
 
@@ -160,6 +162,11 @@ def _draw_cost(axes: Axes, ink: Ink, rows: Sequence[Mapping[str, Any]], key: str
     values = [x for x, _ in points]
     if min(values) > 0 and max(values) / min(values) > 20:
         axes.set_xscale("log")
+        # Few labels: those of all minor ticks would overlap on a phone.
+        subs = (1.0, 2.0, 5.0) if max(values) / min(values) < _WIDE_RANGE else (1.0,)
+        axes.xaxis.set_major_locator(LogLocator(subs=subs))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: short_amount(x)))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     else:
         axes.set_xlim(left=0)
     axes.set_ylim(-2, 102)

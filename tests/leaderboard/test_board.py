@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from board_parts import board, episode, outcomes, results_only, store
@@ -14,7 +16,8 @@ from hypothesis import strategies as st
 
 from harness.leaderboard.board import MOST_IN_PAIRS, make_board
 from harness.leaderboard.columns import outcome_text
-from harness.leaderboard.page import page
+from harness.leaderboard.page import inline_svg, page
+from harness.leaderboard.plots import NARROW, plots
 from harness.leaderboard.records import Attempt, Results
 from harness.leaderboard.settings import RankSettings
 from harness.leaderboard.text_render import csv_tables, lines, markdown
@@ -71,7 +74,24 @@ def test_flags_and_forgeries_are_counted_and_noted(tmp_path: Path) -> None:
     texts = [outcome_text(t["outcomes"]["m"]) for t in result.tasks]
     assert texts == ["1/1 !", "0/1 !", "1/1 ?"]
     assert "attempts with forged results: m" in result.notes
+    (unsure_note,) = [note for note in result.notes if "m 1 (" in note]
+    for name in "mn":
+        assert f"{name} 1 (log-differs 1, tests-set-aside 1, unchecked 1)" in unsure_note
     assert result.tasks[0]["outcomes"]["m"]["attempts"][0]["flags"] == [FlagCode.TESTS_RESTORED]
+
+
+def test_a_long_reason_leaves_room_for_flags_in_the_tip_of_a_cell(tmp_path: Path) -> None:
+    aside = Flag(FlagCode.TESTS_SET_ASIDE, ("test_of_the_network",))
+    (result,) = outcomes("m", {"a__b-1": "u"}, flags=(aside,))
+    long = replace(result, reason=Reason(ReasonCode.TESTS_FAIL, "x" * 10_000))
+    text = page(board(results_only(tmp_path / "r", [long])))
+    assert any("test_of_the_network" in tip and len(tip) < 1000 for tip in re.findall('title="([^"]*)"', text))
+
+
+@pytest.mark.parametrize(("model", "is_noted"), [("gold", True), ("golden", False), ("m", False)])
+def test_reference_solutions_are_noted_as_such(model: str, is_noted: bool, tmp_path: Path) -> None:
+    result = board(results_only(tmp_path / "r", outcomes(model, {"a__b-1": "r", "c__d-1": "r"})))
+    assert any("reference solutions" in note for note in result.notes) is is_noted
 
 
 def test_tasks_older_than_a_model_are_flagged(tmp_path: Path) -> None:
@@ -205,3 +225,20 @@ def test_figures_are_finite_and_independent_of_the_order_of_results(drawn: Any, 
     assert list(lines(first))
     assert markdown(first)
     assert csv_tables(first.to_json())
+
+
+@pytest.mark.parametrize(
+    ("fast", "slow", "ticks"), [(1.8, 43.0, ["2", "5", "10", "20"]), (1.0, 9e4, ["10", "100", "1k"])]
+)
+def test_ticks_of_a_wide_range_are_few_and_follow_the_theme(
+    fast: float, slow: float, ticks: list[str], tmp_path: Path
+) -> None:
+    results = outcomes("fast", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, solver_s=fast)
+    results += outcomes("slow", {"a__b-1": "r"}, cost_usd=0.0, tokens=0, solver_s=slow)
+    (cost,) = [plot for plot in plots(board(results_only(tmp_path / "r", results))) if plot.name == "cost"]
+    texts = list(ElementTree.fromstring(inline_svg(cost, NARROW)).iter("{http://www.w3.org/2000/svg}text"))
+    assert all("var(--ink)" in text.get("style", "") for text in texts)
+    labels = [str(text.text).strip() for text in texts]
+    horizontal = labels[: labels.index("seconds of an attempt")]
+    assert set(ticks) <= set(horizontal)
+    assert len(horizontal) <= 9

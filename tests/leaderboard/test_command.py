@@ -184,4 +184,4 @@ def test_results_of_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixt
     folder = results_only(tmp_path / "r", outcomes("m", LETTERS))
     (folder / "summary.json").write_text(json.dumps({"wanted": 10}))
     assert main(["leaderboard", str(folder)]) == 0
-    assert "r is not finished: 4 attempts have not been made yet" in capsys.readouterr().out
+    assert "r is not finished; attempts that have not been made yet: 4" in capsys.readouterr().out

@@ -312,3 +312,13 @@ def test_a_damaged_round_is_reported(tmp_path: Path) -> None:
     path.write_text("{")
     with pytest.raises(SettingsError, match=r"round-001-001.json is damaged: it is not a round of episodes"):
         read(root)
+
+
+@pytest.mark.parametrize(("letters", "absent"), [({}, 4), ({"a__b-2": "r"}, 3), ({"a__b-2": "ru", "a__b-3": "ri"}, 0)])
+def test_attempts_that_another_run_holds_are_not_absent(letters: dict[str, str], absent: int, tmp_path: Path) -> None:
+    part = results_only(tmp_path / "part", outcomes("m", {"a__b-1": "rr"}))
+    summary = {"wanted": 6, "attempts": 2, "without_outcome": ["a__b-2", "a__b-3"]}
+    (part / "summary.json").write_text(json.dumps(summary))
+    other = results_only(tmp_path / "other", outcomes("m", letters) + outcomes("n", {"a__b-2": "rr"}))
+    runs = {run.label: run.absent for run in read_runs([str(part), str(other)]).runs}
+    assert runs == {"part": absent, "other": 0}
