@@ -9,14 +9,15 @@ Each row names its task, so that all rollouts of a group attempt the same one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
-from harness.records.messages import ASSISTANT, SYSTEM, USER
+from harness.records.messages import SYSTEM, USER
 from pytest_ssr.errors import SettingsError
 
 
@@ -162,7 +163,7 @@ class Rollout:
         """Return the rollout of an episode that has begun."""
         episode = episodes.current
         messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
-        return cls(episodes, _template(trainer, messages, ask=True))
+        return cls(episodes, _chat(trainer).encode(messages, ask=True))
 
     @property
     def reward(self) -> float | None:
@@ -188,7 +189,7 @@ class Rollout:
         turn = self.episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
         self.turns.append(turn)
         if turn.outcome is None:
-            observed = _observation_ids(trainer, turn.output)[: room - len(ids)]
+            observed = _chat(trainer).between(turn.output)[: room - len(ids)]
             self.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
             if len(self.ids) >= trainer.args.max_completion_length:
                 self.turns.append(self.episodes.stop("the completion is full"))
@@ -231,30 +232,6 @@ def _total(turns: Sequence[Turn]) -> float | None:
     return sum(rewards) if len(rewards) == len(turns) else None
 
 
-def _template(trainer: Any, messages: Sequence[Mapping[str, str]], *, ask: bool) -> list[int]:
-    """Return the tokens of messages. ask: whether they end with the beginning of a reply."""
-    tokens = trainer.processing_class.apply_chat_template(
-        messages,
-        tokenize=True,
-        add_generation_prompt=ask,
-        return_dict=False,
-        chat_template=trainer.chat_template,
-        **trainer.chat_template_kwargs,
-    )
-    return list(tokens)
-
-
-def _observation_ids(trainer: Any, output: str) -> list[int]:
-    """Return the tokens between a reply that ends with EOS and the next one.
-
-    They are the difference of two conversations, because a template has no part for a single message.
-    """
-    conversation = [{"role": USER, "content": "-"}, {"role": ASSISTANT, "content": "-"}]
-    before = _template(trainer, conversation, ask=False)
-    eos = trainer.processing_class.eos_token_id
-    while eos in before and before[-1] != eos:
-        before.pop()
-    after = _template(trainer, [*conversation, {"role": USER, "content": output}], ask=True)
-    if after[: len(before)] != before:
-        raise SettingsError("the chat template changes earlier messages; use environment_factory with this model")
-    return after[len(before) :]
+def _chat(trainer: Any) -> ChatTokens:
+    options = {**trainer.chat_template_kwargs, "chat_template": trainer.chat_template}
+    return ChatTokens(trainer.processing_class, options)
