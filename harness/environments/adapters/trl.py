@@ -196,13 +196,32 @@ class Rollout:
 
 
 def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
-    """Alternate between the model and the environments until all episodes have ended or their completions are full."""
-    while active := [rollout for rollout in rollouts if rollout.outcome is None]:
-        # The trainer has no public method that generates.
+    """Alternate between the model and the environments until all episodes have ended or their completions are full.
+
+    The processes of a training generate together: a vLLM server gets the prompts of all of them in one request, the
+    same number of each, and sharded weights are gathered. So a process with fewer active episodes adds prompts whose
+    replies it discards, until none of them has an active episode.
+    """
+    while True:
+        active = [rollout for rollout in rollouts if rollout.outcome is None]
+        count = _most(len(active), trainer)
+        if not count:
+            return
         prompts = [rollout.prompt_ids + rollout.ids for rollout in active]
+        prompts += [[trainer.processing_class.eos_token_id]] * (count - len(active))
+        # The trainer has no public method that generates.
         replies, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
-        for index, (rollout, ids) in enumerate(zip(active, replies, strict=True)):
-            rollout.take(list(ids), list(logprobs[index]) if logprobs is not None else None, trainer)
+        for index, rollout in enumerate(active):
+            rollout.take(list(replies[index]), list(logprobs[index]) if logprobs is not None else None, trainer)
+
+
+def _most(count: int, trainer: Any) -> int:
+    """Return the largest count of all processes."""
+    if trainer.accelerator.num_processes == 1:
+        return count
+    from accelerate.utils import gather_object
+
+    return int(max(gather_object([count])))
 
 
 def token_columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any] | None]:
