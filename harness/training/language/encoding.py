@@ -39,7 +39,7 @@ class Encoder:
     limit: int
     """Tokens of the longest sequence."""
     vocabulary: int
-    """The number of token ids that the model has."""
+    """The number of token ids that the tokenizer and the model have."""
 
     def sequence(self, row: Row) -> Encoded:
         """Return the tokens of a row of `sft`, `sft-tokens` or `bc`; raises LeftOutError if it is not trained on."""
@@ -64,7 +64,7 @@ class Encoder:
         return len(self._encode(self._render(messages, tools, ask=False)))
 
     def _recorded(self, row: Row) -> Encoded:
-        """Return recorded tokens; raises SettingsError if another tokenizer has made them."""
+        """Return recorded tokens; raises SettingsError if they are of another model, LeftOutError for unknown ids."""
         model = base_name(str(row.get("model", "")))
         if model not in self.names:
             raise SettingsError(
@@ -79,11 +79,7 @@ class Encoder:
             raise SettingsError(f"a label of a row is neither {IGNORED} nor the token's id", option="source")
         highest = max(ids, default=0)
         if highest >= self.vocabulary or min(ids, default=0) < 0:
-            raise SettingsError(
-                f"a recorded token id is {highest}, but the model has only {self.vocabulary}: they are of another "
-                "tokenizer; --ignore-token-ids encodes the text again",
-                option="tokens-of",
-            )
+            raise LeftOutError(LeftOutCode.UNKNOWN_TOKENS, f"the id {highest}; there are {self.vocabulary} tokens")
         return Encoded(ids, labels)
 
     def _conversation(self, messages: Sequence[Any], tools: Any, first: int = 0) -> Encoded:
