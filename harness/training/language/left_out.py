@@ -20,7 +20,7 @@ class LeftOutCode(StrEnum):
     NOTHING_TO_LEARN = "nothing-to-learn"
     TEMPLATE_CHANGES_TURNS = "template-changes-turns"
     TEMPLATE_FAILS = "template-fails"
-    UNKNOWN_TOKENS = "unknown-tokens"
+    OTHER_TOKENIZER = "other-tokenizer"
     UNUSABLE_TASK = "unusable-task"
 
     @property
@@ -34,7 +34,7 @@ _TEXTS = {
     LeftOutCode.NOTHING_TO_LEARN: "none of its tokens is trained on",
     LeftOutCode.TEMPLATE_CHANGES_TURNS: "the chat template changes earlier turns of its conversation; see bc",
     LeftOutCode.TEMPLATE_FAILS: "the chat template does not accept its conversation; see --chat-template",
-    LeftOutCode.UNKNOWN_TOKENS: "the tokenizer does not have a recorded token id",
+    LeftOutCode.OTHER_TOKENIZER: "its recorded token ids are unknown to the tokenizer, or are not those of its text",
     LeftOutCode.UNUSABLE_TASK: "its task cannot be played here; another task was played in its place",
 }
 

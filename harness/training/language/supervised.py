@@ -55,13 +55,13 @@ def _sequences(rows: Sequence[Row], encoder: Encoder, left_out: LeftOut) -> list
 
 
 def _require_same_tokenizer(rows: Sequence[Row], left_out: LeftOut) -> None:
-    """Raise SettingsError if most rows of recorded token ids have some that the tokenizer does not have."""
+    """Raise SettingsError if half of the rows with recorded token ids, or more, are of another tokenizer."""
     recorded = sum("input_ids" in row for row in rows)
-    unknown = left_out.counts[LeftOutCode.UNKNOWN_TOKENS]
-    if unknown and unknown * 2 >= recorded:
-        [example, *_] = left_out.examples[LeftOutCode.UNKNOWN_TOKENS]
+    others = left_out.counts[LeftOutCode.OTHER_TOKENIZER]
+    if others and others * 2 >= recorded:
+        [example, *_] = left_out.examples[LeftOutCode.OTHER_TOKENIZER]
         raise SettingsError(
-            f"{unknown} of {recorded} rows with recorded token ids are of another tokenizer, such as {example}; "
+            f"{others} of {recorded} rows with recorded token ids are of another tokenizer, such as {example}; "
             "--ignore-token-ids encodes the text again",
             option="tokens-of",
         )
