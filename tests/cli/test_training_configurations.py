@@ -29,7 +29,7 @@ def settings(method: str, file: Path, *options: str) -> Any:
 
 def test_there_is_one_for_each_size_and_number_of_gpus() -> None:
     expected = [f"{size}-{gpus}" for size in SIZES for gpus in ("1-gpu", "8-gpus")]
-    assert sorted(expected) == sorted(file.stem for file in FILES)
+    assert sorted([*expected, "7b-8-gpus-vllm"]) == sorted(file.stem for file in FILES)
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
@@ -40,7 +40,7 @@ def test_it_parses_for_every_method(file: Path) -> None:
         assert SIZES[file.stem.partition("-")[0]] in plan.base.model
         assert plan.optimization.gradient_checkpointing
         if method.has_environment:
-            processes = 8 if "8-gpus" in file.stem else 1
+            processes = 4 if read.policy.vllm else 8 if "8-gpus" in file.stem else 1
             assert read.policy.group * read.policy.tasks % (plan.optimization.batch * processes) == 0
             assert read.policy.tasks % 2 == 0
 

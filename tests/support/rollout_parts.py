@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,12 +30,17 @@ TOOLS = [
     }
 ]
 TREE = "a" * 40
+Encode = Callable[[str], list[int]]
 
 
-def rendered(message: Message) -> list[int]:
-    """Return the tokens of a message by a template of bytes."""
+def _to_bytes(text: str) -> list[int]:
+    return list(text.encode())
+
+
+def rendered(message: Message, encode: Encode = _to_bytes) -> list[int]:
+    """Return the tokens of a message by a template, by default of bytes."""
     calls = json.dumps([[c.name, c.raw] for c in message.tool_calls]) if message.tool_calls else ""
-    return list(f"<{message.role}>{message.content}{calls}</>".encode())
+    return [*encode(f"<{message.role}>"), *encode(f"{message.content}{calls}</>")]
 
 
 def call_of(command: str, index: int = 0) -> ToolCall:
@@ -55,6 +60,7 @@ def played(
     end: ExitReason = ExitReason.SUBMITTED,
     said: str = "é!",
     path: Path | None = None,
+    encode: Encode = _to_bytes,
 ) -> Trajectory:
     """Return a rollout with one tool call for each command, tokenized by `rendered`; outputs depend on the command."""
     journal = Journal(Trajectory(rollout_id, task, role, attempt, model, tools=TOOLS, sampling={"seed": 1}), path)
@@ -62,9 +68,9 @@ def played(
     journal.message(Message(USER, f"repair {task}"))
     for i, command in enumerate(commands):
         sent = tuple(range(len(journal.trajectory.messages)))
-        prompt = [t for m in journal.trajectory.messages for t in rendered(m)] + list(b"<assistant>")
+        prompt = [t for m in journal.trajectory.messages for t in rendered(m, encode)] + encode("<assistant>")
         message = Message(ASSISTANT, said, (call_of(command, i),))
-        reply = rendered(message)[len(b"<assistant>") :]
+        reply = rendered(message, encode)[len(encode("<assistant>")) :]
         index = journal.message(message)
         usage = Usage(len(prompt), len(reply))
         token_data = (tuple(prompt), tuple(reply), (-0.5,) * len(reply)) if ids else (None, None, None)

@@ -9,14 +9,15 @@ Each row names its task, so that all rollouts of a group attempt the same one.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
-from harness.records.messages import ASSISTANT, SYSTEM, USER
+from harness.records.messages import SYSTEM, USER
 from pytest_ssr.errors import SettingsError
 
 
@@ -162,7 +163,7 @@ class Rollout:
         """Return the rollout of an episode that has begun."""
         episode = episodes.current
         messages = [{"role": SYSTEM, "content": episode.system}, {"role": USER, "content": episode.prompt}]
-        return cls(episodes, _template(trainer, messages, ask=True))
+        return cls(episodes, _chat(trainer).encode(messages, ask=True))
 
     @property
     def reward(self) -> float | None:
@@ -188,20 +189,39 @@ class Rollout:
         turn = self.episodes.write(trainer.processing_class.decode(ids, skip_special_tokens=True))
         self.turns.append(turn)
         if turn.outcome is None:
-            observed = _observation_ids(trainer, turn.output)[: room - len(ids)]
+            observed = _chat(trainer).between(turn.output)[: room - len(ids)]
             self.add(observed, [0.0] * len(observed) if logprobs is not None else [], mask=0)
             if len(self.ids) >= trainer.args.max_completion_length:
                 self.turns.append(self.episodes.stop("the completion is full"))
 
 
 def generate(rollouts: Sequence[Rollout], trainer: Any) -> None:
-    """Alternate between the model and the environments until all episodes have ended or their completions are full."""
-    while active := [rollout for rollout in rollouts if rollout.outcome is None]:
-        # The trainer has no public method that generates.
+    """Alternate between the model and the environments until all episodes have ended or their completions are full.
+
+    The processes of a training generate together: a vLLM server gets the prompts of all of them in one request, the
+    same number of each, and sharded weights are gathered. So a process with fewer active episodes adds prompts whose
+    replies it discards, until none of them has an active episode.
+    """
+    while True:
+        active = [rollout for rollout in rollouts if rollout.outcome is None]
+        count = _most(len(active), trainer)
+        if not count:
+            return
         prompts = [rollout.prompt_ids + rollout.ids for rollout in active]
+        prompts += [[trainer.processing_class.eos_token_id]] * (count - len(active))
+        # The trainer has no public method that generates.
         replies, logprobs = trainer._generate_single_turn(prompts, None, {}, 1)
-        for index, (rollout, ids) in enumerate(zip(active, replies, strict=True)):
-            rollout.take(list(ids), list(logprobs[index]) if logprobs is not None else None, trainer)
+        for index, rollout in enumerate(active):
+            rollout.take(list(replies[index]), list(logprobs[index]) if logprobs is not None else None, trainer)
+
+
+def _most(count: int, trainer: Any) -> int:
+    """Return the largest count of all processes."""
+    if trainer.accelerator.num_processes == 1:
+        return count
+    from accelerate.utils import gather_object
+
+    return int(max(gather_object([count])))
 
 
 def token_columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any] | None]:
@@ -231,30 +251,6 @@ def _total(turns: Sequence[Turn]) -> float | None:
     return sum(rewards) if len(rewards) == len(turns) else None
 
 
-def _template(trainer: Any, messages: Sequence[Mapping[str, str]], *, ask: bool) -> list[int]:
-    """Return the tokens of messages. ask: whether they end with the beginning of a reply."""
-    tokens = trainer.processing_class.apply_chat_template(
-        messages,
-        tokenize=True,
-        add_generation_prompt=ask,
-        return_dict=False,
-        chat_template=trainer.chat_template,
-        **trainer.chat_template_kwargs,
-    )
-    return list(tokens)
-
-
-def _observation_ids(trainer: Any, output: str) -> list[int]:
-    """Return the tokens between a reply that ends with EOS and the next one.
-
-    They are the difference of two conversations, because a template has no part for a single message.
-    """
-    conversation = [{"role": USER, "content": "-"}, {"role": ASSISTANT, "content": "-"}]
-    before = _template(trainer, conversation, ask=False)
-    eos = trainer.processing_class.eos_token_id
-    while eos in before and before[-1] != eos:
-        before.pop()
-    after = _template(trainer, [*conversation, {"role": USER, "content": output}], ask=True)
-    if after[: len(before)] != before:
-        raise SettingsError("the chat template changes earlier messages; use environment_factory with this model")
-    return after[len(before) :]
+def _chat(trainer: Any) -> ChatTokens:
+    options = {**trainer.chat_template_kwargs, "chat_template": trainer.chat_template}
+    return ChatTokens(trainer.processing_class, options)

@@ -16,6 +16,7 @@ from harness.exporters.tokens import IGNORED
 from harness.records.messages import ASSISTANT
 from harness.training.language.left_out import LeftOutCode, LeftOutError
 from harness.training.language.plan import Data
+from harness.training.language.row_files import TEXTS
 from pytest_ssr.errors import SettingsError
 
 
@@ -39,7 +40,7 @@ class Encoder:
     limit: int
     """Tokens of the longest sequence."""
     vocabulary: int
-    """The number of token ids that the model has."""
+    """The number of token ids that the tokenizer and the model have."""
 
     def sequence(self, row: Row) -> Encoded:
         """Return the tokens of a row of `sft`, `sft-tokens` or `bc`; raises LeftOutError if it is not trained on."""
@@ -64,7 +65,7 @@ class Encoder:
         return len(self._encode(self._render(messages, tools, ask=False)))
 
     def _recorded(self, row: Row) -> Encoded:
-        """Return recorded tokens; raises SettingsError if another tokenizer has made them."""
+        """Return recorded tokens; raises SettingsError for another model, LeftOutError for another tokenizer."""
         model = base_name(str(row.get("model", "")))
         if model not in self.names:
             raise SettingsError(
@@ -79,11 +80,11 @@ class Encoder:
             raise SettingsError(f"a label of a row is neither {IGNORED} nor the token's id", option="source")
         highest = max(ids, default=0)
         if highest >= self.vocabulary or min(ids, default=0) < 0:
-            raise SettingsError(
-                f"a recorded token id is {highest}, but the model has only {self.vocabulary}: they are of another "
-                "tokenizer; --ignore-token-ids encodes the text again",
-                option="tokens-of",
-            )
+            raise LeftOutError(LeftOutCode.OTHER_TOKENIZER, f"the id {highest}; there are {self.vocabulary} tokens")
+        trained = self.tokenizer.decode([label for label in labels if label != IGNORED])
+        # A server may remove reasoning, calls and white space from the text of a reply.
+        if missing := next((text for text in row.get(TEXTS) or () if text.strip() not in trained), None):
+            raise LeftOutError(LeftOutCode.OTHER_TOKENIZER, f"no {missing.strip()[:40]!r} in its tokens")
         return Encoded(ids, labels)
 
     def _conversation(self, messages: Sequence[Any], tools: Any, first: int = 0) -> Encoded:

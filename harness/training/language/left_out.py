@@ -20,6 +20,8 @@ class LeftOutCode(StrEnum):
     NOTHING_TO_LEARN = "nothing-to-learn"
     TEMPLATE_CHANGES_TURNS = "template-changes-turns"
     TEMPLATE_FAILS = "template-fails"
+    OTHER_TOKENIZER = "other-tokenizer"
+    UNUSABLE_TASK = "unusable-task"
 
     @property
     def text(self) -> str:
@@ -32,6 +34,8 @@ _TEXTS = {
     LeftOutCode.NOTHING_TO_LEARN: "none of its tokens is trained on",
     LeftOutCode.TEMPLATE_CHANGES_TURNS: "the chat template changes earlier turns of its conversation; see bc",
     LeftOutCode.TEMPLATE_FAILS: "the chat template does not accept its conversation; see --chat-template",
+    LeftOutCode.OTHER_TOKENIZER: "its recorded token ids are unknown to the tokenizer, or are not those of its text",
+    LeftOutCode.UNUSABLE_TASK: "its task cannot be played here; another task was played in its place",
 }
 
 

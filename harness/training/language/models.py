@@ -172,5 +172,6 @@ def encoder_of(model: Any, tokenizer: Any, base: Base, data: Data) -> Encoder:
         data,
         frozenset(names),
         limit=min(limits, default=2**31),
-        vocabulary=int(model.get_input_embeddings().num_embeddings),
+        # A model may have more embeddings than tokens, so that their number is a round one.
+        vocabulary=min(len(tokenizer), int(model.get_input_embeddings().num_embeddings)),
     )

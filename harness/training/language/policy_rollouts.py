@@ -11,20 +11,29 @@ from __future__ import annotations
 import hashlib
 import json
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
+from harness.datasets.instance import InstanceError
 from harness.environments import DatasetTasks, EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.adapters.trl import Rollout, generate, token_columns
 from harness.environments.episodes import Episodes
 from harness.records.messages import USER
 from harness.records.rewards import injector_reward, solve_rate
+from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
 from harness.training.language.plan import INJECTOR, SOLVER
 from harness.training.language.run_folder import RunFolder
-from pytest_ssr.errors import SandboxError, SettingsError
+from pytest_ssr.errors import (
+    ArtifactError,
+    ContextError,
+    ProjectError,
+    SandboxError,
+    SettingsError,
+    SsrError,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +82,9 @@ class PolicyRollouts:
         """group: rollouts of one task. samples: rollouts of each batch to log. context: tokens of the model's."""
         self._environment, self._folder = environment, folder
         self._group, self._seed, self._samples, self._context = group, seed, samples, context
+        self.left_out = LeftOut()
+        """The tasks that cannot be played."""
+        self._unusable: dict[PolicyTask, SsrError] = {}
         self._pools: dict[tuple[str, str], list[Episodes]] = {}
         self._closing = weakref.finalize(self, _close, self._pools)
 
@@ -104,24 +116,55 @@ class PolicyRollouts:
             "success": successes,
         }
 
-    def _play(self, tasks: Sequence[PolicyTask], chosen: Sequence[int], trainer: Any, step: int) -> dict[int, Rollout]:
-        """Play the tasks with these indices together; return their rollouts."""
+    def _play(self, tasks: list[PolicyTask], chosen: Sequence[int], trainer: Any, step: int) -> dict[int, Rollout]:
+        """Play the tasks with these indices together; return their rollouts.
+
+        A task that cannot be played is replaced by another one, also in `tasks`.
+        """
         rollouts: dict[int, Rollout] = {}
         used: dict[tuple[str, str], int] = {}
         for index in chosen:
             task = tasks[index]
             slot = used.get((task.role, task.project), 0)
             used[task.role, task.project] = slot + 1
-            episodes = self._begin(task, slot, self._seed_of(step, index))
-            rollout = Rollout.of(episodes, trainer)
-            if self._context and len(rollout.prompt_ids) >= self._context:
-                raise SettingsError(
-                    f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens, but "
-                    f"the model's context is {self._context}"
-                )
-            rollouts[index] = rollout
+            tasks[index], rollouts[index] = self._first_usable(task, slot, self._seed_of(step, index), trainer)
         generate(list(rollouts.values()), trainer)
         return rollouts
+
+    def _first_usable(self, task: PolicyTask, slot: int, seed: int, trainer: Any) -> tuple[PolicyTask, Rollout]:
+        """Return a begun rollout of a task, or of the first of its substitutes that can be played.
+
+        Raises the error of the task if there is none.
+        """
+        for candidate in self._candidates(task):
+            if candidate in self._unusable:
+                continue
+            try:
+                return candidate, self._begun(candidate, slot, seed, trainer)
+            except (ArtifactError, InstanceError, ProjectError, ContextError) as error:
+                self._unusable[candidate] = error
+                text = " ".join(str(error).split())
+                self.left_out.add(candidate.bug or candidate.role, LeftOutError(LeftOutCode.UNUSABLE_TASK, text))
+        raise SettingsError(f"none of the tasks in {task.project} can be played: {self._unusable[task]}")
+
+    def _candidates(self, task: PolicyTask) -> Iterator[PolicyTask]:
+        """Yield a task, and then its substitutes in an order that all processes share."""
+        yield task
+        if task.role == SOLVER and task.bug:
+            others = [bug for bug in sorted(self._bugs(task.project)) if bug != task.bug]
+            Random(f"{self._seed} {task.bug}").shuffle(others)
+            for bug in others:
+                yield PolicyTask(SOLVER, task.project, bug)
+
+    def _begun(self, task: PolicyTask, slot: int, seed: int, trainer: Any) -> Rollout:
+        """Begin a rollout; raises ContextError for a prompt that does not fit into the model's context."""
+        rollout = Rollout.of(self._begin(task, slot, seed), trainer)
+        if self._context and len(rollout.prompt_ids) >= self._context:
+            raise ContextError(
+                f"the prompt of the {task.role} in {task.project} has {len(rollout.prompt_ids)} tokens, but "
+                f"the model's context is {self._context}"
+            )
+        return rollout
 
     def _begin(self, task: PolicyTask, slot: int, seed: int) -> Episodes:
         """Begin an episode in the environment of a slot; it is opened again for a bug that is newer than it."""
@@ -158,11 +201,13 @@ class PolicyRollouts:
         return assigned
 
     def _bug(self, fresh: list[str], project: str, seed: int) -> str:
-        if fresh:
-            return fresh.pop(0)
+        return fresh.pop(0) if fresh else Random(seed).choice(self._bugs(project))
+
+    def _bugs(self, project: str) -> list[str]:
+        """Return the ids of the bugs of a store, or of the rows of a dataset."""
         opened = self._environment.solver[project].open()
         try:
-            return Random(seed).choice(opened.ids)
+            return opened.ids
         finally:
             opened.close()
 

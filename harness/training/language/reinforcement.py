@@ -59,20 +59,26 @@ def train_in_environment(
     watch("loading the model")
     tokenizer, model = load_tokenizer(plan.base), load_model(plan.base)
     require_targets(model, plan.adapter)
-    trainer = _trainer(plan, policy, environment, folder, model, tokenizer, rows, arguments, watch)
+    rollouts = PolicyRollouts(
+        environment,
+        folder,
+        group=policy.group,
+        seed=plan.seed,
+        samples=plan.tracking.samples,
+        context=context_of(model),
+    )
+    trainer = _trainer(plan, rollouts, folder, model, tokenizer, rows, arguments, watch)
     start = time.monotonic()
     watch("training")
     begun = train(trainer, plan, folder)
     save_model(trainer, folder)
-    return finish(
-        trainer, folder, plan, {"rows": len(rows), "left_out": [], "namesakes": list(namesakes)}, begun, start
-    )
+    facts = {"rows": len(rows), "left_out": rollouts.left_out.to_json(), "namesakes": list(namesakes)}
+    return finish(trainer, folder, plan, facts, begun, start)
 
 
 def _trainer(
     plan: Plan,
-    policy: Policy,
-    environment: PolicyEnvironment,
+    rollouts: PolicyRollouts,
     folder: RunFolder,
     model: Any,
     tokenizer: Any,
@@ -83,14 +89,6 @@ def _trainer(
     import trl
     from datasets import Dataset
 
-    rollouts = PolicyRollouts(
-        environment,
-        folder,
-        group=policy.group,
-        seed=plan.seed,
-        samples=plan.tracking.samples,
-        context=context_of(model),
-    )
     return build(
         trl.GRPOTrainer,
         folder,

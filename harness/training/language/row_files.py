@@ -32,13 +32,20 @@ def _are_ids(value: Any) -> bool:
     return isinstance(value, list) and all(type(item) is int and item >= IGNORED for item in value)
 
 
+def _are_texts(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(isinstance(item, str) for item in value))
+
+
+TEXTS = "reply_texts"
+"""The column with the texts of the replies whose token ids a row has, if it comes from a store."""
 _CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     **dict.fromkeys(("messages", "prompt", "completion", "chosen", "rejected"), (_are_messages, "a list of messages")),
     **dict.fromkeys(("input_ids", "labels"), (_are_ids, "a list of token ids")),
     "label": (lambda value: isinstance(value, bool), "true or false"),
     "tools": (_are_objects, "a list of tools"),
+    TEXTS: (_are_texts, "a list of strings"),
 }
-_OPTIONAL = frozenset({"tools"})
+_OPTIONAL = frozenset({"tools", TEXTS})
 TOKENS = frozenset({"input_ids", "labels"})
 _COLUMNS = {
     Method.SFT: (TOKENS, frozenset({"messages"})),

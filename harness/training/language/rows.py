@@ -14,14 +14,14 @@ from harness.exporters.formats import FORMATS
 from harness.exporters.index import Index
 from harness.exporters.library import Library, RolloutGroup
 from harness.exporters.protocol import Choices, Format, Row
-from harness.exporters.sft import SFT_TOKENS, about
+from harness.exporters.sft import about
 from harness.exporters.skipped import SkippedError
 from harness.exporters.sources import Source, find_sources, index_sources
-from harness.exporters.tokens import steps
+from harness.exporters.tokens import segments, steps
 from harness.records.trajectory import SCHEMA
 from harness.training.language.left_out import LeftOut
 from harness.training.language.plan import Method
-from harness.training.language.row_files import file_rows
+from harness.training.language.row_files import TEXTS, file_rows
 from pytest_ssr.errors import SettingsError, StoreWriteError
 
 
@@ -106,12 +106,11 @@ def _group_rows(
 
 
 def _token_rows(group: RolloutGroup, form: Format) -> Iterator[Row]:
-    if form.name == Method.SFT:
-        yield from SFT_TOKENS.rows(group, Choices())
-        return
+    sequences = segments if form.name == Method.SFT else steps
     for record in group.records():
-        for step in steps(record):
-            yield {"input_ids": step.ids, "labels": step.labels, **about(record)}
+        for part in sequences(record):
+            texts = [str(call.reply.get("content") or "") for call in part.calls if call.trainable]
+            yield {"input_ids": part.ids, "labels": part.labels, TEXTS: texts, **about(record)}
 
 
 def row_name(row: dict[str, Any], number: int) -> str:

@@ -10,7 +10,7 @@ from harness.exporters.protocol import OBJECTS, TEXT, TRUTH, Row
 from harness.exporters.tokens import IGNORED
 from harness.training.language.encoding import Encoder
 from harness.training.language.guarded import build, metrics_writer
-from harness.training.language.left_out import LeftOut, LeftOutError
+from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
 from harness.training.language.models import adapter_of
 from harness.training.language.plan import Method, Plan
 from harness.training.language.rows import row_name
@@ -50,7 +50,21 @@ def _sequences(rows: Sequence[Row], encoder: Encoder, left_out: LeftOut) -> list
             left_out.add(row_name(row, number), error)
             continue
         kept.append({"input_ids": encoded.ids, "labels": encoded.labels})
+    _require_same_tokenizer(rows, left_out)
     return kept
+
+
+def _require_same_tokenizer(rows: Sequence[Row], left_out: LeftOut) -> None:
+    """Raise SettingsError if half of the rows with recorded token ids, or more, are of another tokenizer."""
+    recorded = sum("input_ids" in row for row in rows)
+    others = left_out.counts[LeftOutCode.OTHER_TOKENIZER]
+    if others and others * 2 >= recorded:
+        [example, *_] = left_out.examples[LeftOutCode.OTHER_TOKENIZER]
+        raise SettingsError(
+            f"{others} of {recorded} rows with recorded token ids are of another tokenizer, such as {example}; "
+            "--ignore-token-ids encodes the text again",
+            option="tokens-of",
+        )
 
 
 def _fitting(rows: Sequence[Row], columns: Sequence[str], encoder: Encoder, left_out: LeftOut) -> list[Row]:

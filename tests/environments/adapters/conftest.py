@@ -6,5 +6,12 @@ from proven import project, proven
 
 __all__ = ["project", "proven"]
 
-PACKAGES = {"openenv": "openenv", "skyrl": "skyrl_gym", "trl": "trl", "verifiers": "verifiers"}
+PACKAGES = {
+    "openenv": "openenv",
+    "skyrl": "skyrl_gym",
+    "slime": "slime",
+    "trl": "trl",
+    "verifiers": "verifiers",
+    "verl": "verl",
+}
 collect_ignore = [f"test_{name}.py" for name, package in PACKAGES.items() if importlib.util.find_spec(package) is None]

@@ -5,22 +5,34 @@ from __future__ import annotations
 import functools
 import json
 import os
+import socket
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 import pytest
 import trl
+from accelerate import Accelerator
 from datasets import Dataset
 from plain import plain_python
 from proven import Proven
 from replies import FIX, NO_FIX, SUBMIT
 from tiny_model import make_model
+from torch import multiprocessing
+from trl.generation.vllm_generation import VLLMGeneration
 
 from harness.environments import EnvironmentSettings, StoreTasks
-from harness.environments.adapters.trl import TrlEnvironment, TrlRollouts, given_reward, rollout_rows, task_rows
+from harness.environments.adapters.trl import (
+    TrlEnvironment,
+    TrlRollouts,
+    generate,
+    given_reward,
+    rollout_rows,
+    task_rows,
+)
 from pytest_ssr.errors import SettingsError
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # From third-party packages.
@@ -99,6 +111,66 @@ def test_tokens_of_observations_are_masked(tasks: StoreTasks, tmp_path: Path) ->
         own = tokenizer.decode([token for token, trained in zip(ids, mask, strict=True) if trained])
         assert own == "".join(f"{reply}<|im_end|>" for reply in replies)
         assert "<|im_start|>user\n" in tokenizer.decode(ids)
+
+
+class Silent:
+    """Stands for an episode that ends after some replies."""
+
+    def __init__(self, name: int, replies: int) -> None:
+        self.prompt_ids, self.ids, self.left = [name], [], replies
+
+    @property
+    def outcome(self) -> bool | None:
+        return None if self.left else True
+
+    def take(self, ids: list[int], logprobs: list[float] | None, trainer: Any) -> None:
+        self.ids += ids
+        self.left -= 1
+
+
+def generate_in_a_process(rank: int, port: int) -> None:
+    """Generate by TRL's server mode as one of two processes, whose episodes end after different numbers of replies."""
+    os.environ |= {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true",
+    }  # fmt: skip
+    generation = object.__new__(VLLMGeneration)
+    generation.accelerator = Accelerator(cpu=True)
+    generation.mode = "server"
+    for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty", "max_completion_length"):
+        setattr(generation, name, 1)
+    generation.logprobs, generation.structured_outputs_regex, generation.generation_kwargs = 0, None, {}
+
+    def answer(prompts: list[list[int]], **options: Any) -> dict[str, Any]:
+        # A reply names the prompt that it answers.
+        return {
+            "prompt_ids": prompts,
+            "completion_ids": [[ids[0]] for ids in prompts],
+            "logprobs": [[[0.0]]] * len(prompts),
+        }
+
+    generation.vllm_client = SimpleNamespace(generate=answer)
+
+    def single_turn(prompts: list[list[int]], *rest: Any) -> tuple[list[list[int]], None]:
+        return generation.generate(prompts, None, 1)[1], None
+
+    trainer = SimpleNamespace(
+        accelerator=generation.accelerator,
+        processing_class=SimpleNamespace(eos_token_id=9),
+        _generate_single_turn=single_turn,
+    )
+    rollouts = [Silent(10, 1), Silent(11, 3)] if rank else [Silent(20, 2)]
+    generate(rollouts, trainer)
+    generate([] if rank else [Silent(30, 1)], trainer)
+    assert [rollout.ids for rollout in rollouts] == ([[10], [11] * 3] if rank else [[20] * 2])
+    generation.accelerator.end_training()
+
+
+def test_processes_generate_together() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    multiprocessing.spawn(generate_in_a_process, (port,), nprocs=2)
 
 
 def test_a_dataset_without_tasks_and_tools_that_trl_cannot_see_are_errors(tasks: StoreTasks) -> None:

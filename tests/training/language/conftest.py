@@ -14,7 +14,7 @@ from rollout_parts import add_task, keep, store
 
 __all__ = ["project", "proven"]
 if importlib.util.find_spec("trl") is None:
-    collect_ignore = ["test_notebook.py", "test_rows.py", "test_policy.py"]
+    collect_ignore = ["test_notebook.py", "test_rows.py", "test_policy.py", "test_vllm.py"]
 
 
 @pytest.fixture(scope="session")
@@ -26,13 +26,19 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def rollouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def rollouts(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
     """Return a store with a good and a bad attempt at each of three tasks; those at `t1` have token ids."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
     folder = store(tmp_path_factory.mktemp("rollouts") / "store")
     for task in ("t1", "t2", "t3"):
         add_task(folder, task, "calc")
         for attempt, (last, resolved) in enumerate((("make", True), ("rm", False))):
             name = f"{task}{attempt}".ljust(24, "0")
             commands = ("ls", last, "end")
-            keep(folder, name, resolved, commands=commands, task=task, attempt=attempt, ids=task == "t1", model="model")
+            keep(
+                folder, name, resolved, commands=commands, task=task, attempt=attempt, ids=task == "t1", model="model",
+                encode=lambda text: tokenizer(text)["input_ids"],
+            )  # fmt: skip
     return folder

@@ -136,6 +136,37 @@ def test_rows_of_a_dataset_are_repaired(
         assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.parametrize("all_bad", [False, True])
+def test_a_row_that_cannot_be_used_is_skipped_unless_all_are(
+    all_bad: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clones, [good, bad] = write_project(tmp_path)
+    bad["base_commit"] = "0" * 40
+    if all_bad:
+        good["base_commit"] = "0" * 40
+    dataset = written(tmp_path / "rows.jsonl", [bad, good])
+    model = make_action_model(tmp_path / "shopper", (FIX.replace("calc.py", "shop.py"), SUBMIT))
+    out = tmp_path / "run"
+    argv = [
+        *("train", "grpo", str(dataset), "--model", str(model), "--repos", str(clones), "--out", str(out)),
+        *("--python", str(plain_python()), "--sandbox", "bubblewrap", "--roles", "solver", "--adapter", "none"),
+        *("--batch", "2", "--group", "2", "--tasks", "1", "--updates", "2", "--steps", "2", "--reply-tokens", "2"),
+    ]
+    code = main(argv)
+    captured = capsys.readouterr()
+    if all_bad:
+        assert code != ExitCode.DONE
+        assert captured.err.count("\n") == 1
+        return
+    assert code == ExitCode.DONE
+    sampled = [json.loads(line) for line in (out / "rollouts.jsonl").read_text().splitlines()]
+    assert {line["bug"] for line in sampled} == {"acme__shop-1"}
+    [left_out] = report(out)["left_out"]
+    assert (left_out["code"], left_out["count"]) == ("unusable-task", 1)
+    assert "acme__shop-2" in left_out["examples"][0]
+
+
 def played(reward: float | None, success: bool | None, **details: str) -> Any:
     return SimpleNamespace(reward=reward, outcome=Outcome(reward, success, "code", "text", details))
 

@@ -129,6 +129,39 @@ def test_recorded_token_ids_are_used_as_they_are(rollouts: Path, model: Path) ->
     assert all("messages" in row for row in read_rows([rollouts], Method.SFT, LeftOut(), token_ids=False))
 
 
+def test_recorded_token_ids_that_the_tokenizer_does_not_have(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tokens = len(AutoTokenizer.from_pretrained(model))
+    padded = tmp_path / "model"
+    shutil.copytree(model, padded)
+    loaded = AutoModelForCausalLM.from_pretrained(model)
+    loaded.resize_token_embeddings(tokens + 64)
+    loaded.save_pretrained(padded)
+    good, bad = ({"input_ids": [1, last], "labels": [1, last], "model": "model"} for last in (2, tokens))
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in (good, good, bad)))
+    assert train("sft", file, padded, tmp_path / "run", "--updates", "1") == ExitCode.DONE
+    counts = {item["code"]: item["count"] for item in report(tmp_path / "run")["left_out"]}
+    assert counts == {"other-tokenizer": 1}
+    file.write_text("".join(json.dumps(row) + "\n" for row in (good, bad, bad)))
+    capsys.readouterr()
+    assert train("sft", file, padded, tmp_path / "refused", "--updates", "1") == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "2 of 3" in error
+    assert error.count("\n") == 1
+
+
+def test_recorded_token_ids_that_are_not_those_of_the_text(rollouts: Path, model: Path) -> None:
+    rows = read_rows([rollouts], Method.BC, LeftOut(), token_ids=True)
+    recorded = next(row for row in rows if "input_ids" in row)
+    assert encoder(model).sequence(recorded)
+    ids = recorded["input_ids"]
+    with pytest.raises(LeftOutError) as caught:
+        encoder(model).sequence({**recorded, "labels": [IGNORED] * (len(ids) - 1) + ids[-1:]})
+    assert caught.value.code == LeftOutCode.OTHER_TOKENIZER
+
+
 def test_only_replies_are_trained_on(rollouts: Path, model: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(model)
     for method in (Method.SFT, Method.BC):
