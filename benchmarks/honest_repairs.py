@@ -340,7 +340,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="*", default=PROJECTS)
     parser.add_argument("--count", type=int, default=6, help="artifacts per project")
-    parser.add_argument("--styles", nargs="*", default=[*HONEST, COMMENT])
+    parser.add_argument("--styles", nargs="*", choices=[*HONEST, COMMENT], default=[*HONEST, COMMENT])
     parser.add_argument("--repeat", type=int, default=0, help="grade this many patches of each project three times")
     parser.add_argument("--folder", type=Path, default=Path("/tmp/ssr-benchmarks"), help="folder for downloads")
     parser.add_argument("--records", type=Path, help="file of grades (default: beside the result, suffix .jsonl)")

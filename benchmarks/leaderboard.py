@@ -25,8 +25,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from harness.records.evaluation_result import EvaluationResult, Status
+from pytest_ssr.records.reasons import Reason, ReasonCode
 
 SOLVERS, REPOS = 20, 12
+
+REASONS = {
+    Status.RESOLVED: Reason(ReasonCode.RESOLVED),
+    Status.UNRESOLVED: Reason(ReasonCode.TESTS_FAIL, "1 of 2 tests of FAIL_TO_PASS"),
+    Status.INFRA: Reason(ReasonCode.SANDBOX_FAILED),
+}
 
 
 def write_run(folder: Path, tasks: int, attempts: int, *, seed: int = 0) -> Path:
@@ -40,13 +47,14 @@ def write_run(folder: Path, tasks: int, attempts: int, *, seed: int = 0) -> Path
                 solves = 1 / (1 + math.exp(difficulty[task] - solver * 0.2 + 2))
                 for attempt in range(attempts):
                     status = Status.RESOLVED if rng.random() < solves else Status.UNRESOLVED
+                    status = Status.INFRA if rng.random() < 0.01 else status
                     outcome = EvaluationResult(
                         f"org{task % REPOS}__project-{task}",
                         f"org{task % REPOS}/project",
                         f"synthetic-{solver:02d}",
-                        Status.INFRA if rng.random() < 0.01 else status,
-                        "one of two tests of FAIL_TO_PASS has failed",
-                        attempt,
+                        status,
+                        REASONS[status],
+                        attempt=attempt,
                         fail_to_pass={f"tests/test_{n}.py::test_{n}": "passed" for n in range(2)},
                         pass_to_pass={f"tests/test_{n}.py::test_other_{n}": "passed" for n in range(10)},
                         rollout=f"{solver:04d}{task:08d}{attempt:04d}",

@@ -86,7 +86,7 @@ def played(
             drawn.append(next(b for b in offered if b.traits == best))
             remaining.remove(drawn[-1])
         for bug in drawn:
-            table.tell(bug.traits, valid=bug.valid, solved=bug.solved, graded=bug.graded)
+            table.update(bug.traits, valid=bug.valid, solved=bug.solved, graded=bug.graded)
         solve_rates = [b.solved / b.graded for b in drawn if b.graded]
         results.append((fmean(solve_rates) if solve_rates else float("nan"), fmean([b.reward for b in drawn])))
     return results
