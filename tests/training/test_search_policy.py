@@ -161,7 +161,7 @@ def test_rewards_change_the_ranker():
         rewarded.append(replace(examples[0], rows=rows, right=np.arange(4) == index % 4))
     plain, taught = (fit(examples, examples, seed=1, rewarded=r) for r in ([], rewarded))
     rows = rewarded[0].rows
-    margins = [m.predict(rows, raw_score=True) for m in (plain, taught)]
+    margins = [m.predict(rows) for m in (plain, taught)]
     assert margins[1][0] - margins[1][1] > margins[0][0] - margins[0][1] + 0.5
 
 
@@ -175,10 +175,10 @@ def test_left_out_candidates_count():
 def test_a_ranker_learns_which_candidate_is_right():
     examples = [example(i % 4, project=f"p{i % 3}") for i in range(120)]
     ranker = fit(examples, examples, seed=1)
-    logits = ranker.predict(examples[0].rows, raw_score=True)
+    logits = ranker.predict(examples[0].rows)
     assert logits[0] == max(logits)
     assert list(logits).count(logits[0]) == 1
-    comparison = compare(examples, lambda e: ranker.predict(e.rows, raw_score=True), seed=1)
+    comparison = compare(examples, lambda e: ranker.predict(e.rows), seed=1)
     assert comparison.policy[0].rate > comparison.patterns[0].rate + 0.2
     assert comparison.policy[0].by_bug[0] <= comparison.policy[0].rate <= comparison.policy[0].by_bug[1]
 
@@ -405,7 +405,7 @@ def test_no_weight_is_zero(trained):
     repairs = repairs_of(source, all_scopes[0], all_scopes)
 
     class Certain:
-        def predict(self, rows, **_):
+        def predict(self, rows):
             return [1e6 * (index == 0) for index in range(len(rows))]
 
     reweighted = Policy(Certain(), TokenModel()).reweighted(source, all_scopes[0], repairs)
