@@ -62,7 +62,7 @@ class Arm:
 
 def logits_of(policy: Policy, masked: Sequence[int] = ()) -> Callable[[Example], Shares]:
     def logits(example: Example) -> Shares:
-        learned = policy.ranker.predict(without(example, masked).rows, raw_score=True)
+        learned = policy.ranker.predict(without(example, masked).rows)
         return np.array(policy.mixed_logits(learned.tolist(), example.shares.tolist()))
 
     return logits

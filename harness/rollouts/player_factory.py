@@ -29,7 +29,7 @@ from harness.solvers.mini.solver import MiniSolver
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solver
 from harness.solvers.replay import ReplaySolver
-from harness.solvers.search.policy import load_policy
+from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
@@ -195,6 +195,8 @@ def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
 
 def writes_code(name: str) -> bool:
     """Return whether a player's code or commands come from a model or from others, live or recorded."""
+    if is_search(name) and name != SEARCH:
+        return has_generator(_policy_path(name))
     return is_model(name) or name.startswith(("replay:", PREFIX))
 
 

@@ -145,7 +145,7 @@ def test_a_saved_generator_is_read_again(tmp_path: Path):
     assert loaded.repairs(source, named["Box.fill"]) == generator.repairs(source, named["Box.fill"])
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "shape", "infinite", "pickle"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "shape", "infinite", "large", "long-token", "pickle"])
 def test_a_damaged_generator_is_refused(damage, tmp_path: Path):
     path = tmp_path / "g.npz"
     generator = random_generator()
@@ -161,10 +161,22 @@ def test_a_damaged_generator_is_refused(damage, tmp_path: Path):
         np.savez(path, **{**arrays, "bias": arrays["bias"][:-1]})
     elif damage == "infinite":
         np.savez(path, **{**arrays, "bias": arrays["bias"] * np.inf})
+    elif damage == "large":
+        np.savez(path, **{**arrays, "bias": np.full(arrays["bias"].shape, 1e300)})
+    elif damage == "long-token":
+        np.savez(path, **{**arrays, "texts": np.concatenate([arrays["texts"], np.full(5000, 97, np.uint8)])})
     else:
         np.savez(path, **{**arrays, "bias": np.array([{}], dtype=object)}, allow_pickle=True)
     with pytest.raises(ValueError):
         load_generator(path)
+
+
+def test_the_largest_weights_give_finite_numbers() -> None:
+    source, named = parsed()
+    generator = random_generator()
+    largest = {name: np.sign(array).astype(np.float32) * 100 for name, array in generator.weights.items()}
+    repairs = Generator(generator.vocabulary, largest).with_generated(source, named["Box.fill"], [])
+    assert np.isfinite([r.weight for r in repairs]).all()
 
 
 def test_a_policy_whose_generator_was_changed_gets_a_clear_error(tmp_path: Path):
@@ -174,11 +186,12 @@ def test_a_policy_whose_generator_was_changed_gets_a_clear_error(tmp_path: Path)
     from harness.solvers.search.features import NAMES
     from harness.solvers.search.policy import GENERATOR, Policy
     from harness.solvers.search.token_model import TokenModel
+    from harness.solvers.search.trees import read_trees
 
     rng = np.random.default_rng(1)
     data = lightgbm.Dataset(rng.normal(size=(50, len(NAMES))), label=rng.normal(size=50))
     ranker = lightgbm.train({"verbosity": -1, "min_data_in_leaf": 2}, data, num_boost_round=1)
-    Policy(ranker, TokenModel(), generator=random_generator()).save(tmp_path)
+    Policy(read_trees(ranker.model_to_string(), len(NAMES)), TokenModel(), generator=random_generator()).save(tmp_path)
     assert load_policy(tmp_path).generator is not None
     (tmp_path / GENERATOR).write_bytes(b"other")
     with pytest.raises(SettingsError):

@@ -2,7 +2,7 @@
 
 A policy is a folder: `policy.json` with its settings and what it was trained on, `ranker.txt` with the trees in
 LightGBM's text format, `tokens.npz` with the counts of a token model, and maybe `generator.npz` with the weights of a
-network that writes further repairs. Reading them runs no code.
+network that writes further repairs. Reading them runs no code, and takes bounded time and memory.
 
 The softmax of the trees' logits gives each repair of a function a probability. It is mixed with the weights of the
 patterns, as logarithms: a ranker alone does worse on operators that it was not trained on.
@@ -18,12 +18,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from harness.solvers.search.arrays import load_arrays
+from harness.solvers.search.arrays import load_arrays, read_file
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import Repair
-from harness.solvers.search.token_model import TokenModel
+from harness.solvers.search.token_model import BUCKETS, TokenModel
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.source.syntax_tree import ParsedSource, Scope
@@ -31,9 +31,11 @@ from pytest_ssr.storage.store import key_of
 
 if TYPE_CHECKING:
     from harness.solvers.search.generator.generator import Generator
+    from harness.solvers.search.trees import Trees
 
 _FORMAT = 1
 _MOST_SHARPNESS = 100.0
+_MOST_SETTINGS_BYTES = 1 << 22
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 _LEAST_LOG_SHARE = -300.0
 _SETTINGS, _RANKER, _TOKENS, GENERATOR = "policy.json", "ranker.txt", "tokens.npz", "generator.npz"
@@ -47,8 +49,8 @@ SHARPNESS = 3.0
 class Policy:
     """A ranker of candidate repairs."""
 
-    ranker: Any
-    """A `lightgbm.Booster`: from the features of a repair to its logit."""
+    ranker: Trees
+    """From the features of a repair to its logit."""
     tokens: TokenModel
     """The model of tokens that the features were made with."""
     share: float = 0.5
@@ -82,7 +84,7 @@ class Policy:
     def logits(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the trees' logit of each repair of one scope."""
         rows = ScopeFeatures(source, scope, self.tokens).rows(repairs)
-        return [float(v) for v in self.ranker.predict(rows, raw_score=True, num_threads=1)]
+        return [float(v) for v in self.ranker.predict(rows)]
 
     def mixed_logits(self, learned: Sequence[float], shares: Sequence[float]) -> list[float]:
         """Return the logits of the mixture. learned: those of the trees. shares: the patterns' weights, of sum 1."""
@@ -94,8 +96,7 @@ class Policy:
     def save(self, folder: Path) -> None:
         """Write the policy; `policy.json` is written last, and names the hashes of the other files."""
         folder.mkdir(parents=True, exist_ok=True)
-        text = self.ranker.model_to_string()
-        write_bytes(folder / _RANKER, text.encode())
+        write_bytes(folder / _RANKER, self.ranker.text.encode())
         save_tokens(self.tokens, folder / _TOKENS)
         names = [_RANKER, _TOKENS]
         if self.generator is not None:
@@ -128,22 +129,30 @@ def load_tokens(path: Path) -> TokenModel:
     arrays = load_arrays(path, {"keys": ("u", 1), "counts": ("u", 1), "total": ("i", 1)})
     if len(arrays["keys"]) != len(arrays["counts"]) or len(arrays["total"]) != 1:
         raise ValueError(f"{path} is damaged: its columns have different lengths")
+    total = int(arrays["total"][0])
+    if len(arrays["keys"]) > BUCKETS or total < 0:
+        raise ValueError(f"{path} is damaged: a number is out of range")
     pairs = zip(arrays["keys"].tolist(), arrays["counts"].tolist(), strict=True)
-    return TokenModel(Counter(dict(pairs)), int(arrays["total"][0]))
+    return TokenModel(Counter(dict(pairs)), total)
 
 
 def _hash(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+    return hashlib.sha256(read_file(path)).hexdigest()
+
+
+def has_generator(folder: Path) -> bool:
+    """Return whether the policy in a folder writes code of its own."""
+    return (folder / GENERATOR).exists()
 
 
 def load_policy(folder: Path) -> Policy:
     """Return a saved policy; raises SettingsError for a folder without one, MissingExtraError without the extra."""
     try:
-        import lightgbm
+        from harness.solvers.search.trees import read_trees
     except ImportError as error:
-        raise MissingExtraError("LightGBM", "search") from error
+        raise MissingExtraError("NumPy", "search") from error
     try:
-        settings = json.loads((folder / _SETTINGS).read_text(encoding="utf-8"))
+        settings = json.loads(read_file(folder / _SETTINGS, _MOST_SETTINGS_BYTES))
         if settings["format"] != _FORMAT or tuple(settings["features"]) != NAMES:
             raise SettingsError(f"{folder} was written by another version; train it again: ssr train search")
         names = settings["hashes"].keys()
@@ -158,9 +167,7 @@ def load_policy(folder: Path) -> Policy:
         if changed:
             raise SettingsError(f"{folder / changed[0]} is not the file that policy.json names; train the policy again")
         tokens = load_tokens(folder / _TOKENS)
-        ranker = lightgbm.Booster(model_str=(folder / _RANKER).read_text(encoding="utf-8"))
-        if (ranker.num_feature(), ranker.num_model_per_iteration()) != (len(NAMES), 1):
-            raise ValueError(f"{_RANKER} does not rank by {len(NAMES)} features")
+        ranker = read_trees(read_file(folder / _RANKER).decode(), len(NAMES))
         return Policy(
             ranker,
             tokens,
@@ -170,8 +177,12 @@ def load_policy(folder: Path) -> Policy:
             key_of(settings["share"], settings["sharpness"], *settings["hashes"].values()),
             _load_generator(folder / GENERATOR) if GENERATOR in names else None,
         )
-    except (OSError, *_UNREADABLE, lightgbm.basic.LightGBMError) as error:
-        raise SettingsError(f"{folder} has no policy of ssr train search: {error}") from None
+    except (OSError, *_UNREADABLE) as error:
+        raise SettingsError(f"{folder} has no policy of ssr train search: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return f"{_SETTINGS} has no field {error}" if isinstance(error, KeyError) else str(error)
 
 
 def _load_generator(path: Path) -> Generator:

@@ -28,7 +28,8 @@ _TOKEN = re.compile(
 )
 _KEYWORDS = frozenset(k.encode() for k in keyword.kwlist)
 _COMMON_NAME = 30
-_BUCKETS = 1 << 20
+BUCKETS = 1 << 20
+"""Most counts of a model."""
 _WEIGHTS = (0.6, 0.3, 0.0999)
 """Shares of the trigram, the bigram and the single token; the rest is for tokens that were never seen."""
 _UNSEEN = 1e-4
@@ -125,4 +126,4 @@ class TokenModel:
 
 @functools.lru_cache(maxsize=1 << 18)
 def _key(*texts: bytes) -> int:
-    return zlib.crc32(b"\x01".join(texts)) % _BUCKETS
+    return zlib.crc32(b"\x01".join(texts)) % BUCKETS

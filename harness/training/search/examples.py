@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import random
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -194,7 +195,7 @@ _LISTS = {"rows": ("f", 2), "shares": ("f", 1), "right": ("b", 1)}
 
 def load_examples(path: Path) -> list[Example]:
     """Return the examples in a file; raises ValueError or OSError if it cannot be read."""
-    arrays = load_arrays(path, {**_COLUMNS, **_LISTS})
+    arrays = load_arrays(path, {**_COLUMNS, **_LISTS}, most_bytes=sys.maxsize)
     sizes = arrays["sizes"]
     lengths = {len(arrays[name]) for name in _LISTS}
     if len({len(arrays[name]) for name in _COLUMNS}) != 1 or lengths != {sizes.sum()} or (sizes < 0).any():

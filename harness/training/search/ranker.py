@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.solvers.search.features import NAMES
+from harness.solvers.search.trees import Trees, read_trees
 from harness.training.search.examples import Example
 
 Floats = npt.NDArray[np.float64]
@@ -84,8 +85,8 @@ def fit(
     seed: int,
     rewarded: Sequence[Example] = (),
     progress: Callable[[int, float, float], None] | None = None,
-) -> lightgbm.Booster:
-    """Return a `lightgbm.Booster` with the number of trees that has the lowest loss on validation examples.
+) -> Trees:
+    """Return the trees, in the number that has the lowest loss on validation examples.
 
     rewarded: examples whose right candidates are repairs that got a reward; their expected reward is maximized.
     progress: called with the number of trees and both losses. Raises ValueError without a covered example.
@@ -116,4 +117,4 @@ def fit(
             best, best_trees = loss, number
         elif number - best_trees >= _PATIENCE:
             break
-    return lightgbm.Booster(model_str=booster.model_to_string(num_iteration=max(1, best_trees)))
+    return read_trees(booster.model_to_string(num_iteration=max(1, best_trees)), len(NAMES))

@@ -110,7 +110,7 @@ def train(
     return TrainingReport(
         {names[s.folder]: _count(data.examples[s.folder]) for s in sources},
         {names[s.folder]: _count(data.examples[s.folder]) for s in held_out},
-        policy.ranker.num_trees(),
+        len(policy.ranker),
         losses,
         compare(others, lambda e: _mixture(policy, e), seed=settings.seed) if others else None,
         {o: _count([e for e in everything if e.operator == o]) for o in sorted({e.operator for e in everything})},
@@ -203,12 +203,12 @@ def fit_policy(
         "proven": len(proven) + len(rewarded),
     }
     policy = Policy(ranker, static.tokens, settings.share, trained_on=trained_on)
-    policy.key = key_of(ranker.model_to_string(), policy.share, policy.sharpness)
+    policy.key = key_of(ranker.text, policy.share, policy.sharpness)
     return policy
 
 
 def _mixture(policy: Policy, example: Example) -> Shares:
-    learned = policy.ranker.predict(example.rows, raw_score=True)
+    learned = policy.ranker.predict(example.rows)
     return np.array(policy.mixed_logits(learned.tolist(), example.shares.tolist()))
 
 

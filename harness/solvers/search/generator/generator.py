@@ -36,6 +36,9 @@ _MOST_KNOWN = 64
 """Most functions whose repairs are kept: a policy serves many tasks."""
 _MOST_COMMON = 1 << 14
 _MOST_WIDTH = 1 << 10
+_LONGEST_TOKEN = 1 << 10
+_LARGEST_WEIGHT = 100.0
+"""Largest absolute value of a weight, with which the network computes finite numbers at any width."""
 _SHARE = 0.3
 """Share of all generated repairs of a function in its weight."""
 _FLATNESS = 0.7
@@ -158,8 +161,10 @@ def _spread(holes: list[Hole]) -> list[Hole]:
 def load_generator(path: Path) -> Generator:
     """Return a saved generator; raises OSError or ValueError if it cannot be read."""
     texts = load_arrays(path, {"texts": ("u", 1)})["texts"].tobytes().split(b"\0")
-    if len(texts) > _MOST_COMMON or b"" in texts or len(set(texts)) != len(texts):
-        raise ValueError(f"{path} is damaged: its tokens are empty, repeated, or too many")
+    if len(texts) > _MOST_COMMON or len(set(texts)) != len(texts):
+        raise ValueError(f"{path} is damaged: its tokens are repeated, or too many")
+    if not all(0 < len(text) <= _LONGEST_TOKEN for text in texts):
+        raise ValueError(f"{path} is damaged: a token is empty or too long")
     vocabulary = Vocabulary(texts)
     sizes = load_arrays(path, {"embedding": ("f", 2), "start.weight": ("f", 2)})
     width, hidden = sizes["embedding"].shape[1], sizes["start.weight"].shape[0]
@@ -168,6 +173,6 @@ def load_generator(path: Path) -> Generator:
     expected = shapes(vocabulary.rows, len(vocabulary), width, hidden, PARTS, DISTANCES)
     arrays: dict[str, Any] = load_arrays(path, {name: ("f", len(shape)) for name, shape in expected.items()})
     for name, shape in expected.items():
-        if arrays[name].shape != shape or not np.isfinite(arrays[name]).all():
-            raise ValueError(f"{path} is damaged: the array {name} has another shape, or a number that is not finite")
+        if arrays[name].shape != shape or not (np.abs(arrays[name]) <= _LARGEST_WEIGHT).all():
+            raise ValueError(f"{path} is damaged: the array {name} has another shape, or a number out of range")
     return Generator(vocabulary, {name: array.astype(np.float32) for name, array in arrays.items()})
