@@ -97,8 +97,16 @@ def _rename_functions(module):
     for holder in [module, *(v for v in own if isinstance(v, type))]:
         for value in vars(holder).values():
             if isinstance(value, types.FunctionType) and value.__module__ == module.__name__:
-                names = [n for n in ("co_name", "co_qualname") if hasattr(value.__code__, n)]
-                value.__code__ = value.__code__.replace(**dict.fromkeys(names, "check"))
+                value.__code__ = _renamed(value.__code__, "check")
+
+
+def _renamed(code, name):
+    if hasattr(code, "replace"):
+        return code.replace(**{n: name for n in ("co_name", "co_qualname") if hasattr(code, n)})
+    # Python < 3.8
+    fields = ["argcount", "kwonlyargcount", "nlocals", "stacksize", "flags", "code", "consts", "names", "varnames"]
+    fields += ["filename", "name", "firstlineno", "lnotab", "freevars", "cellvars"]
+    return types.CodeType(*(name if f == "name" else getattr(code, "co_" + f) for f in fields))
 
 
 class _Fixtures(contextlib.ExitStack):
