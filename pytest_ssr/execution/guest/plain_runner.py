@@ -90,9 +90,6 @@ class _Modules:
 
 def _rename_functions(module):
     """Rename the code of the functions of a test file: code under test may look for a test among its callers."""
-    if sys.version_info < (3, 8):
-        # Code cannot be copied under another name.
-        return
     own = [v for v in vars(module).values() if getattr(v, "__module__", None) == module.__name__]
     for holder in [module, *(v for v in own if isinstance(v, type))]:
         for value in vars(holder).values():
