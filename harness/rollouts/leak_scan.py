@@ -2,9 +2,9 @@
 
 This program is passed as a string to an interpreter of any version since 3.6, and needs only the standard library. It
 reads a JSON file with the folders to search, the files' names and contents, and passages that only the originals
-contain. It prints JSON: for each copy its path, the index of a passage (-1 if it is compiled), and the member of the
-archive. The total size and time for archives are limited; a larger archive with a copy would have to be made on
-purpose.
+contain. It prints JSON: for each copy its path, the index of a passage (-1 if it is compiled), the member of the
+archive, and whether it belongs to the standard library of this interpreter. The total size and time for archives are
+limited; a larger archive with a copy would have to be made on purpose.
 """
 
 import importlib.util
@@ -31,6 +31,9 @@ TARS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 LONG, MIN_SHARE, MIN_NAMES = 48, 0.5, 8
 # Of a compiled file, in bytes (PEP 552).
 HEADER = 16 if sys.version_info >= (3, 7) else 12
+# Where the modules are that this interpreter needs itself.
+LIBRARY = os.path.dirname(os.path.realpath(os.__file__)) + os.sep
+INSTALLED = ("site-packages", "dist-packages")
 
 
 class Compiled:
@@ -89,11 +92,17 @@ def plain(value: object) -> str:
     return repr(sorted(map(repr, value))) if isinstance(value, frozenset) else repr(value)
 
 
+def is_of_library(path: str) -> bool:
+    """Return whether a file belongs to this interpreter's standard library."""
+    path = os.path.realpath(path)
+    return path.startswith(LIBRARY) and path[len(LIBRARY) :].partition(os.sep)[0] not in INSTALLED
+
+
 class Search:
     """One search of a sandbox for copies."""
 
     def __init__(self, query: "dict[str, Any]") -> None:
-        self.matches: dict[str, tuple[str, int, str]] = {}
+        self.matches: dict[str, tuple[str, int, str, bool]] = {}
         self.query = query
         self.passages = [text.encode("latin-1") for text in query["passages"]]
         self.names = {file["name"] for file in query["files"]}
@@ -165,12 +174,12 @@ class Search:
         """Record a path if its content is a copy."""
         if name not in self.names:
             if any(code.is_in(data) for code in self.compiled[name.partition(".")[0]]):
-                self.matches.setdefault(path, (path, -1, member))
+                self.matches.setdefault(path, (path, -1, member, is_of_library(path)))
             return
         content = b"\n".join(filter(None, (line.strip() for line in re.split(rb"\r?\n", data))))
         for number, passage in enumerate(self.passages):
             if passage in content:
-                self.matches.setdefault(path, (path, number, member))
+                self.matches.setdefault(path, (path, number, member, is_of_library(path)))
                 return
 
 

@@ -63,9 +63,10 @@ def without_copies(artifact: BugArtifact, runner: Runner) -> tuple[Runner, list[
     """Return a runner whose sandboxes hide copies of the fix, and the copies that are still visible."""
     visible = find_copies(artifact, runner)
     for _ in range(_MAX_ROUNDS if runner.provider.name != "process" else 0):
-        if not visible:
+        copies = [leak.path for leak in visible if not leak.is_of_library]
+        if not copies:
             break
-        hidden = dict.fromkeys((*runner.interpreter.hidden, *(leak.path for leak in visible)))
+        hidden = dict.fromkeys((*runner.interpreter.hidden, *copies))
         runner = replace(runner.scoped(), interpreter=replace(runner.interpreter, hidden=tuple(hidden)))
         visible = find_copies(artifact, runner)
     return runner, visible
@@ -105,8 +106,8 @@ def find_copies(artifact: BugArtifact, runner: Runner) -> list[Leak]:
     lines = [w.decode(errors="replace").split("\n") for w in passages]
     texts = [line[min(_CONTEXT_LINES, len(line) - 1)] for line in lines]
     return [
-        Leak(path, (f"{member}: " if member else "") + (texts[n] if n >= 0 else "the compiled code"))
-        for path, n, member in matches
+        Leak(path, (f"{member}: " if member else "") + (texts[n] if n >= 0 else "the compiled code"), is_of_library)
+        for path, n, member, is_of_library in matches
     ]
 
 

@@ -11,7 +11,8 @@ from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.verdict import RunRecord
 
 NAME = "test-parser"
-_MAX_ID_CHARS, _MAX_IDS = 10_000, 200_000
+_MAX_ID_CHARS, _MAX_IDS = 100_000, 200_000
+"""Ids hold their parameters, which may be long texts."""
 _TOKEN = re.compile(rb"[\w/-]+(?:\.py)?")
 
 

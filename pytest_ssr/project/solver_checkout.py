@@ -49,6 +49,8 @@ class Leak:
     """The file; `archive!member` in an archive, `.git object` in a repository."""
     text: str
     """The line, or the name of the function if its bytecode was found."""
+    is_of_library: bool = False
+    """Whether the interpreter's standard library has it: hiding it would break the interpreter, or pytest."""
 
 
 def omitted_paths(paths: Collection[str]) -> set[str]:

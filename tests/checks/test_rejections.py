@@ -354,6 +354,15 @@ def test_test_parser_with_a_huge_id(builder, weak):
     assert len(verdict.reason.text) < 500
 
 
+def test_test_parser_with_a_long_id(builder, weak):
+    script = REPORT + "echo " + "y" * 50_000 + "\n"
+    parser = PARSER.replace(
+        "    for word", "    found.update({line.strip(): 'passed'} if line[0] == 'y' else {})\n    for word"
+    )
+    verdict = builder.judge(builder.artifact(ADD_BUG, weak, script=script, parser=parser))
+    assert next(r for r in verdict.results if r.name == "test-parser").passed
+
+
 def test_test_parser_with_very_many_ids_is_fast(builder, weak):
     script = REPORT + "for i in $(seq 30000); do echo t$i; done\n"
     parser = PARSER.replace("print(", "found.update({f'x::t{i}': 'passed' for i in range(1, 30001)})\nprint(")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import graphlib
 import io
 import py_compile
+import re
+import shutil
 import tarfile
 import zipfile
 from dataclasses import replace
@@ -18,7 +21,7 @@ from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector, fai
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.errors import ProjectError
+from pytest_ssr.errors import LeakError, ProjectError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.sandbox.protocol import Limits
@@ -159,3 +162,19 @@ def test_a_copy_of_the_fix_that_cannot_be_hidden_stops_the_attempts(proven: Prov
         open_task(runner, proven.artifact, tmp_path / "task")
     (installed / "calc.py").write_text("def other(a, b):\n    return a + b\n")
     open_task(runner, proven.artifact, tmp_path / "task")
+
+
+def test_a_copy_of_the_fix_in_the_standard_library_is_not_hidden(proven: Proven, tmp_path: Path) -> None:
+    """Pytest may need the module, as it needs `tomllib`, which is a copy of tomli."""
+    project = tmp_path / "project"
+    shutil.copytree(proven.project, project, ignore=shutil.ignore_patterns(".ssr"))
+    (project / "backport").mkdir()
+    shutil.copy(graphlib.__file__, project / "backport" / "graphlib.py")
+    runner = open_runner(project, Store(tmp_path / "store"), settings=RuleSettings(), sandbox="bubblewrap")
+    original = CodebaseState(runner.snapshot)
+    entry = original.entry("backport/graphlib.py")
+    assert entry is not None
+    buggy = original.replace({"backport/graphlib.py": FileEntry(entry.data.replace(b"self._nfinished += 1", b"pass"))})
+    artifact = replace(proven.artifact, bug=buggy.patch_from(original))
+    with pytest.raises(LeakError, match=re.escape(graphlib.__file__)):
+        open_task(runner, artifact, tmp_path / "task")
