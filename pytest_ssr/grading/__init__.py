@@ -1,6 +1,7 @@
 """Grade predicted patches."""
 
-from pytest_ssr.grading.grade import MIN_DURATION_S, grade_patch
+from pytest_ssr.grading.evidence import MIN_DURATION_S
+from pytest_ssr.grading.grade import grade_patch
 from pytest_ssr.grading.regressions import BaselineSource
 from pytest_ssr.grading.result import Grade, TestStatus
 

@@ -15,6 +15,8 @@ from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.records.test_run import Limit, Outcome, RunStatus, SuiteRun, abbreviate
 
+MIN_DURATION_S = 5.0
+"""Shortest duration of the tests on the original from which limits are derived: leaves room on a busy machine."""
 _BY_LIMIT = {
     Limit.WALL_TIME: ReasonCode.TIMED_OUT,
     Limit.MEMORY: ReasonCode.MEMORY_EXCEEDED,

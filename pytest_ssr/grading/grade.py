@@ -16,7 +16,7 @@ from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
-from pytest_ssr.grading.evidence import Evidence, RecordedTests, contradiction, evidence_of, other_tests
+from pytest_ssr.grading.evidence import MIN_DURATION_S, Evidence, RecordedTests, contradiction, evidence_of, other_tests
 from pytest_ssr.grading.regressions import BaselineSource, regressions
 from pytest_ssr.grading.repaired_state import compiled_code, repaired_state
 from pytest_ssr.grading.result import Grade
@@ -30,8 +30,6 @@ from pytest_ssr.records.test_run import abbreviate
 from pytest_ssr.sandbox.filesystem.workdirs import require_disk_space
 from pytest_ssr.sandbox.supervision.cgroup import oom_kill_count
 
-MIN_DURATION_S = 5.0
-"""Shortest duration of the tests on the original from which limits are derived: leaves room on a busy machine."""
 _ATTEMPTS = 2
 _GRADES_PER_DRAW = 8
 """Grades of one artifact that share the same inputs: drawing others costs four runs."""
@@ -109,6 +107,8 @@ def _graded(grader: _Grader, state: CodebaseState, flags: tuple[Flag, ...]) -> G
 
 
 def _failure_of(blind: BlindResult) -> Reason | None:
+    if blind.timed_out:
+        return Reason(ReasonCode.TIMED_OUT, "the run without expected values")
     if blind.wrong:
         return Reason(ReasonCode.FORGED, abbreviate(blind.wrong))
     return Reason(ReasonCode.NOT_REPAIRED, abbreviate(blind.not_repaired)) if blind.not_repaired else None

@@ -11,16 +11,19 @@ import pytest
 from plain import plain_python
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.blind.suite import BlindSuite, Copy
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import RunStatus, SuiteRun
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
 
 FILES = ["test_shop.py"]
+COMPLETED = SuiteRun(RunStatus.COMPLETED)
 
 
 def opened(folder: Path, code: str, tests: str, **others: str) -> Runner:
@@ -551,7 +554,7 @@ def test_rows_that_pass_do_not_outvote_one_that_the_bug_breaks(tmp_path: Path, m
     reference = BlindReference(suite, {}, names, tuple(names), tuple(lines), tuple(lines))
     tests = BlindTests(reference, ["test_shop.py::test_mul[7]"], [n for n in names if "[7]" not in n])
     ran: list[CodebaseState] = []
-    monkeypatch.setattr(BlindSuite, "run", lambda suite, runner, tree: (ran.append(tree), ([], None))[1])
+    monkeypatch.setattr(BlindSuite, "run", lambda suite, runner, tree: (ran.append(tree), ([], COMPLETED))[1])
 
     def compared(_: BlindTests, copy: Copy, case: str, *more: object) -> tuple[str, bool]:
         return "lost" if "[7]" in case and ran[-1].changes else "right", True
@@ -559,6 +562,28 @@ def test_rows_that_pass_do_not_outvote_one_that_the_bug_breaks(tmp_path: Path, m
     monkeypatch.setattr(BlindTests, "_compared", compared)
     shop = opened(tmp_path, TWO, TEST_TWO)
     assert tests.result(shop, state(shop, "")).not_repaired == ("test_shop.py::test_mul[7]",)
+
+
+def test_a_machine_that_is_too_busy_for_the_original_gives_no_grade(
+    runner: Runner, tests: BlindTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BlindSuite, "run", lambda *_: ([], SuiteRun(RunStatus.TIMED_OUT)))
+    with pytest.raises(SandboxError):
+        tests.result(runner, state(runner, CODE + "# repaired\n"))
+
+
+def test_a_second_run_that_times_out_does_not_excuse_the_first(
+    runner: Runner, tests: BlindTests, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    buggy, run, calls = state(runner, BUGGY), BlindSuite.run, []
+
+    def second_times_out(suite: BlindSuite, runner: Runner, tree: CodebaseState) -> tuple[list[str] | None, SuiteRun]:
+        calls.append(tree)
+        return ([], SuiteRun(RunStatus.TIMED_OUT)) if len(calls) == 2 else run(suite, runner, tree)
+
+    monkeypatch.setattr(BlindSuite, "run", second_times_out)
+    assert tests.result(runner, buggy).wrong
+    assert len(calls) == 3
 
 
 def test_values_that_the_original_no_longer_computes_are_unchecked(tmp_path: Path) -> None:

@@ -124,6 +124,13 @@ def test_a_script_that_hits_its_time_limit_is_timed_out(runner: Runner) -> None:
     assert (grade.resolved, grade.tests, grade.reason.code) == (False, False, ReasonCode.TIMED_OUT)
 
 
+def test_a_run_without_expected_values_that_does_not_end_is_timed_out(runner: Runner) -> None:
+    hasty = replace(runner, settings=replace(runner.settings, time_limit_s=4.0))
+    code = CODE + "\nimport sys\nimport time\n\nif 'ssr_blind_recorder' in sys.modules:\n    time.sleep(60)\n"
+    grade = graded(hasty, code)
+    assert (grade.resolved, grade.tests, grade.reason.code) == (False, True, ReasonCode.TIMED_OUT)
+
+
 def test_a_patch_that_hangs_is_bounded_by_the_original(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """The absolute limit is 60 s."""
     limits, run = [], runner_module.run_suite

@@ -15,6 +15,7 @@ from pytest_ssr.grading.blind.compare import Records, read_records
 from pytest_ssr.grading.blind.files import BlindFiles, paired
 from pytest_ssr.grading.blind.suite import COPY_S, BlindSuite
 from pytest_ssr.grading.blind.varied_files import CopyGenerator
+from pytest_ssr.grading.evidence import MIN_DURATION_S
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
 
@@ -96,12 +97,15 @@ def measure_reference(
     blind_files = BlindFiles(runner.original, files)
     tests = frozenset(fail_to_pass) | frozenset(pass_to_pass)
     generator = CopyGenerator(runner.original, files, blind_files, usual, tests, frozenset(fail_to_pass), rng)
-    suite = BlindSuite(tuple(files), blind_files.rewritten(), generator.token, usual.seconds)
+    limit_like_s = max(MIN_DURATION_S, usual.seconds)
+    suite = BlindSuite(tuple(files), blind_files.rewritten(), generator.token, limit_like_s)
     suite, lines, run = _with_copies(runner, suite, generator, usual)
     suite = replace(suite, like_s=max(suite.like_s, run.seconds))
     full_suite = replace(suite, entries=blind_files.rewritten(full=True))
     full_lines, _ = full_suite.run(runner, runner.original, hash_seed=1)
-    buggy_lines, _ = suite.run(runner, buggy, only_copies=True) if suite.copies else (None, None)
+    # The bug may be that the code does not end.
+    brief = replace(suite, like_s=max(usual.seconds, run.seconds))
+    buggy_lines, _ = brief.run(runner, buggy, only_copies=True) if suite.copies else (None, None)
     return BlindReference(
         suite,
         blind_files.sites,

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from pytest_ssr.errors import SandboxError
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading.blind.assertions import END, FALSE, TRUE
 from pytest_ssr.grading.blind.compare import (
@@ -28,6 +29,7 @@ from pytest_ssr.grading.blind.compare import (
 from pytest_ssr.grading.blind.reference import BlindReference
 from pytest_ssr.grading.blind.suite import Copy
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.test_run import RunStatus
 
 _SEVERAL, _ENOUGH, _MANY, _LEAST_SHARE = 2, 3, 4, 0.25
 
@@ -46,6 +48,8 @@ class BlindResult:
     """Tests that cannot be run blind."""
     unvaried: tuple[str, ...] = ()
     """FAIL_TO_PASS tests for which no other input changed a value on the original."""
+    timed_out: bool = False
+    """Whether the time limit ended the run; then nothing is compared."""
 
 
 @dataclass(slots=True)
@@ -79,16 +83,18 @@ class BlindTests:
         time, or on the order of threads.
         """
         first = self._result(runner, state)
+        if first.timed_out:
+            self._original_result(runner)
+            return first
         wrong, not_repaired = set(first.wrong), set(first.not_repaired)
         changed = set[str]()
-        for again in (state, runner.original):
-            if not wrong and not not_repaired:
-                break
-            result = self._result(runner, again)
-            if again is state:
-                wrong, not_repaired = wrong & set(result.wrong), not_repaired & set(result.not_repaired)
-            else:
-                changed = (wrong & set(result.wrong)) | (not_repaired & set(result.not_repaired))
+        if wrong or not_repaired:
+            again = self._result(runner, state)
+            if not again.timed_out:
+                wrong, not_repaired = wrong & set(again.wrong), not_repaired & set(again.not_repaired)
+        if wrong or not_repaired:
+            original = self._original_result(runner)
+            changed = (wrong & set(original.wrong)) | (not_repaired & set(original.not_repaired))
         return replace(
             first,
             wrong=tuple(sorted(wrong - changed)),
@@ -96,8 +102,17 @@ class BlindTests:
             unchecked=tuple(sorted({*first.unchecked, *changed})),
         )
 
+    def _original_result(self, runner: Runner) -> BlindResult:
+        """Compare the original with itself; raises SandboxError if the machine is too busy to run it in time."""
+        result = self._result(runner, runner.original)
+        if result.timed_out:
+            raise SandboxError("the original's tests did not end in time: the machine is too busy")
+        return result
+
     def _result(self, runner: Runner, state: CodebaseState) -> BlindResult:
-        lines, _ = self._suite.run(runner, state)
+        lines, run = self._suite.run(runner, state)
+        if run.status is RunStatus.TIMED_OUT:
+            return BlindResult(timed_out=True)
         if lines is None:
             return BlindResult(wrong=tuple(sorted(self._failing)))
         actual = read_records(lines)
@@ -117,7 +132,13 @@ class BlindTests:
         self._open = {key.site for case in self._reference.names for key in self._left_open(case, actual)}
         not_repaired, unspecified, varied = self._varied(actual)
         unvaried = {i for i in self._failing if i.partition("[")[0] not in varied}
-        return BlindResult(*(tuple(sorted(ids)) for ids in (wrong, not_repaired, unspecified, unchecked, unvaried)))
+        return BlindResult(
+            wrong=tuple(sorted(wrong)),
+            not_repaired=tuple(sorted(not_repaired)),
+            unspecified=tuple(sorted(unspecified)),
+            unchecked=tuple(sorted(unchecked)),
+            unvaried=tuple(sorted(unvaried)),
+        )
 
     def _has_values(self, case: str, reference: Test) -> bool:
         """Return whether there is a value of a test to compare, or the test asserts nothing but that it ends."""
