@@ -81,7 +81,7 @@ def cell(values: np.ndarray, projects: Sequence[str]) -> str:
     return rate_text(rate_of(0, values, projects, seed=1))
 
 
-def report(solved: Sequence[Solved], policy: Policy, seeds: int) -> str:
+def report(solved: Sequence[Solved], policy: Policy, most: int, seeds: int) -> str:
     projects = sorted({s.project for s in solved})
     lines = [
         "# A learned search policy on projects that it was not trained on",
@@ -99,7 +99,7 @@ def report(solved: Sequence[Solved], policy: Policy, seeds: int) -> str:
         ("at most two changed lines", [s for s in solved if s.lines <= 2]),
         ("more changed lines", [s for s in solved if s.lines > 2]),
     ):
-        for budget in BUDGETS if chosen else ():
+        for budget in [b for b in BUDGETS if b <= most] if chosen else ():
             names = [s.project for s in chosen]
             before, after = (solved_shares([s.places[name] for s in chosen], budget) for name in ("patterns", "policy"))
             cells = [cell(values, names) for values in (before, after, after - before)]
@@ -126,7 +126,7 @@ def main() -> None:
             with records.open("a") as file:
                 file.write(json.dumps(item.__dict__) + "\n")
             print(f"{item.project} {item.operator} {item.lines} {dict(item.places)} {time.monotonic() - start:.0f} s")
-    arguments.out.write_text(report(solved, policy, arguments.seeds))
+    arguments.out.write_text(report(solved, policy, arguments.most, arguments.seeds))
 
 
 if __name__ == "__main__":
