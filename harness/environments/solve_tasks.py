@@ -116,6 +116,7 @@ def _find(names: Sequence[str], store: Store) -> dict[str, Path]:
     ids = store.artifact_ids()
     if not ids:
         raise SettingsError(f"the store {store.root} has no artifacts; create some with ssr inject")
+    store.fetch("artifacts")
     return {name: store.root / "artifacts" / name for name in ids}
 
 

@@ -171,11 +171,8 @@ class Grader:
 
     def log(self, instance: Instance, patch: str) -> str:
         """Return the log of the tests with a patch, empty if there is none."""
-        try:
-            path = self.store.root / OUTCOMES / f"{self.key(instance, patch)}.txt"
-            return path.read_text(encoding="utf-8", errors="surrogateescape")
-        except OSError:
-            return ""
+        data = self.store.file(OUTCOMES, f"{self.key(instance, patch)}.txt")
+        return (data or b"").decode("utf-8", "surrogateescape")
 
     def _logged(self, task: InstanceTask, text: str, grade: Grade) -> dict[str, Any]:
         """Store the log of the tests, and return a flag if SWE-bench's rule disagrees with the grade.

@@ -271,6 +271,7 @@ class RolloutWork:
         if not result.rollout:
             return None
         try:
+            self.grader.store.fetch(f"{ROLLOUTS}/{result.rollout}")
             rollout = read_trajectory(self.grader.store.root / ROLLOUTS / result.rollout / TRAJECTORY)
         except StoreError:
             return None
@@ -315,10 +316,8 @@ class RolloutWork:
         return key_of(self.grader.key(unit.instance, ""), *options)
 
     def _file(self, rollout: str, name: str) -> bytes:
-        try:
-            return (self.grader.store.root / ROLLOUTS / rollout / name).read_bytes() if rollout else b""
-        except OSError:
-            return b""
+        data = self.grader.store.file(f"{ROLLOUTS}/{rollout}", name) if rollout else None
+        return data or b""
 
     def _open_solving(self, instance: Instance) -> RolloutRunner:
         if self._solving is not None and self._solving[0] == instance.id:

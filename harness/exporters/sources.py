@@ -1,6 +1,7 @@
 """Find the sources of an export (stores, run folders, files of records) and index their contents.
 
-Nothing is written to a source: it may be read-only, or in use.
+Nothing is written to a source: it may be read-only, or in use. Of a store with a database, the results of other
+machines are copied into its folder first.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from harness.database.sharing import fetch_all
 from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_json
 from harness.exporters.index import Index
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
@@ -58,6 +60,7 @@ def _find_source(path: Path) -> Source:
         return Source(path, is_file=True)
     for folder in (path, path / _STORE):
         if (folder / STORE_MARK).is_file() or any((folder / n).is_dir() for n in ("rollouts", "artifacts")):
+            fetch_all(folder)
             return Source(folder)
     problem = "is not a store and contains none" if path.is_dir() else "does not exist"
     if re.match(r"\w+:/", str(path)):

@@ -89,11 +89,14 @@ class ModelCampaign:
     def _run(self, index: int) -> CandidateResult | None:
         name = key_of(self.key, index)
         folder = self.store.root / "rollouts" / name
+        if not folder.exists():
+            self.store.fetch(f"rollouts/{name}")
         for _ in range(_MAX_ABORTED):
             if self._ending.is_set():
                 return None
             earlier, begin = archive_interrupted(folder), time.perf_counter()
             done = self._inject(name, index, folder / NAME)
+            self.store.keep(f"rollouts/{name}")
             if done.trajectory.status != "aborted":
                 self._spent[index] = earlier + RunUsage.of(done.trajectory)
                 return self._store_result(index, done, time.perf_counter() - begin)

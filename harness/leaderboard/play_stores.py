@@ -9,6 +9,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from harness.database.sharing import fetch_all
 from harness.leaderboard.escaping import clean, clean_flag
 from harness.leaderboard.records import Attempt, Try
 from harness.records.episode import Episode
@@ -35,6 +36,7 @@ def read_store(
     by: the source of injector names: strategy, operator, run, or auto (a model's name, else the strategy). rule: the
     verdict of a grade that counts. Raises SettingsError for a damaged round.
     """
+    fetch_all(root)
     attempts, tries = [], []
     paths = sorted((root / _EPISODES).glob("*/*.json"))
     several = len({p.parent for p in paths}) > 1

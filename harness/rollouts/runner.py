@@ -136,6 +136,8 @@ class RolloutRunner:
 
     def _run(self, attempt: int, key: str) -> Rollout:
         folder = self.store.root / ROLLOUTS / key
+        if not folder.exists():
+            self.store.fetch(f"{ROLLOUTS}/{key}")
         task, earlier = self.task(), archive_interrupted(folder)
         seed = int(key_of(self.seed, attempt)[:8], 16) & 0x7FFFFFFF
         trajectory = Trajectory(
@@ -157,6 +159,7 @@ class RolloutRunner:
         with record_end(journal):
             solution = self.solver.solve(task, seed=seed, journal=journal)
         seconds = time.monotonic() - begin
+        self.store.keep(f"{ROLLOUTS}/{key}")
         rollout = self._save(self._ungraded(solution, key, attempt, seed, seconds, earlier))
         patch = self._submitted_patch(rollout) if rollout.status != "aborted" else None
         return self._graded(rollout, patch) if patch is not None else rollout
@@ -167,11 +170,10 @@ class RolloutRunner:
 
     def _submitted_patch(self, rollout: Rollout) -> Patch | None:
         """Return the submitted patch of a rollout, or None without one or if its file is missing or incomplete."""
-        try:
-            data = (self.store.root / ROLLOUTS / rollout.id / PATCH).read_bytes()
-        except OSError:
+        data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
+        if data is None or hashlib.sha256(data).hexdigest() != rollout.patch_sha256:
             return None
-        return Patch.parse(data) if hashlib.sha256(data).hexdigest() == rollout.patch_sha256 else None
+        return Patch.parse(data)
 
     def _graded(self, rollout: Rollout, patch: Patch) -> Rollout:
         """Grade the patch of a rollout that is already stored, so that an interrupt loses only the grade."""
@@ -218,6 +220,7 @@ class RolloutRunner:
         """
         folder, total = f"{ROLLOUTS}/{rollout}", RunUsage()
         path, scores = self.store.root / folder / TRAJECTORY, []
+        self.store.fetch(folder)
         trajectory, version = read_trajectory(path), hash_path(path)
         opened = judge.opened(trajectory)
         for step in scored_steps(trajectory):

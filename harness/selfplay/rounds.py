@@ -344,11 +344,11 @@ class SelfPlay:
             is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
             if not is_failed or rollout.patch_sha256 in repairs or len(repairs) >= self.settings.higher_order:
                 continue
-            path = self.store.root / ROLLOUTS / rollout.id / PATCH
+            data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
             try:
-                patch = Patch.parse(path.read_bytes())
+                patch = Patch.parse(data or b"")
                 artifact = self.store.artifact(episode.artifact_id)
-            except (OSError, ArtifactError, StoreError):
+            except (ArtifactError, StoreError):
                 continue
             repairs[rollout.patch_sha256] = FailedRepair(episode.artifact_id, artifact, patch)
         return list(repairs.values())

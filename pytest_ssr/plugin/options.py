@@ -16,7 +16,7 @@ from pytest_ssr.escaping import escaped
 from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.plugin.sources import given, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
-from pytest_ssr.project.snapshot import take_snapshot
+from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds
 from pytest_ssr.storage.store import Store
@@ -59,8 +59,8 @@ def open_store(config: pytest.Config) -> Store:
 def stored_artifact_ids(config: pytest.Config) -> list[str]:
     """Return the ids of the stored artifacts, sorted, without creating a store."""
     with user_errors():
-        folder = store_path(config) / "artifacts"
-    return sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
+        exists = (store_path(config) / STORE_MARK).is_file()
+        return open_store(config).artifact_ids() if exists else []
 
 
 def resolve_diff(config: pytest.Config) -> str | None:

@@ -2,6 +2,9 @@
 
 Every write goes to a temporary name and is renamed when complete, so a reader sees all of it or nothing. Names are
 content ids, or keys of everything a result depends on; two writers of the same name write the same content.
+
+A store with a database (`ssr store migrate`, `ssr serve`) also writes its results there, and reads them from there; a
+write has succeeded once the database has it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_err
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.storage.shared import DURABLE, connect
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
@@ -56,6 +60,7 @@ class Store:
                 f"this one reads {STORE_VERSION}); choose another with --store, or remove it"
             )
         self._sweep()
+        self._shared = connect(self.root, content)
 
     @property
     def trees(self) -> Path:
@@ -65,7 +70,7 @@ class Store:
     def put_artifact(self, artifact_id: str, artifact: BugArtifact) -> Path:
         """Write an artifact under its id unless it exists; return its directory."""
         final = self.root / "artifacts" / artifact_id
-        if _is_complete(final):
+        if self._is_stored("artifacts", artifact_id):
             return final
         with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
             write_artifact(staging, artifact)
@@ -78,6 +83,7 @@ class Store:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
             _sync_directory(final.parent)
+        self.keep(f"artifacts/{artifact_id}")
         return final
 
     def publish(self, artifact_id: str) -> None:
@@ -99,7 +105,12 @@ class Store:
 
     def has_artifact(self, artifact_id: str) -> bool:
         """Return whether an artifact exists and is complete, including spare ones."""
-        return any(_is_complete(self.root / kind / artifact_id) for kind in ("artifacts", "spare"))
+        return any(self._is_stored(kind, artifact_id) for kind in ("artifacts", "spare"))
+
+    def _is_stored(self, kind: str, artifact_id: str) -> bool:
+        if self._shared is not None:
+            return bool(self.fetch(f"{kind}/{artifact_id}")) and _is_complete(self.root / kind / artifact_id)
+        return _is_complete(self.root / kind / artifact_id)
 
     def _move(self, source: str, target: str, artifact_id: str) -> None:
         with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
@@ -109,14 +120,19 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
+        if self._shared is not None:
+            self._shared.move(f"{source}/{artifact_id}", f"{target}/{artifact_id}")
 
     def artifact_ids(self) -> list[str]:
         """Return the ids of all artifacts, sorted."""
+        if self._shared is not None:
+            return sorted({path.split("/")[1] for path in self._shared.digests("artifacts")})
         with self._reporting(f"list {self.root}"):
             return sorted(p.name for p in (self.root / "artifacts").iterdir() if p.is_dir())
 
     def artifact(self, artifact_id: str) -> BugArtifact:
         """Read one artifact; raises ArtifactError if it does not exist or is damaged."""
+        self.fetch(f"artifacts/{artifact_id}")
         return read_artifact(self.root / "artifacts" / artifact_id)
 
     def put_record(self, kind: str, name: str, data: Mapping[str, Any]) -> None:
@@ -129,23 +145,66 @@ class Store:
         with self._reporting(f"write {target}"):
             target.parent.mkdir(parents=True, exist_ok=True)
             self._write(target, data)
+        if self._shared is not None and _is_durable(kind):
+            self._shared.put({f"{kind}/{name}": data})
 
     def record(self, kind: str, name: str) -> dict[str, Any] | None:
         """Read one JSON record; None if it does not exist or is not valid JSON."""
+        if self._shared is not None and _is_durable(kind):
+            return _parsed(self._shared.get(f"{kind}/{name}.json") or b"")
         return self._load(self.root / kind / f"{name}.json")
+
+    def file(self, kind: str, name: str) -> bytes | None:
+        """Read one file; None if it does not exist."""
+        if self._shared is not None and _is_durable(kind):
+            return self._shared.get(f"{kind}/{name}")
+        path = self.root / kind / name
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {error.strerror}") from None
+
+    def keep(self, folder: str) -> None:
+        """Share the files that were written into a folder of the store, such as the journal of a rollout."""
+        if self._shared is not None:
+            local = self.root / folder
+            self._shared.put_folder(local, {f"{folder}/{p.name}": p for p in sorted(local.iterdir()) if p.is_file()})
+
+    def fetch(self, folder: str) -> list[Path]:
+        """Return the files below a folder of the store; those that only other machines have are copied here first."""
+        if self._shared is not None:
+            for path, digest in self._shared.digests(folder).items():
+                self._copy(path, digest)
+        return sorted(p for p in (self.root / folder).rglob("*") if p.is_file())
+
+    def _copy(self, path: str, digest: str) -> None:
+        assert self._shared is not None
+        target = self.root / path
+        if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
+            return
+        data = self._shared.get(path)
+        if data is not None:
+            with self._reporting(f"write {target}"):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._write(target, data)
 
     def remove_record(self, kind: str, name: str) -> None:
         """Remove one JSON record if it exists."""
         path = self.root / kind / f"{name}.json"
         with self._reporting(f"remove {path}"):
             path.unlink(missing_ok=True)
+        if self._shared is not None and _is_durable(kind):
+            self._shared.remove(f"{kind}/{name}.json")
 
     @contextlib.contextmanager
     def alone(self, name: str) -> Iterator[None]:
         """Hold the lock of a name, for one thread of one process at a time; others wait."""
         with self._lock_file(name) as descriptor:
             _wait_for(descriptor, fcntl.LOCK_EX)
-            yield
+            with self._shared.alone(name) if self._shared is not None else contextlib.nullcontext():
+                yield
 
     @contextlib.contextmanager
     def in_use(self, name: str) -> Iterator[None]:
@@ -180,12 +239,11 @@ class Store:
 
     def _load(self, path: Path) -> dict[str, Any] | None:
         try:
-            data = json.loads(path.read_bytes())
-        except (FileNotFoundError, ValueError, RecursionError):
+            return _parsed(path.read_bytes())
+        except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}") from None
-        return data if isinstance(data, dict) else None
 
     def _write(self, target: Path, data: bytes) -> None:
         staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
@@ -269,6 +327,18 @@ def _wait_for(descriptor: int, operation: int) -> None:
             return
 
 
+def _parsed(data: bytes) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _is_durable(kind: str) -> bool:
+    return kind.partition("/")[0] in DURABLE
+
+
 def _is_complete(directory: Path) -> bool:
     try:
         read_artifact(directory)
@@ -296,6 +366,7 @@ def resolve_artifact(name: str, store: Store | None) -> Path:
     if store is not None:
         matches = [i for i in store.artifact_ids() if name and i.startswith(name)]
         if len(matches) == 1:
+            store.fetch(f"artifacts/{matches[0]}")
             return store.root / "artifacts" / matches[0]
         if matches:
             raise ArtifactError(f"{name} is the beginning of {len(matches)} ids; give more characters")

@@ -65,5 +65,4 @@ def has_verdict(store: Store, artifact_id: str) -> bool:
 
     Earlier versions stored one verdict for each artifact without its conditions; it is not used as evidence today.
     """
-    folder = store.root / _KIND
-    return (folder / f"{artifact_id}.json").is_file() or any((folder / artifact_id).glob("*.json"))
+    return store.record(_KIND, artifact_id) is not None or bool(store.fetch(f"{_KIND}/{artifact_id}"))

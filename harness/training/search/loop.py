@@ -202,9 +202,9 @@ class Loop:
     def _resolved(self, episode: Episode) -> Iterator[Patch]:
         """Yield the patches of an episode's resolved attempts."""
         for rollout in episode.rollouts:
-            path = self.store.root / ROLLOUTS / rollout.id / PATCH
-            if rollout.verdict and path.exists():
-                yield Patch.parse(path.read_bytes())
+            data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH) if rollout.verdict else None
+            if data is not None:
+                yield Patch.parse(data)
 
     def _examples(self, bugs: Sequence[tuple[str, Bug]], *, graded: bool) -> Iterator[Example]:
         """Yield the examples of bugs. graded: resolved repairs are right, otherwise the original is."""

@@ -1,0 +1,144 @@
+"""Keep files by the hash of their content, in a folder or in an object store, through fsspec."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError
+
+_FOLDER = "blobs"
+
+
+class Blobs:
+    """Files by the SHA-256 of their content; a file that exists is never written again."""
+
+    def __init__(self, url: str, root: Path) -> None:
+        """url: where they are, such as `s3://bucket/prefix`; by default a folder in the store, `root`.
+
+        Raises SettingsError for an unknown scheme, MissingExtraError if its package is not installed.
+        """
+        self.url = url or str(root / _FOLDER)
+        try:
+            self._system, path = fsspec.core.url_to_fs(self.url)
+        except ImportError as error:
+            scheme = self.url.partition(":")[0]
+            if scheme in ("s3", "s3a"):
+                raise MissingExtraError("s3fs", "s3") from None
+            raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
+        except ValueError as error:
+            raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
+        self._path = str(path).rstrip("/")
+        self._is_local = fsspec.utils.get_protocol(self.url) in ("file", "local")
+
+    def put(self, data: bytes) -> str:
+        """Write a file and return its hash; raises StoreWriteError."""
+        digest = hashlib.sha256(data).hexdigest()
+        with self._describing(digest, StoreWriteError):
+            if not self._exists(digest, len(data)):
+                self._write(digest, data)
+        return digest
+
+    def put_file(self, path: Path) -> tuple[str, int]:
+        """Keep a local file, which is never changed in place afterwards; return its hash and size."""
+        data = path.read_bytes()
+        if not self._is_local:
+            return self.put(data), len(data)
+        digest = hashlib.sha256(data).hexdigest()
+        target = Path(self._at(digest))
+        with self._describing(digest, StoreWriteError):
+            if not self._exists(digest, len(data)):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                try:
+                    # A second name of the same file: it takes no space.
+                    target.unlink(missing_ok=True)
+                    os.link(path, target)
+                except OSError:
+                    self._write(digest, data)
+        return digest, len(data)
+
+    def get(self, digest: str) -> bytes:
+        """Return a file; raises StoreError if it is missing, damaged or cannot be read."""
+        with self._describing(digest, StoreError):
+            data: bytes = self._system.cat_file(self._at(digest))
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise StoreError(f"the file {self._at(digest)} is damaged: its content does not have the hash of its name")
+        return data
+
+    def remove(self, digest: str) -> None:
+        """Remove a file if it exists; raises StoreWriteError."""
+        with self._describing(digest, StoreWriteError), contextlib.suppress(FileNotFoundError):
+            self._system.rm_file(self._at(digest))
+
+    def sizes(self) -> dict[str, tuple[int, float]]:
+        """Return the sizes in bytes of all files and when they were written, by hash; raises StoreError."""
+        with self._describing("", StoreError):
+            self._system.invalidate_cache()
+            if not self._system.exists(self._path):
+                return {}
+            found = self._system.find(self._path, detail=True)
+        names = ((path.rpartition("/")[2], info) for path, info in found.items())
+        return {name: (int(info["size"]), _written_at(info)) for name, info in names if _is_digest(name)}
+
+    def _exists(self, digest: str, size: int) -> bool:
+        try:
+            return bool(self._system.info(self._at(digest))["size"] == size)
+        except FileNotFoundError:
+            return False
+
+    def _write(self, digest: str, data: bytes) -> None:
+        target = self._at(digest)
+        if not self._is_local:
+            # An object appears with its whole content, or not at all.
+            self._system.pipe_file(target, data)
+            return
+        path = Path(target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        staging = path.parent / f".{digest[:8]}-{secrets.token_hex(6)}"
+        try:
+            with staging.open("xb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            staging.replace(path)
+        finally:
+            staging.unlink(missing_ok=True)
+
+    def _at(self, digest: str) -> str:
+        return f"{self._path}/{digest[:2]}/{digest}"
+
+    @contextlib.contextmanager
+    def _describing(self, digest: str, kind: type[StoreError]) -> Iterator[None]:
+        """Turn errors of the file system and of object stores, which have classes of their own, into a StoreError."""
+        try:
+            yield
+        except FileNotFoundError:
+            if kind is StoreWriteError:
+                raise kind(f"the blobs in {self.url} cannot be written: the bucket or folder does not exist") from None
+            raise kind(f"the file {self._at(digest)} is missing; `ssr store check` lists such files") from None
+        except StoreError:
+            raise
+        except Exception as error:
+            cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
+            raise kind(f"the blobs in {self.url} cannot be used: {cause}; what is finished is kept") from error
+
+
+def _is_digest(name: str) -> bool:
+    return len(name) == 64 and set(name) <= set("0123456789abcdef")
+
+
+def _written_at(info: dict[str, Any]) -> float:
+    for name in ("mtime", "LastModified", "created"):
+        value = info.get(name)
+        if isinstance(value, int | float):
+            return float(value)
+        if value is not None and hasattr(value, "timestamp"):
+            return float(value.timestamp())
+    return 0.0

@@ -1,0 +1,277 @@
+"""Create the tables."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0001"
+down_revision = None
+_NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
+
+
+def upgrade() -> None:
+    """Create all tables."""
+    op.create_table(
+        "artifacts",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("repository", sa.Text(), nullable=False),
+        sa.Column("tree_hash", sa.String(length=64), nullable=False),
+        sa.Column("strategy", sa.Text(), nullable=False),
+        sa.Column("operator", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("order", sa.Integer(), nullable=False),
+        sa.Column("parent", sa.String(length=64), nullable=False),
+        sa.Column("fail_to_pass", sa.Integer(), nullable=False),
+        sa.Column("files", sa.Integer(), nullable=False),
+        sa.Column("lines", sa.Integer(), nullable=False),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_artifacts")),
+    )
+    op.create_index(op.f("ix_artifacts_repository"), "artifacts", ["repository"], unique=False)
+    op.create_index(op.f("ix_artifacts_stored_at"), "artifacts", ["stored_at"], unique=False)
+    op.create_index(op.f("ix_artifacts_strategy"), "artifacts", ["strategy"], unique=False)
+    op.create_table(
+        "candidates",
+        sa.Column("path", sa.String(length=512), nullable=False),
+        sa.Column("campaign", sa.String(length=96), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("status", sa.String(length=32), nullable=False),
+        sa.Column("strategy", sa.Text(), nullable=False),
+        sa.Column("operator", sa.Text(), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
+        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("line", sa.Integer(), nullable=False),
+        sa.Column("check", sa.Text(), nullable=False),
+        sa.Column("artifact_id", sa.String(length=64), nullable=False),
+        sa.Column("fail_to_pass", sa.Integer(), nullable=False),
+        sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("path", name=op.f("pk_candidates")),
+    )
+    op.create_index(op.f("ix_candidates_campaign"), "candidates", ["campaign"], unique=False)
+    op.create_index(op.f("ix_candidates_file"), "candidates", ["file"], unique=False)
+    op.create_index(op.f("ix_candidates_status_check"), "candidates", ["status", "check"], unique=False)
+    op.create_table(
+        "entries",
+        sa.Column("path", sa.String(length=512), nullable=False),
+        sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("digest", sa.String(length=64), nullable=False),
+        sa.Column("size", sa.BigInteger(), nullable=False),
+        sa.Column("data", sa.LargeBinary(), nullable=True),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("path", name=op.f("pk_entries")),
+    )
+    op.create_index(op.f("ix_entries_digest"), "entries", ["digest"], unique=False)
+    op.create_index(op.f("ix_entries_kind"), "entries", ["kind"], unique=False)
+    op.create_table(
+        "episodes",
+        sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("path", sa.String(length=512), nullable=False),
+        sa.Column("position", sa.Integer(), nullable=False),
+        sa.Column("run", sa.String(length=64), nullable=False),
+        sa.Column("round", sa.Integer(), nullable=False),
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("artifact_id", sa.String(length=64), nullable=False),
+        sa.Column("strategy", sa.Text(), nullable=False),
+        sa.Column("operator", sa.Text(), nullable=False),
+        sa.Column("file", sa.Text(), nullable=False),
+        sa.Column("scope", sa.Text(), nullable=False),
+        sa.Column("lines", sa.Integer(), nullable=False),
+        sa.Column("fail_to_pass", sa.Integer(), nullable=False),
+        sa.Column("order", sa.Integer(), nullable=False),
+        sa.Column("valid", sa.Boolean(), nullable=False),
+        sa.Column("check", sa.Text(), nullable=False),
+        sa.Column("solved", sa.Integer(), nullable=False),
+        sa.Column("graded", sa.Integer(), nullable=False),
+        sa.Column("solve_rate", sa.Float(), nullable=True),
+        sa.Column("reward", sa.Float(), nullable=True),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
+        sa.Column("cost_usd", sa.Float(), nullable=False),
+        sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_episodes")),
+        sa.UniqueConstraint("path", "position", name=op.f("uq_episodes_path_position")),
+    )
+    op.create_index(op.f("ix_episodes_artifact_id"), "episodes", ["artifact_id"], unique=False)
+    op.create_index(op.f("ix_episodes_check"), "episodes", ["check"], unique=False)
+    op.create_index(op.f("ix_episodes_project"), "episodes", ["project"], unique=False)
+    op.create_index(op.f("ix_episodes_run"), "episodes", ["run"], unique=False)
+    op.create_index(op.f("ix_episodes_valid"), "episodes", ["valid"], unique=False)
+    op.create_table(
+        "events",
+        sa.Column("id", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("kind", sa.String(length=32), nullable=False),
+        sa.Column("subject", sa.String(length=512), nullable=False),
+        sa.Column("data", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "idempotency_keys",
+        sa.Column("key", sa.String(length=128), nullable=False),
+        sa.Column("request_hash", sa.String(length=64), nullable=False),
+        sa.Column("job_id", sa.String(length=32), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("key", name=op.f("pk_idempotency_keys")),
+    )
+    op.create_table(
+        "jobs",
+        sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("kind", sa.String(length=16), nullable=False),
+        sa.Column("project_id", sa.String(length=32), nullable=True),
+        sa.Column("settings", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("stage", sa.Text(), nullable=False),
+        sa.Column("error_code", sa.String(length=64), nullable=False),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.Column("result", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("max_attempts", sa.Integer(), nullable=False),
+        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
+        sa.Column("worker_id", sa.String(length=64), nullable=False),
+        sa.Column("lease_token", sa.String(length=64), nullable=False),
+        sa.Column("lease_until", sa.Float(), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.Column("started_at", sa.Float(), nullable=True),
+        sa.Column("ended_at", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("number", name=op.f("pk_jobs")),
+        sa.UniqueConstraint("id", name=op.f("uq_jobs_id")),
+    )
+    op.create_index(op.f("ix_jobs_project_id"), "jobs", ["project_id"], unique=False)
+    op.create_index(op.f("ix_jobs_status_number"), "jobs", ["status", "number"], unique=False)
+    op.create_table(
+        "projects",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("source", sa.Text(), nullable=False),
+        sa.Column("commit", sa.String(length=64), nullable=False),
+        sa.Column("image", sa.Text(), nullable=False),
+        sa.Column("python", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
+        sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
+    )
+    op.create_table(
+        "results",
+        sa.Column("path", sa.String(length=512), nullable=False),
+        sa.Column("instance_id", sa.Text(), nullable=False),
+        sa.Column("repo", sa.Text(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=32), nullable=False),
+        sa.Column("resolved", sa.Boolean(), nullable=True),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("path", name=op.f("pk_results")),
+    )
+    op.create_index(op.f("ix_results_model"), "results", ["model"], unique=False)
+    op.create_table(
+        "rollouts",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("artifact_id", sa.String(length=128), nullable=False),
+        sa.Column("role", sa.String(length=16), nullable=False),
+        sa.Column("player", sa.Text(), nullable=False),
+        sa.Column("attempt", sa.Integer(), nullable=False),
+        sa.Column("resolved", sa.Boolean(), nullable=True),
+        sa.Column("tests", sa.Boolean(), nullable=True),
+        sa.Column("reward", sa.Float(), nullable=True),
+        sa.Column("reason", sa.String(length=64), nullable=False),
+        sa.Column("exit_reason", sa.String(length=64), nullable=False),
+        sa.Column("status", sa.String(length=32), nullable=False),
+        sa.Column("steps", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
+        sa.Column("cost_usd", sa.Float(), nullable=False),
+        sa.Column("unpriced", sa.Integer(), nullable=False),
+        sa.Column("seconds", sa.Float(), nullable=False),
+        sa.Column("grading_s", sa.Float(), nullable=False),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_rollouts")),
+    )
+    op.create_index(op.f("ix_rollouts_artifact_id"), "rollouts", ["artifact_id"], unique=False)
+    op.create_index(op.f("ix_rollouts_player"), "rollouts", ["player"], unique=False)
+    op.create_index(op.f("ix_rollouts_stored_at"), "rollouts", ["stored_at"], unique=False)
+    op.create_table(
+        "rounds",
+        sa.Column("path", sa.String(length=512), nullable=False),
+        sa.Column("run", sa.String(length=64), nullable=False),
+        sa.Column("round", sa.Integer(), nullable=False),
+        sa.Column("project", sa.Text(), nullable=False),
+        sa.Column("episodes", sa.Integer(), nullable=False),
+        sa.Column("valid", sa.Integer(), nullable=False),
+        sa.Column("solved", sa.Integer(), nullable=False),
+        sa.Column("graded", sa.Integer(), nullable=False),
+        sa.Column("ungraded", sa.Integer(), nullable=False),
+        sa.Column("rewards", sa.Float(), nullable=False),
+        sa.Column("rewarded", sa.Integer(), nullable=False),
+        sa.Column("tokens", sa.BigInteger(), nullable=False),
+        sa.Column("cost_usd", sa.Float(), nullable=False),
+        sa.Column("stored_at", sa.Float(), nullable=False),
+        sa.PrimaryKeyConstraint("path", name=op.f("pk_rounds")),
+    )
+    op.create_index(op.f("ix_rounds_run_round"), "rounds", ["run", "round"], unique=False)
+    op.create_index(op.f("ix_rounds_stored_at"), "rounds", ["stored_at"], unique=False)
+    op.create_table(
+        "tokens",
+        sa.Column("id", sa.String(length=32), nullable=False),
+        sa.Column("name", sa.Text(), nullable=False),
+        sa.Column("hash", sa.String(length=64), nullable=False),
+        sa.Column("scope", sa.String(length=16), nullable=False),
+        sa.Column("created_at", sa.Float(), nullable=False),
+        sa.Column("expires_at", sa.Float(), nullable=True),
+        sa.Column("revoked_at", sa.Float(), nullable=True),
+        sa.Column("used_at", sa.Float(), nullable=True),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
+        sa.UniqueConstraint("hash", name=op.f("uq_tokens_hash")),
+    )
+    op.create_table(
+        "workers",
+        sa.Column("id", sa.String(length=64), nullable=False),
+        sa.Column("host", sa.Text(), nullable=False),
+        sa.Column("pid", sa.Integer(), nullable=False),
+        sa.Column("sandbox", sa.Text(), nullable=False),
+        sa.Column("status", sa.String(length=16), nullable=False),
+        sa.Column("job_id", sa.String(length=32), nullable=False),
+        sa.Column("started_at", sa.Float(), nullable=False),
+        sa.Column("seen_at", sa.Float(), nullable=False),
+        sa.Column("jobs_done", sa.Integer(), nullable=False),
+        sa.Column("counters", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
+    )
+
+
+def downgrade() -> None:
+    """Drop all tables."""
+    op.drop_table("workers")
+    op.drop_table("tokens")
+    op.drop_index(op.f("ix_rounds_stored_at"), table_name="rounds")
+    op.drop_index(op.f("ix_rounds_run_round"), table_name="rounds")
+    op.drop_table("rounds")
+    op.drop_index(op.f("ix_rollouts_stored_at"), table_name="rollouts")
+    op.drop_index(op.f("ix_rollouts_player"), table_name="rollouts")
+    op.drop_index(op.f("ix_rollouts_artifact_id"), table_name="rollouts")
+    op.drop_table("rollouts")
+    op.drop_index(op.f("ix_results_model"), table_name="results")
+    op.drop_table("results")
+    op.drop_table("projects")
+    op.drop_index(op.f("ix_jobs_status_number"), table_name="jobs")
+    op.drop_index(op.f("ix_jobs_project_id"), table_name="jobs")
+    op.drop_table("jobs")
+    op.drop_table("idempotency_keys")
+    op.drop_table("events")
+    op.drop_index(op.f("ix_episodes_valid"), table_name="episodes")
+    op.drop_index(op.f("ix_episodes_run"), table_name="episodes")
+    op.drop_index(op.f("ix_episodes_project"), table_name="episodes")
+    op.drop_index(op.f("ix_episodes_check"), table_name="episodes")
+    op.drop_index(op.f("ix_episodes_artifact_id"), table_name="episodes")
+    op.drop_table("episodes")
+    op.drop_index(op.f("ix_entries_kind"), table_name="entries")
+    op.drop_index(op.f("ix_entries_digest"), table_name="entries")
+    op.drop_table("entries")
+    op.drop_index(op.f("ix_candidates_status_check"), table_name="candidates")
+    op.drop_index(op.f("ix_candidates_file"), table_name="candidates")
+    op.drop_index(op.f("ix_candidates_campaign"), table_name="candidates")
+    op.drop_table("candidates")
+    op.drop_index(op.f("ix_artifacts_strategy"), table_name="artifacts")
+    op.drop_index(op.f("ix_artifacts_stored_at"), table_name="artifacts")
+    op.drop_index(op.f("ix_artifacts_repository"), table_name="artifacts")
+    op.drop_table("artifacts")

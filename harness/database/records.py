@@ -1,0 +1,138 @@
+"""Share a store's records through a database and blobs; `pytest_ssr.storage.shared` describes what for."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from harness.database import indexing
+from harness.database.blobs import Blobs
+from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
+from harness.database.events import add_event
+from harness.database.schema import entries
+from pytest_ssr.errors import StoreError, StoreWriteError
+
+VARIABLE = "SSR_DATABASE"
+_RECORD = ".json"
+
+
+def connect(root: Path, description: Mapping[str, object]) -> DatabaseRecords:
+    """Open the database of a store. description: the content of its `ssr-store.json`."""
+    database, blobs = description.get("database"), description.get("blobs", "")
+    if not isinstance(database, str) or not isinstance(blobs, str):
+        raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
+    return DatabaseRecords(open_engine(database_url(os.environ.get(VARIABLE) or database, root)), Blobs(blobs, root))
+
+
+class DatabaseRecords:
+    """Files by path: records in JSON are rows of a database, other files are blobs."""
+
+    def __init__(self, engine: sa.Engine, blobs: Blobs) -> None:
+        self.engine, self.blobs = engine, blobs
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Write several files, all or none; an existing one is replaced."""
+        rows = [self._row(path, data) for path, data in files.items()]
+        self._put(rows, files)
+
+    def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
+        """Write local files, all or none."""
+        rows, records = [], {}
+        for path, local in files.items():
+            if path.endswith(_RECORD):
+                records[path] = local.read_bytes()
+                rows.append(self._row(path, records[path]))
+            else:
+                digest, size = self.blobs.put_file(local)
+                rows.append(_entry(path, digest, size, None))
+                # Indexing reads it only if it needs to.
+                records[path] = b""
+        self._put(rows, records, folder)
+
+    def get(self, path: str) -> bytes | None:
+        """Return the content of a file, or None if it does not exist."""
+        statement = sa.select(entries.c.data, entries.c.digest).where(entries.c.path == path)
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            row = connection.execute(statement).one_or_none()
+        if row is None:
+            return None
+        return bytes(row.data) if row.data is not None else self.blobs.get(row.digest)
+
+    def digests(self, folder: str) -> dict[str, str]:
+        """Return the paths of all files below a folder, sorted, with their SHA-256."""
+        statement = sa.select(entries.c.path, entries.c.digest).where(_below(folder)).order_by(entries.c.path)
+        with describing(self.engine.url), reading(self.engine).connect() as connection:
+            return {row.path: row.digest for row in connection.execute(statement)}
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it exists."""
+        with self._writing() as connection:
+            connection.execute(sa.delete(entries).where(entries.c.path == path))
+            indexing.remove(connection, path)
+
+    def move(self, source: str, target: str) -> None:
+        """Move all files of a folder, unless the target exists."""
+        with self._writing() as connection:
+            rows = connection.execute(sa.select(entries.c.path).where(_below(source))).all()
+            if not rows or connection.execute(sa.select(entries.c.path).where(_below(target)).limit(1)).first():
+                return
+            for row in rows:
+                path = target + row.path.removeprefix(source)
+                values = {"path": path, "kind": path.partition("/")[0]}
+                connection.execute(sa.update(entries).where(entries.c.path == row.path).values(values))
+            indexing.move(connection, source, target)
+
+    @contextlib.contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Hold the lock of a name; with SQLite, the lock in the store's folder is enough."""
+        if is_sqlite(self.engine):
+            yield
+            return
+        with describing(self.engine.url), advisory_lock(self.engine, name):
+            yield
+
+    def _row(self, path: str, data: bytes) -> dict[str, Any]:
+        if path.endswith(_RECORD):
+            return _entry(path, hashlib.sha256(data).hexdigest(), len(data), data)
+        return _entry(path, self.blobs.put(data), len(data), None)
+
+    def _put(self, rows: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], folder: Path | None = None) -> None:
+        if not rows:
+            return
+        with self._writing() as connection:
+            indexing.replace_rows(connection, entries, rows, key=["path"])
+            for change in indexing.add(connection, files, folder):
+                add_event(connection, change.kind, change.subject, change.data)
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[sa.Connection]:
+        try:
+            with describing(self.engine.url), self.engine.begin() as connection:
+                yield connection
+        except StoreWriteError:
+            raise
+        except StoreError as error:
+            raise StoreWriteError(str(error)) from error
+
+
+def _entry(path: str, digest: str, size: int, data: bytes | None) -> dict[str, Any]:
+    return {
+        "path": path,
+        "kind": path.partition("/")[0],
+        "digest": digest,
+        "size": size,
+        "data": data,
+        "stored_at": time.time(),
+    }
+
+
+def _below(folder: str) -> sa.ColumnElement[bool]:
+    # A range, which uses the index of the primary key; `/` is followed by `0`.
+    return sa.and_(entries.c.path > f"{folder}/", entries.c.path < f"{folder}0")

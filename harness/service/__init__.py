@@ -1,0 +1,1 @@
+"""Serve a store: an API, a dashboard, and workers that run jobs."""
