@@ -113,3 +113,26 @@ def test_a_held_out_project_is_not_learned_from(tmp_path, capsys):
     one, two = (str(project(tmp_path, name)) for name in ("one", "two"))
     assert main(["train", "selfplay", one, two, "--held-out", two, "--out", str(tmp_path / "policy")]) == 2
     assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["--alpha", "nan"],
+        ["--alpha", "1"],
+        ["--python", "/missing/python"],
+        ["--sandbox", "missing"],
+        ["one"],
+        ["untested"],
+        ["--held-out", "other", "--held-out", "other"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_reported_before_any_example_is_made(tmp_path, monkeypatch, mistake):
+    for name in ("one", "two", "other", "untested"):
+        project(tmp_path, name)
+    (tmp_path / "untested" / "test_untested.py").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "selfplay", "one", "two", *mistake, "--out", "policy"]) == 2
+    assert not (tmp_path / "policy" / "examples").exists()

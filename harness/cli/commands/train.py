@@ -101,16 +101,17 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     sources = open_sources([*settings.source, *settings.pretrain])
     require_projects(sources)
     held_out = [SourceFolder(p) for p in settings.held_out]
-    if any(s.shares_code(h) for s in sources for h in held_out):
-        raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
-    with writing(settings.out):
-        static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
+    for other in held_out:
+        if any(source.shares_code(other) for source in sources):
+            raise SettingsError(
+                f"{other.folder} cannot be held out, because files of it are learned from", option="held-out"
+            )
     schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
         store=Store(settings.store or settings.out / "store"),
-        static=static,
+        collect=lambda: collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None),
         play=PlaySettings(
             rounds=settings.rounds,
             count=settings.count,
