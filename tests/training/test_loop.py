@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.solvers.search.policy import load_policy
-from harness.training.search.loop import proven_bugs
+from harness.training.search.loop import LoopReport, proven_bugs, write_report
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -136,3 +136,11 @@ def test_a_mistake_is_reported_before_any_example_is_made(tmp_path, monkeypatch,
     monkeypatch.chdir(tmp_path)
     assert main(["train", "selfplay", "one", "two", *mistake, "--out", "policy"]) == 2
     assert not (tmp_path / "policy" / "examples").exists()
+
+
+def test_a_report_leaves_the_unfinished_one_of_another_run(tmp_path):
+    other = tmp_path / ".report.json"
+    other.write_text("of another run")
+    path = write_report(LoopReport(2, (), ()), tmp_path)
+    assert json.loads(path.read_text())["bugs"] == 2
+    assert other.read_text() == "of another run"

@@ -20,6 +20,7 @@ from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.project import Project
 from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch, unique_names
 from harness.solvers.search.solver import SearchSolver
+from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug, Example, examples_of
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
 from harness.training.search.rates import Rate, rate_of
@@ -298,7 +299,5 @@ def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -
 def write_report(report: LoopReport, folder: Path) -> Path:
     """Write the report as `report.json`; return its path."""
     path = folder / "report.json"
-    temporary = path.with_name(".report.json")
-    temporary.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, json.dumps(report.to_json(), indent=1) + "\n")
     return path
