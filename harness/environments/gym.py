@@ -189,4 +189,7 @@ def register() -> None:
     for name, env in (("ssr/Solve-v0", SolveEnv), ("ssr/Inject-v0", InjectEnv)):
         if name not in gymnasium.registry:
             entry_point = f"{__name__}:{env.__name__}"
-            gymnasium.register(name, entry_point=entry_point, nondeterministic=True, order_enforce=False)
+            # After a first reset that fails, such as that of a broken sandbox, Gymnasium's checker fails in every step.
+            gymnasium.register(
+                name, entry_point=entry_point, nondeterministic=True, order_enforce=False, disable_env_checker=True
+            )

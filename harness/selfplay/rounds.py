@@ -108,8 +108,8 @@ class SelfPlay:
         Raises SsrError if a project, its interpreter or its sandbox cannot be used.
         """
         self.store, self.solver, self.settings = store, solver, settings
-        self._injectors, self._model, self._judge, self._watch = injectors, model, judge, watch or Watch()
-        self._runners = [
+        self._injectors, self._model, self._judge, self.watch = injectors, model, judge, watch or Watch()
+        self.runners = [
             open_runner(
                 project.folder,
                 store,
@@ -121,8 +121,8 @@ class SelfPlay:
             )
             for project in projects
         ]
-        self._names = _unique_names([b.snapshot for b in self._runners])
-        self._functions = [Functions(b.snapshot) for b in self._runners]
+        self._names = unique_names([b.snapshot for b in self.runners])
+        self._functions = [Functions(b.snapshot) for b in self.runners]
         self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
         self._seen: set[tuple[int, str]] = set()
         self.key = self._key()
@@ -132,9 +132,9 @@ class SelfPlay:
         settings = self.settings
         return key_of(
             code_hash(),
-            [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self._runners],
-            [identities(self._injectors, b.snapshot) for b in self._runners],
-            self._model and (self._model.key, [self._model.history(b.snapshot) for b in self._runners]),
+            [(b.snapshot.tree_hash, b.interpreter.environment_hash, b.provider.name) for b in self.runners],
+            [identities(self._injectors, b.snapshot) for b in self.runners],
+            self._model and (self._model.key, [self._model.history(b.snapshot) for b in self.runners]),
             getattr(self.solver, "key", self.solver.name),
             self._judge and (self._judge.key, self._judge.coefficient),
             settings.rule.key(),
@@ -147,12 +147,12 @@ class SelfPlay:
             settings.higher_order,
             settings.grade_unsubmitted,
             settings.grade_by,
-            *(b.test_runner for b in self._runners if b.test_runner != PYTEST),
+            *(b.test_runner for b in self.runners if b.test_runner != PYTEST),
         )
 
     def originals(self) -> dict[str, CodebaseState]:
         """Return the code of each project, by the name that its episodes have."""
-        return {self._names[r.snapshot.origin]: r.original for r in self._runners}
+        return {self._names[r.snapshot.origin]: r.original for r in self.runners}
 
     def play(self) -> list[Episode]:
         """Play all rounds and return the episodes in order.
@@ -162,11 +162,11 @@ class SelfPlay:
         rounds: list[Episode] = []
         for number in range(self.settings.rounds):
             final = not count_ungraded(rounds)
-            results = [self._round(number, project_index, final=final) for project_index in range(len(self._runners))]
+            results = [self._round(number, project_index, final=final) for project_index in range(len(self.runners))]
             for project_index, episodes in enumerate(results):
                 self._learn(project_index, episodes)
                 rounds += episodes
-            self._watch.round(number + 1, [e for episodes in results for e in episodes])
+            self.watch.round(number + 1, [e for episodes in results for e in episodes])
         return rounds
 
     def _round(self, number: int, project_index: int, *, final: bool) -> list[Episode]:
@@ -182,7 +182,7 @@ class SelfPlay:
                 self.store.put_record(f"{EPISODES}/{self.key}", _name(number, project_index), {"episodes": data})
         self._seen |= {(project_index, e.change) for e in episodes}
         for episode in episodes:
-            self._watch.episode(episode)
+            self.watch.episode(episode)
         return episodes
 
     def _learn(self, project_index: int, episodes: Sequence[Episode]) -> None:
@@ -218,7 +218,7 @@ class SelfPlay:
         settings = self.settings
         if self._model is not None:
             seed = int(key_of(settings.seed, number)[:6], 16)
-            runner, model, most = self._runners[project_index].scoped(), self._model, settings.count
+            runner, model, most = self.runners[project_index].scoped(), self._model, settings.count
             if isinstance(model, ExternalInjector):
                 model = model.part(runner.snapshot, number, most)
                 most = len(model.directories)
@@ -227,7 +227,7 @@ class SelfPlay:
         return self._without_model(number, project_index, injectors), GIVE_UP_AFTER * settings.count
 
     def _without_model(self, number: int, project_index: int, injectors: Sequence[Injector]) -> Campaign:
-        return Campaign(self._runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number)
+        return Campaign(self.runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number)
 
     def _episodes(
         self, number: int, project_index: int, campaign: Campaign | ModelCampaign, count: int, most: int
@@ -241,7 +241,7 @@ class SelfPlay:
 
         def report(result: CandidateResult) -> None:
             if self._fresh(project_index, [result]):
-                self._watch.attempt(number, project, result)
+                self.watch.attempt(number, project, result)
 
         results = run_candidates(
             campaign,
@@ -249,7 +249,7 @@ class SelfPlay:
             jobs=self.settings.jobs,
             most=most,
             report=report,
-            progress=lambda done: self._watch.status(_progress(number, project, done, count)),
+            progress=lambda done: self.watch.status(_progress(number, project, done, count)),
             only=list if by_model else lambda done: self._fresh(project_index, done),
         )
         fresh = {a.index for a in self._fresh(project_index, results)}
@@ -289,8 +289,8 @@ class SelfPlay:
 
         def report(rollout: Rollout) -> None:
             attempts = f"attempt {rollout.attempt + 1} of {settings.attempts}"
-            self._watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
-            self._watch.rollout(draft, rollout)
+            self.watch.status(f"round {number + 1}, {draft.project}: {which}, {attempts}")
+            self.watch.rollout(draft, rollout)
 
         try:
             rollouts = solving.attempts(settings.attempts, jobs=settings.jobs, progress=report)
@@ -354,7 +354,7 @@ class SelfPlay:
         return list(repairs.values())
 
 
-def _unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
+def unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
     """Return the projects' names, with the path if names repeat; raises SettingsError for a project given twice."""
     trees, names = [s.tree_hash for s in snapshots], [s.project_name for s in snapshots]
     for tree in trees:

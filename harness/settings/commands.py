@@ -21,7 +21,17 @@ from harness.settings.sections import (
     rule_option,
     section,
 )
-from pytest_ssr.options import AT_LEAST_0, AT_LEAST_1, INJECTOR_NAMES, SANDBOX_NAMES, option, required, shared, switch
+from pytest_ssr.options import (
+    AT_LEAST_0,
+    AT_LEAST_1,
+    INJECTOR_NAMES,
+    INNER_FRACTION,
+    SANDBOX_NAMES,
+    option,
+    required,
+    shared,
+    switch,
+)
 from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
@@ -180,7 +190,7 @@ class PlaySettings(CommandSettings):
     )
     rounds: int = option(1, "N", "rounds of self-play", bound=AT_LEAST_1)
     count: int = shared("count", default=4, help="bugs per project and round")
-    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
     fixed_mixture: bool = switch("sample operators in balance, regardless of the results of earlier rounds")
     higher_order: int = option(

@@ -14,6 +14,7 @@ from pytest_ssr.options import (
     AT_LEAST_0,
     AT_LEAST_1,
     FRACTION,
+    INNER_FRACTION,
     MORE_THAN_0,
     NOT_NEGATIVE,
     option,
@@ -220,7 +221,7 @@ class TrainPolicySettings(TrainLanguageSettings):
     store: Path | None = shared(
         "store", help="store of one project's bugs, or of what datasets need (default: .ssr in each project, .ssr here)"
     )
-    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     policy: PolicySettings = section(PolicySettings)
     limits: LimitSettings = section(LimitSettings)
     execution: ExecutionSettings = section(ExecutionSettings)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from harness.records.rewards import ALPHA, KINDS
 from harness.settings.commands import CommandSettings
 from harness.settings.sections import rule_option, section
-from pytest_ssr.options import option, required, shared, switch
+from pytest_ssr.options import INNER_FRACTION, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 
 
@@ -52,7 +52,7 @@ class LeaderboardSettings(CommandSettings):
         "auto", "WAY", "how injectors are named; auto: by the model, else by the strategy"
     )
     rule: Rule = rule_option()
-    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     reward: str = option(KINDS[0], "KIND", "reward of the injector", choices=lambda: KINDS)
     released: tuple[str, ...] = option(
         (), "SOLVER=DAY", "release date (2026-01-31) of a solver's model: older tasks are flagged; can be repeated"

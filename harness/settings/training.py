@@ -9,7 +9,7 @@ from typing import ClassVar
 from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
 from harness.settings.sections import ExecutionSettings, jobs_option, section
-from pytest_ssr.options import AT_LEAST_1, FRACTION, option, required, shared, switch
+from pytest_ssr.options import AT_LEAST_1, FRACTION, INNER_FRACTION, option, required, shared, switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +59,7 @@ class TrainSelfPlaySettings(CommandSettings):
         choices=lambda: ("reverse", "grades", "both"),
     )
     fixed_mixture: bool = switch("draw bugs in balance, regardless of the results of earlier rounds")
-    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward")
+    alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
     share: float = option(
         0.5, "N", "share of the learned ranker; the rest is for the patterns' weights", bound=FRACTION
     )

@@ -212,6 +212,16 @@ def test_steps_outside_of_an_episode_are_errors_and_close_is_idempotent(tasks: S
         env.reset()
 
 
+def test_an_environment_is_usable_after_a_reset_that_failed(tasks: StoreTasks) -> None:
+    with gymnasium.make("ssr/Solve-v0", tasks=tasks) as env:
+        with pytest.raises(SettingsError):
+            env.reset(options={"task": "missing"})
+        env.reset(seed=1)
+        for command in ("echo one", "echo two"):
+            observation, *_ = env.step(command)
+            assert observation["output"].startswith(command.removeprefix("echo "))
+
+
 def test_bad_settings_are_errors(tasks: StoreTasks, tmp_path: Path, proven: Proven) -> None:
     for settings in (
         {"settings": EnvironmentSettings(order="best")},

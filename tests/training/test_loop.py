@@ -9,7 +9,7 @@ import pytest
 
 from harness.cli.main import main
 from harness.solvers.search.policy import load_policy
-from harness.training.search.loop import proven_bugs
+from harness.training.search.loop import LoopReport, proven_bugs, write_report
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.patch import FileEntry, Patch
 from pytest_ssr.records.artifact import BugArtifact
@@ -113,3 +113,34 @@ def test_a_held_out_project_is_not_learned_from(tmp_path, capsys):
     one, two = (str(project(tmp_path, name)) for name in ("one", "two"))
     assert main(["train", "selfplay", one, two, "--held-out", two, "--out", str(tmp_path / "policy")]) == 2
     assert not (tmp_path / "policy").exists()
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.parametrize(
+    "mistake",
+    [
+        ["--alpha", "nan"],
+        ["--alpha", "1"],
+        ["--python", "/missing/python"],
+        ["--sandbox", "missing"],
+        ["one"],
+        ["untested"],
+        ["--held-out", "other", "--held-out", "other"],
+    ],
+    ids=" ".join,
+)
+def test_a_mistake_is_reported_before_any_example_is_made(tmp_path, monkeypatch, mistake):
+    for name in ("one", "two", "other", "untested"):
+        project(tmp_path, name)
+    (tmp_path / "untested" / "test_untested.py").unlink()
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "selfplay", "one", "two", *mistake, "--out", "policy"]) == 2
+    assert not (tmp_path / "policy" / "examples").exists()
+
+
+def test_a_report_leaves_the_unfinished_one_of_another_run(tmp_path):
+    other = tmp_path / ".report.json"
+    other.write_text("of another run")
+    path = write_report(LoopReport(2, (), ()), tmp_path)
+    assert json.loads(path.read_text())["bugs"] == 2
+    assert other.read_text() == "of another run"

@@ -25,13 +25,14 @@ from harness.models.factory import is_model
 from harness.rollouts.player_factory import PlayerFactory
 from harness.solvers.search.features import NAMES, ScopeFeatures
 from harness.solvers.search.patterns import repairs_of
-from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.policy import GENERATOR, Policy, has_generator, load_policy
 from harness.solvers.search.token_model import Kind, TokenModel, tokens_of
+from harness.storage.atomic_write import write_bytes
 from harness.training.search.examples import Bug, Example, examples_of, load_examples, save_examples, static_bugs
 from harness.training.search.ranker import Lists, fit
 from harness.training.search.rates import compare, pattern_logits
 from harness.training.search.reversal import Reversal, changed_lines, code_lines
-from harness.training.search.sources import SourceFolder, open_sources, unique_names
+from harness.training.search.sources import SourceFolder, open_sources, unique_names, without_shared_code
 from harness.training.search.training import StaticData, TrainingSettings, collect, validation_folders
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import ProjectError, SettingsError
@@ -230,6 +231,24 @@ def test_projects_of_one_folder_name_are_two_projects(projects, tmp_path):
     assert not sources[0].shares_code(sources[1])
 
 
+def test_a_project_and_its_installed_copy_share_code(projects, tmp_path, capsys):
+    for top in ("site/fee", "repository/src/fee"):
+        shutil.copytree(projects[2], tmp_path / top)
+        (tmp_path / top / "__init__.py").write_text("")
+    shutil.copytree(projects[1], tmp_path / "other")
+    (tmp_path / "other" / "__init__.py").write_text("")
+    (tmp_path / "repository" / "setup.py").write_text("from setuptools import setup\n\nsetup()\n")
+    held_out = SourceFolder(tmp_path / "repository")
+    installed, other = open_sources([tmp_path / "site" / "fee", tmp_path / "other"])
+    assert installed.shares_code(held_out)
+    assert held_out.shares_code(installed)
+    # Both have the same empty file.
+    assert not other.shares_code(held_out)
+    lines: list[str] = []
+    assert without_shared_code([installed, other], [held_out], lines.append) == [other]
+    assert [str(installed.folder) in line for line in lines] == [True]
+
+
 def test_a_damaged_token_model_is_made_again(projects, tmp_path):
     sources = [SourceFolder(p) for p in projects[:2]]
     settings = TrainingSettings(bugs=1, injectors="mutation")
@@ -283,6 +302,28 @@ def test_a_policy_is_trained_and_keeps_the_sum_of_weights(trained):
     assert sum(r.weight for r in reweighted) == pytest.approx(sum(r.weight for r in repairs))
     assert [r.weight for r in reweighted] != [r.weight for r in repairs]
     assert PlayerFactory().solver(f"search:policy={trained}").name == f"search:policy={trained}"
+
+
+def test_a_policy_names_only_the_files_that_it_has_written(trained, tmp_path, monkeypatch):
+    folder = tmp_path / "policy"
+    policy = load_policy(trained)
+    # The network of an earlier policy, which would count as a model.
+    folder.mkdir()
+    (folder / GENERATOR).write_bytes(b"")
+    policy.save(folder)
+    assert not has_generator(folder)
+    assert load_policy(folder).key == policy.key
+
+    def write_and_lose(path: Path, data: bytes) -> None:
+        write_bytes(path, data)
+        if path.name == "ranker.txt":
+            # As if another run wrote its own ranker in between.
+            path.write_text(policy.ranker.text.replace("\nend of trees", "\n\nend of trees"))
+
+    monkeypatch.setattr("harness.solvers.search.policy.write_bytes", write_and_lose)
+    policy.save(folder)
+    with pytest.raises(SettingsError):
+        load_policy(folder)
 
 
 def test_without_a_share_the_weights_are_those_of_the_patterns(trained):

@@ -45,12 +45,12 @@ def train_search(settings: TrainSearchSettings) -> int:
     _require(settings.out, settings.injector, settings.seed)
     if settings.generator and importlib.util.find_spec("torch") is None:
         raise MissingExtraError("torch", "generator")
-    from harness.training.search.sources import open_sources
+    from harness.training.search.sources import open_sources, without_shared_code
     from harness.training.search.training import TrainingSettings, train
 
     terminal = Terminal(quiet=settings.json)
     held_out = open_sources(settings.held_out)
-    sources = [s for s in open_sources(settings.source) if not any(s.shares_code(h) for h in held_out)]
+    sources = without_shared_code(open_sources(settings.source), held_out, terminal.note)
     holes = settings.holes if settings.generator else 0
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share, holes)
     with writing(settings.out):
@@ -93,24 +93,26 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     _require(settings.out, settings.injector, settings.seed)
     from harness.training.plots import selfplay_plot
     from harness.training.search.loop import LearningSearch, Lesson, Loop, LoopSettings, write_report
-    from harness.training.search.sources import SourceFolder, open_sources
+    from harness.training.search.sources import SourceFolder, open_sources, without_shared_code
     from harness.training.search.training import TrainingSettings, collect, require_projects
 
     terminal = Terminal(quiet=settings.json)
     training = TrainingSettings(settings.bugs, settings.injector, settings.seed, settings.jobs, settings.share)
-    sources = open_sources([*settings.source, *settings.pretrain])
-    require_projects(sources)
     held_out = [SourceFolder(p) for p in settings.held_out]
-    if any(s.shares_code(h) for s in sources for h in held_out):
-        raise SettingsError("a project of --held-out cannot be learned from, too", option="held-out")
-    with writing(settings.out):
-        static = collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None)
+    for played in open_sources(settings.source):
+        if any(played.shares_code(other) for other in held_out):
+            raise SettingsError(
+                f"{played.folder} cannot be played, because it shares files with a project of --held-out",
+                option="held-out",
+            )
+    sources = without_shared_code(open_sources([*settings.source, *settings.pretrain]), held_out, terminal.note)
+    require_projects(sources)
     schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
         store=Store(settings.store or settings.out / "store"),
-        static=static,
+        collect=lambda: collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None),
         play=PlaySettings(
             rounds=settings.rounds,
             count=settings.count,

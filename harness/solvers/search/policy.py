@@ -94,34 +94,43 @@ class Policy:
         ]
 
     def save(self, folder: Path) -> None:
-        """Write the policy; `policy.json` is written last, and names the hashes of the other files."""
-        folder.mkdir(parents=True, exist_ok=True)
-        write_bytes(folder / _RANKER, self.ranker.text.encode())
-        save_tokens(self.tokens, folder / _TOKENS)
-        names = [_RANKER, _TOKENS]
+        """Write the policy; `policy.json` is written last, and names the hashes of the other files.
+
+        The hashes are those of what is written here: if two runs write to one folder at once, their files are not
+        taken for one policy.
+        """
+        files = {_RANKER: self.ranker.text.encode(), _TOKENS: _tokens_bytes(self.tokens)}
         if self.generator is not None:
-            self.generator.save(folder / GENERATOR)
-            names.append(GENERATOR)
+            files[GENERATOR] = self.generator.to_bytes()
+        for name, data in files.items():
+            write_bytes(folder / name, data)
         values = {
             "format": _FORMAT,
             "features": NAMES,
             "share": self.share,
             "sharpness": self.sharpness,
             "trained_on": dict(self.trained_on),
-            "hashes": {name: _hash(folder / name) for name in names},
+            "hashes": {name: hashlib.sha256(data).hexdigest() for name, data in files.items()},
         }
         write_bytes(folder / _SETTINGS, json.dumps(values, indent=2).encode() + b"\n")
+        if self.generator is None:
+            # That of an earlier policy would count as a model that writes code.
+            (folder / GENERATOR).unlink(missing_ok=True)
 
 
 def save_tokens(tokens: TokenModel, path: Path) -> None:
     """Write a token model to a file."""
+    write_bytes(path, _tokens_bytes(tokens))
+
+
+def _tokens_bytes(tokens: TokenModel) -> bytes:
     import numpy as np
 
     buffer = io.BytesIO()
     keys = np.fromiter(tokens.counts.keys(), dtype=np.uint32)
     counts = np.fromiter(tokens.counts.values(), dtype=np.uint32)
     np.savez_compressed(buffer, keys=keys, counts=counts, total=np.array([tokens.total]))
-    write_bytes(path, buffer.getvalue())
+    return buffer.getvalue()
 
 
 def load_tokens(path: Path) -> TokenModel:

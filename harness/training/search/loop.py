@@ -18,8 +18,9 @@ from harness.records.episode import Episode, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
 from harness.selfplay.project import Project
-from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch
+from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch, unique_names
 from harness.solvers.search.solver import SearchSolver
+from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug, Example, examples_of
 from harness.training.search.held_out import HeldOutBug, HeldOutBugs, bug_lines, solved_shares
 from harness.training.search.rates import Rate, rate_of
@@ -27,11 +28,13 @@ from harness.training.search.training import StaticData, fit_policy, validation_
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.source.syntax_tree import parse, scopes
+from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
 
 BUDGETS = (5, 20, 100)
@@ -114,7 +117,8 @@ class Loop:
     projects: Sequence[Project]
     held_out: Sequence[Project]
     store: Store
-    static: StaticData
+    collect: Callable[[], StaticData]
+    """Returns the examples of static bugs; called after all projects have been opened, because it takes long."""
     play: PlaySettings
     settings: LoopSettings
     solver: LearningSearch
@@ -125,16 +129,21 @@ class Loop:
     """Called after every round."""
     _validating: frozenset[Path] = frozenset()
     """The folders of the projects that decide when to stop; nothing else is learned from them."""
+    _static: StaticData = field(init=False)
     _episodes: list[Episode] = field(default_factory=list)
     _reports: list[RoundReport] = field(default_factory=list)
 
     def run(self) -> LoopReport:
         """Play all rounds; write the policy of the last one to the folder. Raises SsrError."""
         seed, played = self.play.seed, [project.folder for project in self.projects]
-        self._validating = validation_folders(self.static, seed=seed, played=played)
-        policy = fit_policy(self.static, [], seed=seed, validating=self._validating)
+        injectors = load_injectors(self.settings.injectors)
+        run = SelfPlay(self.projects, self.store, self.solver, self.play, injectors=injectors)
+        held_out = self._open_held_out(run)
+        self._static = self.collect()
+        self._validating = validation_folders(self._static, seed=seed, played=played)
+        policy = fit_policy(self._static, [], seed=seed, validating=self._validating)
         self.solver.policy = policy
-        bugs = [bug for project in self.held_out for bug in self._held_out_bugs(project)]
+        bugs = [bug for name, runner in held_out for bug in self._held_out_bugs(name, runner)]
         with tempfile.TemporaryDirectory(prefix="ssr-held-out-") as scratch:
             measured = HeldOutBugs(
                 bugs, self.store, Path(scratch), most=self.settings.budget, seeds=self.settings.seeds
@@ -148,14 +157,7 @@ class Loop:
                 self._episodes += episodes
                 self._learn(number, episodes, run, bugs, measured)
 
-            run = SelfPlay(
-                self.projects,
-                self.store,
-                self.solver,
-                self.play,
-                injectors=load_injectors(self.settings.injectors),
-                watch=replace(self.watch, round=after),
-            )
+            run.watch = replace(self.watch, round=after)
             run.play()
         assert self.solver.policy is not None
         self.solver.policy.save(self.folder)
@@ -176,7 +178,9 @@ class Loop:
             list(self._examples(bugs_of_rounds, graded=graded)) * _REPEATS if lesson in (wanted, Lesson.BOTH) else []
             for graded, wanted in ((False, Lesson.REVERSE), (True, Lesson.GRADES))
         )
-        policy = fit_policy(self.static, reversed_, rewarded=rewarded, seed=self.play.seed, validating=self._validating)
+        policy = fit_policy(
+            self._static, reversed_, rewarded=rewarded, seed=self.play.seed, validating=self._validating
+        )
         policy.save(self.folder / POLICIES / f"round-{number:03d}")
         self.solver.policy = policy
         self.solver.forget()
@@ -210,7 +214,7 @@ class Loop:
         """Yield the examples of bugs. graded: resolved repairs are right, otherwise the original is."""
         for project, bug in bugs:
             wanted = bug if graded else replace(bug, repairs=None)
-            yield from examples_of(iter([wanted]), project, self.static.tokens, count=1, seed=self.play.seed)
+            yield from examples_of(iter([wanted]), project, self._static.tokens, count=1, seed=self.play.seed)
 
     def _rates(self, bugs: Sequence[HeldOutBug], places: Sequence[Sequence[int]]) -> tuple[Rate, ...]:
         if not bugs:
@@ -223,20 +227,35 @@ class Loop:
         self._reports.append(report)
         self.finished(report)
 
-    def _held_out_bugs(self, project: Project) -> Iterator[HeldOutBug]:
+    def _open_held_out(self, run: SelfPlay) -> list[tuple[str, Runner]]:
+        """Open the held-out projects, and measure the tests of all projects; return each one's name and runner.
+
+        A project that cannot be used is reported here, before hours of work. Raises SsrError for it, and for projects
+        that hold the same files: their bugs would count twice.
+        """
+        settings = self.play
+        runners = [
+            open_runner(
+                project.folder,
+                self.store,
+                settings=settings.rule,
+                sandbox=project.sandbox or settings.sandbox,
+                python=project.python or settings.python,
+                test_runner=project.test_runner,
+            )
+            for project in self.held_out
+        ]
+        names = unique_names([runner.snapshot for runner in (*run.runners, *runners)])
+        for runner in (*run.runners, *runners):
+            self.watch.status(f"{names[runner.snapshot.origin]}: measuring the tests")
+            project_baseline(runner, self.store)
+        return [(names[runner.snapshot.origin], runner) for runner in runners]
+
+    def _held_out_bugs(self, name: str, runner: Runner) -> Iterator[HeldOutBug]:
         """Make the bugs of a held-out project with operators in balance, or read them from the store."""
         settings, count = self.play, self.settings.held_out_bugs
-        runner = open_runner(
-            project.folder,
-            self.store,
-            settings=settings.rule,
-            sandbox=project.sandbox or settings.sandbox,
-            python=project.python or settings.python,
-            test_runner=project.test_runner,
-        )
         injectors = load_injectors(self.settings.injectors)
         campaign = Campaign(runner, self.store, injectors, seed=settings.seed + _HELD_OUT_SEED)
-        name = runner.snapshot.project_name
         try:
             results = run_candidates(
                 campaign,
@@ -280,7 +299,5 @@ def proven_bugs(original: CodebaseState, artifact: BugArtifact, operator: str) -
 def write_report(report: LoopReport, folder: Path) -> Path:
     """Write the report as `report.json`; return its path."""
     path = folder / "report.json"
-    temporary = path.with_name(".report.json")
-    temporary.write_text(json.dumps(report.to_json(), indent=1) + "\n", encoding="utf-8")
-    temporary.replace(path)
+    write_text(path, json.dumps(report.to_json(), indent=1) + "\n")
     return path

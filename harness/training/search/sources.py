@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import os
 import sysconfig
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from harness.solvers.search.token_model import TokenModel, tokens_of
@@ -36,15 +38,24 @@ class SourceFolder:
         """The name of the project."""
         return self.folder.resolve().name
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
         """A hash of the code."""
         return key_of(*self._code, *(self.read(p).hex() for p in self._code))
 
+    @functools.cached_property
+    def _files_with_functions(self) -> frozenset[str]:
+        """The hashes of the files that bugs can be in; others, such as an empty `__init__.py`, are in many projects."""
+        contents = (self.read(path) for path in self._code)
+        return frozenset(hashlib.sha256(data).hexdigest() for data in contents if b"def " in data)
+
     def shares_code(self, other: SourceFolder) -> bool:
-        """Return whether a file belongs to both, or both have the same code."""
+        """Return whether both have a file in common, or copies of a file with functions.
+
+        The installed copy of a project has other paths than its repository, and fewer files.
+        """
         one, two = ({(s.folder / p).resolve() for p in s.code_paths()} for s in (self, other))
-        return not one.isdisjoint(two) or self.key == other.key
+        return not one.isdisjoint(two) or not self._files_with_functions.isdisjoint(other._files_with_functions)
 
     def paths(self) -> Sequence[str]:
         """Return the paths of all Python files, sorted."""
@@ -95,6 +106,20 @@ def open_sources(paths: Sequence[Path]) -> list[SourceFolder]:
         # A copy would be in two parts of the data.
         unique.setdefault(source.key, source)
     return list(unique.values())
+
+
+def without_shared_code(
+    sources: Sequence[SourceFolder], held_out: Sequence[SourceFolder], report: Callable[[str], None]
+) -> list[SourceFolder]:
+    """Return the sources that share no code with a held-out project. report: called with a line for each other one."""
+    kept = []
+    for source in sources:
+        shared = [other for other in held_out if source.shares_code(other)]
+        if shared:
+            report(f"{source.folder} is left out: it shares files with {shared[0].folder}, which is held out")
+        else:
+            kept.append(source)
+    return kept
 
 
 def unique_names(sources: Sequence[SourceFolder]) -> dict[Path, str]:

@@ -120,13 +120,17 @@ class Generator:
         weights = (self.weights[name].tobytes().hex() for name in sorted(self.weights))
         return key_of(*(text.hex() for text in self.vocabulary.texts), *weights)
 
-    def save(self, path: Path) -> None:
-        """Write the generator to a file."""
+    def to_bytes(self) -> bytes:
+        """Return the content of a file with the generator."""
         buffer = io.BytesIO()
         texts = np.frombuffer(b"\0".join(self.vocabulary.texts[1:]), np.uint8)
         arrays: dict[str, Any] = {name: np.asarray(w, np.float32) for name, w in self.weights.items()}
         np.savez(buffer, texts=texts, **arrays)
-        write_bytes(path, buffer.getvalue())
+        return buffer.getvalue()
+
+    def save(self, path: Path) -> None:
+        """Write the generator to a file."""
+        write_bytes(path, self.to_bytes())
 
 
 _TEMPLATES = {
