@@ -126,7 +126,7 @@ def _artifact_files() -> dict[str, bytes]:
         f"{folder}/artifact.json": json.dumps(info).encode(),
         f"{folder}/bug_inject.diff": BUG.encode(),
         f"{folder}/test_weaken.diff": WEAKENING.encode(),
-        f"{folder}/test_script.sh": b"#!/bin/bash\npython -m pytest -q \"$@\"  # the tests\n",
+        f"{folder}/test_script.sh": b'#!/bin/bash\npython -m pytest -q "$@"  # the tests\n',
         f"{folder}/test_files.txt": b"tests/test_cart.py\n",
         f"verdicts/{ARTIFACT}/{'2' * 24}.json": json.dumps(_verdict()).encode(),
     }
