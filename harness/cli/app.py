@@ -62,6 +62,7 @@ COMMANDS = {
     "train kto": Command("language:TrainKtoSettings", "train_language:train_kto"),
     "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
     "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
+    "worker": Command("worker:WorkerSettings", "worker:worker"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""
