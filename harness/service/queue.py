@@ -32,7 +32,9 @@ MAX_ATTEMPTS = 5
 """How often a job is begun before it fails; only lost workers use up attempts."""
 MAX_STAGE_CHARS = 300
 _MAX_ERROR_CHARS = 4_000
-_KEY_DAYS_S = 86_400.0
+_KEY_S = 86_400.0
+"""How long the key of a request is remembered."""
+_NOT_HELD: Mapping[str, Any] = {"worker_id": "", "lease_token": "", "lease_until": 0.0, "stage": ""}
 
 
 class JobKind(StrEnum):
@@ -253,13 +255,11 @@ class JobQueue:
                 connection,
                 _is_held(claim),
                 status=outcome.status,
-                stage="",
                 result="" if outcome.result is None else json.dumps(dict(outcome.result)),
                 error_code=outcome.error_code,
                 error=_storable(outcome.error, _MAX_ERROR_CHARS),
-                lease_token="",
-                lease_until=0.0,
                 ended_at=_now(connection),
+                **{**_NOT_HELD, "worker_id": claim.job.worker_id},
             )
         return job is not None
 
@@ -272,8 +272,8 @@ class JobQueue:
                 return False
             status = JobStatus.CANCELLED if cancel else JobStatus.QUEUED
             ended_at = _now(connection) if cancel else None
-            values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1, "stage": ""}
-            return _update(connection, _is_held(claim), **values, lease_token="", lease_until=0.0) is not None
+            values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1}
+            return _update(connection, _is_held(claim), **values, **_NOT_HELD) is not None
 
     def cancel(self, job_id: str) -> Job | None:
         """Cancel a job: at once if it waits, by its worker if it runs; one that has ended stays as it is.
@@ -327,7 +327,7 @@ class JobQueue:
             if row.lease_until > now:
                 connection.execute(sa.update(jobs).where(same).values(lease_until=now + self.lease_s))
                 continue
-            ended = {"lease_token": "", "lease_until": 0.0, "stage": "", "ended_at": now}
+            ended = {**_NOT_HELD, "ended_at": now}
             if row.cancel_requested:
                 _update(connection, same, status=JobStatus.CANCELLED, **ended)
             elif row.attempt >= row.max_attempts:
@@ -363,7 +363,7 @@ def _find(connection: sa.Connection, job_id: str, *, lock: bool = False) -> Job 
 def _earlier_job(connection: sa.Connection, key: str, request: str, job_id: str) -> Job | None:
     """Return the job of an earlier request with this key, or record the key for a new one."""
     now = _now(connection)
-    connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created_at < now - _KEY_DAYS_S))
+    connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created_at < now - _KEY_S))
     insert = _insert_for(connection)(idempotency_keys)
     row = {"key": key, "request_hash": request, "job_id": job_id, "created_at": now}
     # Of two requests at the same time, the second waits here until the first has its job.
