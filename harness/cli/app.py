@@ -62,11 +62,17 @@ COMMANDS = {
     "train kto": Command("language:TrainKtoSettings", "train_language:train_kto"),
     "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
     "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
+    "serve": Command("service:ServeSettings", "serve:serve"),
     "worker": Command("worker:WorkerSettings", "worker:worker"),
+    "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
+    "store check": Command("service:StoreCheckSettings", "store:check"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""
-_GROUPS = {"train": "Train a policy or a model from bugs and episodes."}
+_GROUPS = {
+    "train": "Train a policy or a model from bugs and episodes.",
+    "store": "Share a store's results through a database, and check them.",
+}
 
 
 def _load(path: str) -> Any:

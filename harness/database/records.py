@@ -17,6 +17,7 @@ from harness.database.blobs import Blobs
 from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
 from harness.database.events import add_event
 from harness.database.schema import entries
+from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
 
 VARIABLE = "SSR_DATABASE"
@@ -29,6 +30,11 @@ def connect(root: Path, description: Mapping[str, object]) -> DatabaseRecords:
     if not isinstance(database, str) or not isinstance(blobs, str):
         raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
     return DatabaseRecords(open_engine(database_url(os.environ.get(VARIABLE) or database, root)), Blobs(blobs, root))
+
+
+def records_of(root: Path) -> DatabaseRecords:
+    """Return the shared records of a store that has a database."""
+    return connect(root, description_of(root))
 
 
 class DatabaseRecords:

@@ -18,7 +18,7 @@ _PRIVATE_MODE = 0o600
 
 def has_database(root: Path) -> bool:
     """Return whether a store has a database; False for a folder that is not a store."""
-    return "database" in _description(root)
+    return "database" in description_of(root)
 
 
 def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Store:
@@ -27,11 +27,10 @@ def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Sto
     Results that it has already are not in the database until they are migrated. Raises SettingsError if the store has
     another database.
     """
-    if find_spec("sqlalchemy") is None:
-        raise MissingExtraError("SQLAlchemy", "service")
+    require_packages()
     Store(root)
     wanted = {"database": database, "blobs": blobs}
-    description = _description(root)
+    description = description_of(root)
     if "database" in description:
         if {name: description.get(name) for name in wanted} != wanted:
             raise SettingsError(
@@ -51,6 +50,13 @@ def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Sto
     return Store(root)
 
 
+def require_packages() -> None:
+    """Raise MissingExtraError unless the packages of the service are installed."""
+    for module, package in (("sqlalchemy", "SQLAlchemy"), ("alembic", "Alembic"), ("fastapi", "FastAPI")):
+        if find_spec(module) is None:
+            raise MissingExtraError(package, "service")
+
+
 def fetch_all(root: Path) -> None:
     """Copy the results that only the database of a store has into its folder; a store without one stays as it is.
 
@@ -62,7 +68,8 @@ def fetch_all(root: Path) -> None:
             store.fetch(kind)
 
 
-def _description(root: Path) -> dict[str, object]:
+def description_of(root: Path) -> dict[str, object]:
+    """Return the content of a store's `ssr-store.json`; empty if it is missing or damaged."""
     try:
         data = json.loads((root / STORE_MARK).read_bytes())
     except (OSError, ValueError, RecursionError):

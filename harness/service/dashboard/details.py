@@ -1,8 +1,7 @@
-"""Compute what the pages of one artifact, attempt or job show."""
+"""Compute what the pages of one artifact or attempt show."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from markupsafe import Markup
 
 from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_code, highlighted_diff
 from harness.service.dashboard.reading import Reads, Row
-from harness.service.dashboard.rendering import amount, moment, short_count
+from harness.service.dashboard.rendering import amount, short_count
 from harness.service.dashboard.summaries import Card
 from harness.service.dashboard.transcript import Turn, read_transcript
 from pytest_ssr.errors import StoreError
@@ -52,16 +51,6 @@ class AttemptPage:
     turns: Sequence[Turn]
     left_out: int
     patch: HighlightedDiff | None
-
-
-@dataclass(frozen=True, slots=True)
-class JobPage:
-    """A job with its settings and result."""
-
-    row: Row
-    cards: Sequence[tuple[str, object]]
-    settings: Markup
-    result: str
 
 
 def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
@@ -115,21 +104,6 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
     return AttemptPage(row, cards, transcript.turns, transcript.left_out, _diff(patch))
 
 
-def job_page(reads: Reads, job_id: str) -> JobPage | None:
-    """Return the page of a job, or None if it does not exist."""
-    row = reads.job(job_id)
-    if row is None:
-        return None
-    cards = [
-        ("Attempt", f"{row.attempt} of at most {row.max_attempts}"),
-        ("Worker", row.worker_id[:12] or "–"),
-        ("Started", moment(row.started_at)),
-        ("Ended", moment(row.ended_at)),
-    ]
-    settings = highlighted_code(_indented(row.settings), "settings.json")
-    return JobPage(row, cards, settings, _indented(row.result))
-
-
 def _diff(text: str | None) -> HighlightedDiff | None:
     return highlighted_diff(text) if text else None
 
@@ -140,10 +114,3 @@ def _verdict(data: Mapping[str, Any]) -> Verdict | None:
     except StoreError:
         # An earlier release may have written it in another form.
         return None
-
-
-def _indented(text: str) -> str:
-    try:
-        return json.dumps(json.loads(text), indent=1, ensure_ascii=False) if text else ""
-    except ValueError:
-        return text

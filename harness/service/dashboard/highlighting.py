@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from markupsafe import Markup
 from pygments import highlight
@@ -134,7 +135,7 @@ def _coloured(text: str, lexer: Lexer) -> Markup:
 
 
 def _lexer(name: str) -> Lexer:
-    options = {"stripnl": False, "ensurenl": False}
+    options: dict[str, Any] = {"stripnl": False, "ensurenl": False}
     try:
         return get_lexer_for_filename(name.rpartition("/")[2], **options)
     except ClassNotFound:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +31,6 @@ class DashboardSettings:
     records: DatabaseRecords
     events: str = "/api/v1/events"
     """Address of the stream of events, named by their kind."""
-    csrf: Callable[[Request], str] = lambda request: ""
-    """Return the token that forms send back."""
 
 
 class Pages:
@@ -63,7 +61,6 @@ class Pages:
             is_live=True,
             here=_address(request),
             events=events,
-            csrf=self._settings.csrf(request),
         )
         return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
 
@@ -76,7 +73,7 @@ class Problem:
     detail: str
 
 
-_SECTIONS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts", "job": "jobs"}
+_SECTIONS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def static_files() -> StaticFiles:
@@ -85,7 +82,7 @@ def static_files() -> StaticFiles:
 
 
 def dashboard_router(settings: DashboardSettings) -> APIRouter:
-    """Return the routes of the pages that read; `actions.action_router` has those that change something."""
+    """Return the routes of the pages, none of which changes anything."""
     pages, router = Pages(settings), APIRouter(include_in_schema=False)
     reads = pages.reads
 
@@ -131,10 +128,6 @@ def _add_more(router: APIRouter, pages: Pages) -> None:
     @router.get("/models")
     def models(request: Request) -> Response:
         return pages.show(request, "models", summaries.models_page(reads))
-
-    @router.get("/workers")
-    def workers(request: Request) -> Response:
-        return pages.show(request, "workers", summaries.workers_page(reads))
 
     @router.get("/gaps")
     def gaps(request: Request, campaign: str = "") -> Response:

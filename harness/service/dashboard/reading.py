@@ -10,20 +10,20 @@ from typing import Any
 import sqlalchemy as sa
 
 from harness.database.engine import describing, reading
-from harness.database.events import last_event
+from harness.database.events import Event, events_after, last_event
 from harness.database.records import DatabaseRecords
-from harness.database.schema import artifacts, candidates, episodes, jobs, projects, rollouts, rounds, workers
+from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.candidate_result import CandidateStatus
 
-Row = sa.Row[Any]
+Row = Any
+"""A row of SQLAlchemy, whose columns are attributes that the type checker does not know."""
 PAGE_ROWS = 50
 MOST_FUNCTIONS = 400
 _MOST_DIFFS = 100
 _MOST_ROUNDS = 2_000
 _BUCKETS = 10
 _MOST_BYTES = 4 << 20
-_OPEN = ("queued", "running")
 _COUNTED = (CandidateStatus.VALID, CandidateStatus.REJECTED)
 
 
@@ -60,6 +60,11 @@ class Reads:
         self._records = records
         self._engine = reading(records.engine)
 
+    def events_after(self, last: int) -> Sequence[Event]:
+        """Return the next events after an id, in order."""
+        with describing(self._engine.url), self._engine.connect() as connection:
+            return events_after(connection, last)
+
     def last_event(self) -> int:
         """Return the id of the last event, 0 without any."""
         with describing(self._engine.url), self._engine.connect() as connection:
@@ -71,15 +76,11 @@ class Reads:
         return self._all(sa.select(*(sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)))[0]
 
     def counts(self) -> Mapping[str, int]:
-        """Return the number of artifacts, attempts, candidates, and of jobs and workers by status."""
-        found = {
+        """Return the numbers of artifacts, attempts and candidates."""
+        return {
             table.name: int(self._all(sa.select(sa.func.count()).select_from(table))[0][0])
             for table in (artifacts, rollouts, candidates)
         }
-        for table in (jobs, workers):
-            by_status = sa.select(table.c.status, sa.func.count()).group_by(table.c.status)
-            found |= {f"{table.name} {status}": count for status, count in self._all(by_status)}
-        return found
 
     def rounds(self, run: str = "") -> Sequence[Row]:
         """Return the last rounds, of one run or of all, in the order of time."""
@@ -89,10 +90,10 @@ class Reads:
     def difficulty(self) -> Sequence[int]:
         """Return the number of graded bugs by tenths of their solve rate; those that all solve are the last."""
         rate = sa.cast(episodes.c.solve_rate * _BUCKETS, sa.Integer)
-        statement = sa.select(rate, sa.func.count()).where(episodes.c.solve_rate.is_not(None)).group_by(rate)
+        graded: Any = sa.select(rate, sa.func.count()).where(episodes.c.solve_rate.is_not(None))
         counts = [0] * (_BUCKETS + 1)
-        for bucket, count in self._all(statement):
-            counts[min(_BUCKETS, max(0, bucket))] += count
+        for row in self._all(graded.group_by(rate)):
+            counts[min(_BUCKETS, max(0, row[0]))] += row[1]
         return counts
 
     def rejections(self) -> Mapping[str, int]:
@@ -101,11 +102,11 @@ class Reads:
         Episodes count; only in a store without episodes, candidates do.
         """
         by_episode = sa.select(episodes.c.check, sa.func.count()).group_by(episodes.c.check)
-        found = {check: count for check, count in self._all(by_episode)}
+        found = {row[0]: row[1] for row in self._all(by_episode)}
         if found:
             return found
         counted = sa.select(candidates.c.check, sa.func.count()).where(candidates.c.status.in_(_COUNTED))
-        return {check: count for check, count in self._all(counted.group_by(candidates.c.check))}
+        return {row[0]: row[1] for row in self._all(counted.group_by(candidates.c.check))}
 
     def runs(self, after: str = "") -> Batch:
         """Return runs, the last first."""
@@ -164,29 +165,6 @@ class Reads:
             .order_by(rollouts.c.player)
         )
         return self._all(statement)
-
-    def workers(self) -> Sequence[Row]:
-        """Return workers, the last seen first."""
-        return self._all(sa.select(workers).order_by(workers.c.seen_at.desc()).limit(PAGE_ROWS))
-
-    def projects(self) -> Sequence[Row]:
-        """Return the projects of the service, by name."""
-        return self._all(sa.select(projects).order_by(projects.c.name).limit(MOST_FUNCTIONS))
-
-    def open_jobs(self) -> Sequence[Row]:
-        """Return the jobs that run or wait, in order."""
-        return self._all(_job_rows().where(jobs.c.status.in_(_OPEN)).order_by(jobs.c.number).limit(PAGE_ROWS))
-
-    def jobs(self, after: str = "") -> Batch:
-        """Return jobs, the last first."""
-        statement = _job_rows().order_by(jobs.c.number.desc())
-        if after.isdecimal() and len(after) < 19:
-            statement = statement.where(jobs.c.number < int(after))
-        return self._batch(statement, lambda row: str(row.number))
-
-    def job(self, job_id: str) -> Row | None:
-        """Return a job's row, or None if it does not exist."""
-        return self._one(_job_rows().where(jobs.c.id == job_id))
 
     def campaigns(self) -> Sequence[Row]:
         """Return the campaigns, the last first, each with the project of a bug that it found."""
@@ -250,9 +228,7 @@ class Reads:
         if condition is not None:
             statement = statement.where(condition)
         if bounds := _bounds(after):
-            statement = statement.where(
-                sa.tuple_(table.c.stored_at, table.c.id) < sa.tuple_(*map(sa.literal, bounds))
-            )
+            statement = statement.where(sa.tuple_(table.c.stored_at, table.c.id) < sa.tuple_(*map(sa.literal, bounds)))
         return self._batch(statement, lambda row: f"{row.stored_at!r}~{row.id}")
 
     def _batch(self, statement: sa.Select[Any], key: Any) -> Batch:
@@ -274,16 +250,6 @@ def _columns(table: sa.Table) -> list[Any]:
         return [table]
     stored = sa.exists().where(artifacts.c.id == rollouts.c.artifact_id)
     return [rollouts, stored.label("has_artifact")]
-
-
-def _job_rows() -> sa.Select[Any]:
-    status, attempts_left = jobs.c.status, sa.not_(jobs.c.cancel_requested)
-    return sa.select(
-        jobs,
-        sa.func.coalesce(projects.c.name, "").label("project"),
-        sa.and_(status.in_(_OPEN), attempts_left).label("can_cancel"),
-        status.in_(("failed", "cancelled")).label("can_retry"),
-    ).select_from(jobs.outerjoin(projects, projects.c.id == jobs.c.project_id))
 
 
 def _bounds(after: str) -> tuple[float, str] | None:

@@ -33,16 +33,14 @@ class NavigationItem:
 
 NAVIGATION = (
     NavigationItem("overview", "Overview", "o"),
-    NavigationItem("jobs", "Jobs", "b"),
     NavigationItem("runs", "Runs", "r"),
     NavigationItem("episodes", "Episodes", "e"),
     NavigationItem("artifacts", "Artifacts", "a"),
     NavigationItem("attempts", "Attempts", "t"),
     NavigationItem("models", "Models", "m"),
     NavigationItem("gaps", "Test gaps", "x"),
-    NavigationItem("workers", "Workers", "w"),
 )
-_PLURALS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts", "job": "jobs"}
+_PLURALS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def live_link(name: str, item: str = "") -> str:
@@ -52,28 +50,14 @@ def live_link(name: str, item: str = "") -> str:
     return "/" if name == "overview" else f"/{name}"
 
 
-def snapshot_link(name: str, item: str = "") -> str:
-    """Return the address of a page within a snapshot."""
-    return "#" + quote(anchor(name, item))
-
-
-def anchor(name: str, item: str = "") -> str:
-    """Return the id of a page within a snapshot."""
-    return f"{name}-{item}" if item else name
-
-
 def render(template: str, **values: Any) -> str:
     """Return a rendered template."""
     return environment().get_template(template).render(values)
 
 
-def navigation(link: Link, *, without: frozenset[str] = frozenset()) -> list[NavigationItem]:
+def navigation(link: Link) -> list[NavigationItem]:
     """Return the pages that every page links to, with their addresses."""
-    return [
-        NavigationItem(item.name, item.title, item.key, link(item.name))
-        for item in NAVIGATION
-        if item.name not in without
-    ]
+    return [NavigationItem(item.name, item.title, item.key, link(item.name)) for item in NAVIGATION]
 
 
 @cache
@@ -124,4 +108,4 @@ def moment(seconds: float | None) -> Markup:
 
 
 def _finalize(value: object) -> object:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, Markup) else visible(str(value))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,7 +34,6 @@ class Overview:
     """The page that shows how everything goes."""
 
     cards: Sequence[Card]
-    jobs: Sequence[Row]
     solve_rate: Chart | None
     reward: Chart | None
     difficulty: Chart | None
@@ -106,22 +104,6 @@ class ModelRow:
         return self.cost_usd / max(1, self.attempts)
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerRow:
-    """A worker with its sandboxes."""
-
-    id: str
-    host: str
-    pid: int
-    sandbox: str
-    status: str
-    job_id: str
-    jobs_done: int
-    seen_at: float
-    starts: int
-    failures: int
-
-
 def overview(reads: Reads) -> Overview:
     """Return the overview of a store."""
     totals, counts, found = reads.totals(), reads.counts(), reads.rounds()
@@ -139,7 +121,6 @@ def overview(reads: Reads) -> Overview:
     tenths = [(str(n / 10), float(count)) for n, count in enumerate(reads.difficulty())]
     return Overview(
         cards=cards,
-        jobs=reads.open_jobs(),
         solve_rate=_solve_rates(found),
         reward=_rewards(found),
         difficulty=column_chart("Difficulty of the bugs", tenths),
@@ -199,12 +180,8 @@ def models_page(reads: Reads) -> ListPage:
         )
         for row in reads.models()
     ]
-    return ListPage(sorted(rows, key=lambda row: -row.interval.rate if row.interval else 1.0))
-
-
-def workers_page(reads: Reads) -> ListPage:
-    """Return the workers."""
-    return ListPage([_worker_row(row) for row in reads.workers()])
+    rows.sort(key=lambda row: -row.interval.rate if row.interval else 1.0)
+    return ListPage(rows)
 
 
 def following(batch: Batch, address: str) -> str:
@@ -224,26 +201,6 @@ def _run_row(row: Row) -> RunRow:
         row.tokens,
         row.cost_usd,
         row.stored_at,
-    )
-
-
-def _worker_row(row: Row) -> WorkerRow:
-    try:
-        counters = json.loads(row.counters or "{}")
-    except ValueError:
-        counters = {}
-    starts, failures = (int(counters.get(name, 0) or 0) for name in ("sandbox_starts", "sandbox_failures"))
-    return WorkerRow(
-        row.id,
-        row.host,
-        row.pid,
-        row.sandbox,
-        row.status,
-        row.job_id,
-        row.jobs_done,
-        row.seen_at,
-        starts,
-        failures,
     )
 
 

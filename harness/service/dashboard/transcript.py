@@ -53,7 +53,9 @@ class Transcript:
 
 def read_transcript(text: str) -> Transcript:
     """Return the steps of a trajectory; lines that cannot be read are left out, as is one that is being written."""
-    transcript, calls, outputs = Transcript(), {}, {}
+    transcript = Transcript()
+    calls: dict[str, Action] = {}
+    outputs: dict[int, Action] = {}
     messages = 0
     for line in _parsed(text):
         kind = line.get("event")

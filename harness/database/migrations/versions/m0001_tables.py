@@ -108,52 +108,6 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "idempotency_keys",
-        sa.Column("key", sa.String(length=128), nullable=False),
-        sa.Column("request_hash", sa.String(length=64), nullable=False),
-        sa.Column("job_id", sa.String(length=32), nullable=False),
-        sa.Column("created_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("key", name=op.f("pk_idempotency_keys")),
-    )
-    op.create_table(
-        "jobs",
-        sa.Column("number", _NUMBER, autoincrement=True, nullable=False),
-        sa.Column("id", sa.String(length=32), nullable=False),
-        sa.Column("kind", sa.String(length=16), nullable=False),
-        sa.Column("project_id", sa.String(length=32), nullable=True),
-        sa.Column("settings", sa.Text(), nullable=False),
-        sa.Column("status", sa.String(length=16), nullable=False),
-        sa.Column("stage", sa.Text(), nullable=False),
-        sa.Column("error_code", sa.String(length=64), nullable=False),
-        sa.Column("error", sa.Text(), nullable=False),
-        sa.Column("result", sa.Text(), nullable=False),
-        sa.Column("attempt", sa.Integer(), nullable=False),
-        sa.Column("max_attempts", sa.Integer(), nullable=False),
-        sa.Column("cancel_requested", sa.Boolean(), nullable=False),
-        sa.Column("worker_id", sa.String(length=64), nullable=False),
-        sa.Column("lease_token", sa.String(length=64), nullable=False),
-        sa.Column("lease_until", sa.Float(), nullable=False),
-        sa.Column("created_at", sa.Float(), nullable=False),
-        sa.Column("started_at", sa.Float(), nullable=True),
-        sa.Column("ended_at", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("number", name=op.f("pk_jobs")),
-        sa.UniqueConstraint("id", name=op.f("uq_jobs_id")),
-    )
-    op.create_index(op.f("ix_jobs_project_id"), "jobs", ["project_id"], unique=False)
-    op.create_index(op.f("ix_jobs_status_number"), "jobs", ["status", "number"], unique=False)
-    op.create_table(
-        "projects",
-        sa.Column("id", sa.String(length=32), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("source", sa.Text(), nullable=False),
-        sa.Column("commit", sa.String(length=64), nullable=False),
-        sa.Column("image", sa.Text(), nullable=False),
-        sa.Column("python", sa.Text(), nullable=False),
-        sa.Column("created_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_projects")),
-        sa.UniqueConstraint("name", name=op.f("uq_projects_name")),
-    )
-    op.create_table(
         "results",
         sa.Column("path", sa.String(length=512), nullable=False),
         sa.Column("instance_id", sa.Text(), nullable=False),
@@ -210,39 +164,10 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_rounds_run_round"), "rounds", ["run", "round"], unique=False)
     op.create_index(op.f("ix_rounds_stored_at"), "rounds", ["stored_at"], unique=False)
-    op.create_table(
-        "tokens",
-        sa.Column("id", sa.String(length=32), nullable=False),
-        sa.Column("name", sa.Text(), nullable=False),
-        sa.Column("hash", sa.String(length=64), nullable=False),
-        sa.Column("scope", sa.String(length=16), nullable=False),
-        sa.Column("created_at", sa.Float(), nullable=False),
-        sa.Column("expires_at", sa.Float(), nullable=True),
-        sa.Column("revoked_at", sa.Float(), nullable=True),
-        sa.Column("used_at", sa.Float(), nullable=True),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_tokens")),
-        sa.UniqueConstraint("hash", name=op.f("uq_tokens_hash")),
-    )
-    op.create_table(
-        "workers",
-        sa.Column("id", sa.String(length=64), nullable=False),
-        sa.Column("host", sa.Text(), nullable=False),
-        sa.Column("pid", sa.Integer(), nullable=False),
-        sa.Column("sandbox", sa.Text(), nullable=False),
-        sa.Column("status", sa.String(length=16), nullable=False),
-        sa.Column("job_id", sa.String(length=32), nullable=False),
-        sa.Column("started_at", sa.Float(), nullable=False),
-        sa.Column("seen_at", sa.Float(), nullable=False),
-        sa.Column("jobs_done", sa.Integer(), nullable=False),
-        sa.Column("counters", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_workers")),
-    )
 
 
 def downgrade() -> None:
     """Drop all tables."""
-    op.drop_table("workers")
-    op.drop_table("tokens")
     op.drop_index(op.f("ix_rounds_stored_at"), table_name="rounds")
     op.drop_index(op.f("ix_rounds_run_round"), table_name="rounds")
     op.drop_table("rounds")
@@ -252,11 +177,6 @@ def downgrade() -> None:
     op.drop_table("rollouts")
     op.drop_index(op.f("ix_results_model"), table_name="results")
     op.drop_table("results")
-    op.drop_table("projects")
-    op.drop_index(op.f("ix_jobs_status_number"), table_name="jobs")
-    op.drop_index(op.f("ix_jobs_project_id"), table_name="jobs")
-    op.drop_table("jobs")
-    op.drop_table("idempotency_keys")
     op.drop_table("events")
     op.drop_index(op.f("ix_episodes_valid"), table_name="episodes")
     op.drop_index(op.f("ix_episodes_run"), table_name="episodes")

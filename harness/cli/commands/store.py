@@ -1,0 +1,75 @@
+"""Run `ssr store migrate` and `ssr store check`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+from harness.cli.exit_code import ExitCode
+from harness.cli.terminal import Terminal
+from harness.database.sharing import has_database, require_packages, share_store
+from harness.settings.service import StoreCheckSettings, StoreMigrateSettings
+from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
+from pytest_ssr.project.snapshot import STORE_MARK
+
+_MOST_SHOWN = 20
+_MIB = 1 << 20
+
+
+def migrate(settings: StoreMigrateSettings) -> int:
+    """Give a store a database and take its results over."""
+    require_packages()
+    from harness.database import migrate
+    from harness.database.records import records_of
+
+    terminal, root = Terminal(quiet=settings.json), settings.store
+    if settings.dry_run:
+        require_store(root)
+        records = records_of(root) if has_database(root) else None
+    else:
+        records = records_of(share_store(root, database=settings.database, blobs=settings.blobs).root)
+    done = migrate.migrate(root, records, dry_run=settings.dry_run, progress=terminal.status)
+    if settings.json:
+        print(json.dumps({"store": str(root), "dry_run": settings.dry_run, **asdict(done)}, indent=1))
+        return ExitCode.DONE
+    verb = "would be taken over" if settings.dry_run else "taken over"
+    terminal.echo(f"{done.files} files, {done.bytes / _MIB:.1f} MiB {verb}; {done.present} were in the database")
+    return ExitCode.DONE
+
+
+def check(settings: StoreCheckSettings) -> int:
+    """Read every result of a store; return 1 if one is missing, damaged or not in the database."""
+    require_packages()
+    from harness.database import migrate
+    from harness.database.records import records_of
+
+    terminal, root = Terminal(quiet=settings.json), settings.store
+    require_store(root)
+    if not has_database(root):
+        raise SettingsError(f"the store {root} has no database; give it one with ssr store migrate")
+    found = migrate.check(root, records_of(root), progress=terminal.status)
+    healthy = not (found.missing or found.damaged or found.unshared)
+    if settings.json:
+        print(json.dumps({"store": str(root), "healthy": healthy, **asdict(found)}, indent=1))
+        return ExitCode.DONE if healthy else ExitCode.NO
+    for title, paths in (
+        ("missing", found.missing),
+        ("damaged", found.damaged),
+        ("not in the database", found.unshared),
+    ):
+        for path in paths[:_MOST_SHOWN]:
+            terminal.echo(f"{title}: {path}", "bad")
+        if len(paths) > _MOST_SHOWN:
+            terminal.echo(f"{title}: {len(paths) - _MOST_SHOWN} more", "bad")
+    if found.unshared:
+        terminal.echo(f"ssr store migrate {display_path(root)} takes over what is not in the database")
+    terminal.echo(f"{found.files} files, {found.bytes / _MIB:.1f} MiB", "valid" if healthy else "")
+    return ExitCode.DONE if healthy else ExitCode.NO
+
+
+def require_store(root: Path) -> None:
+    """Raise SettingsError unless a folder is a store."""
+    if not (root / STORE_MARK).is_file():
+        raise SettingsError(f"{root} is not a store; name a folder that has {STORE_MARK}, such as .ssr")

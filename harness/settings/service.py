@@ -1,0 +1,40 @@
+"""Define the settings of the commands about databases and the dashboard."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from harness.settings.commands import CommandSettings
+from pytest_ssr.options import option, required, switch
+
+_STORE = "a store; a folder that does not exist becomes one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreMigrateSettings(CommandSettings):
+    """Give a store a database that processes and machines share, and take its results over."""
+
+    example: ClassVar[str] = "ssr store migrate .ssr --dry-run"
+    store: Path = required("STORE", _STORE, is_argument=True)
+    database: str = option("sqlite", "URL", "sqlite, for a file in the store, or postgresql://USER@HOST/NAME")
+    blobs: str = option("", "URL", "where large files are kept, such as s3://BUCKET/FOLDER (default: in the store)")
+    dry_run: bool = switch("only report what would be taken over")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreCheckSettings(CommandSettings):
+    """Read every result of a store with a database, and report what is missing or damaged."""
+
+    example: ClassVar[str] = "ssr store check .ssr"
+    store: Path = required("STORE", "a store", is_argument=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings(CommandSettings):
+    """Show the results of a store in a browser, while they are made; on this machine only."""
+
+    example: ClassVar[str] = "ssr serve .ssr"
+    store: Path = option(Path(".ssr"), "STORE", _STORE, is_argument=True)
+    port: int = option(8700, "PORT", "the port on 127.0.0.1; 0 takes a free one")
