@@ -159,7 +159,7 @@ class Queries:
     def difficulty(self) -> Sequence[DifficultyBucket]:
         """Return how many graded bugs have which solve rate, in tenths."""
         tenth = sa.cast(sa.func.floor(episodes.c.solve_rate * _BUCKETS), sa.Integer)
-        statement: sa.Select[Any] = sa.select(tenth, sa.func.count()).where(episodes.c.solve_rate.is_not(None))
+        statement = sa.select(tenth, sa.func.count()).where(episodes.c.solve_rate.is_not(None))
         counts = [0] * _BUCKETS
         for index, count in self._rows(statement.group_by(tenth)):
             counts[min(_BUCKETS - 1, max(0, index))] += count
@@ -299,7 +299,7 @@ class Queries:
     def _all(self, statement: sa.Select[Any], kind: type[T]) -> list[T]:
         return [_made(kind, row) for row in self._rows(statement)]
 
-    def _rows(self, statement: sa.Select[Any]) -> Sequence[sa.Row[Any]]:
+    def _rows(self, statement: sa.Executable) -> Sequence[Any]:
         with describing(self._engine.url), self._engine.connect() as connection:
             return connection.execute(statement).all()
 
@@ -335,7 +335,7 @@ def _ratio(part: sa.ColumnElement[Any], whole: sa.ColumnElement[Any]) -> sa.Colu
     return sa.cast(part, sa.Float) / sa.func.nullif(whole, 0)
 
 
-def _made(kind: type[T], row: sa.Row[Any]) -> T:
+def _made(kind: type[T], row: Any) -> T:
     values = dict(row._mapping)
     for name in ("settings", "counters"):
         if name in values:
