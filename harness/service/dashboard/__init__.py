@@ -1,0 +1,1 @@
+"""Render the store as pages: served live, or as one file."""

@@ -1,0 +1,149 @@
+"""Compute what the pages of one artifact, attempt or job show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from markupsafe import Markup
+
+from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_code, highlighted_diff
+from harness.service.dashboard.reading import Reads, Row
+from harness.service.dashboard.rendering import amount, moment, short_count
+from harness.service.dashboard.summaries import Card
+from harness.service.dashboard.transcript import Turn, read_transcript
+from pytest_ssr.errors import StoreError
+from pytest_ssr.records.verdict import Verdict
+
+_FILES = ("test_script.sh", "test_parser.py", "test_files.txt")
+_MOST_TESTS = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ShownFile:
+    """A file of an artifact."""
+
+    name: str
+    code: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactPage:
+    """A bug, with what was found out about it."""
+
+    row: Row
+    cards: Sequence[Card]
+    bug: HighlightedDiff | None
+    weakening: HighlightedDiff | None
+    verdict: Verdict | None
+    attempts: Sequence[Row]
+    tests: Sequence[str]
+    files: Sequence[ShownFile]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptPage:
+    """An attempt, step by step."""
+
+    row: Row
+    cards: Sequence[tuple[str, object]]
+    turns: Sequence[Turn]
+    left_out: int
+    patch: HighlightedDiff | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A job with its settings and result."""
+
+    row: Row
+    cards: Sequence[tuple[str, object]]
+    settings: Markup
+    result: str
+
+
+def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
+    """Return the page of an artifact, or None if it does not exist."""
+    row = reads.artifact(artifact_id)
+    if row is None:
+        return None
+    folder = f"{row.kind}/{row.id}"
+    tests = reads.record(f"{folder}/artifact.json").get("FAIL_TO_PASS")
+    cards = [
+        ("Project", row.repository),
+        ("Strategy", f"{row.strategy}: {row.operator}" if row.operator else row.strategy),
+        ("Failing tests", str(row.fail_to_pass)),
+        ("Changed lines", str(row.lines)),
+        ("Order", str(row.order)),
+    ]
+    if row.model:
+        cards.append(("Model", row.model))
+    contents = [(name, reads.file(f"{folder}/{name}")) for name in _FILES]
+    return ArtifactPage(
+        row,
+        cards,
+        _diff(reads.file(f"{folder}/bug_inject.diff")),
+        _diff(reads.file(f"{folder}/test_weaken.diff")),
+        _verdict(reads.verdict(artifact_id)),
+        reads.attempts(artifact_id=artifact_id).rows,
+        [str(test) for test in tests[:_MOST_TESTS]] if isinstance(tests, list) else [],
+        [ShownFile(name, highlighted_code(text, name)) for name, text in contents if text],
+    )
+
+
+def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
+    """Return the page of an attempt, or None if it does not exist."""
+    row = reads.attempt(attempt_id)
+    if row is None:
+        return None
+    transcript = read_transcript(reads.file(f"rollouts/{row.id}/trajectory.jsonl") or "")
+    cards = [
+        ("Model", row.player),
+        ("Role", row.role),
+        ("Status", row.status),
+        ("Ended by", row.exit_reason or "–"),
+        ("Reward", amount(row.reward)),
+        ("Steps", str(row.steps)),
+        ("Tokens", short_count(row.tokens)),
+        ("Cost", f"{amount(row.cost_usd)} USD"),
+        ("Seconds", amount(row.seconds)),
+        ("Grading", f"{amount(row.grading_s)} s"),
+    ]
+    patch = reads.file(f"rollouts/{row.id}/patch.diff")
+    return AttemptPage(row, cards, transcript.turns, transcript.left_out, _diff(patch))
+
+
+def job_page(reads: Reads, job_id: str) -> JobPage | None:
+    """Return the page of a job, or None if it does not exist."""
+    row = reads.job(job_id)
+    if row is None:
+        return None
+    cards = [
+        ("Attempt", f"{row.attempt} of at most {row.max_attempts}"),
+        ("Worker", row.worker_id[:12] or "–"),
+        ("Started", moment(row.started_at)),
+        ("Ended", moment(row.ended_at)),
+    ]
+    settings = highlighted_code(_indented(row.settings), "settings.json")
+    return JobPage(row, cards, settings, _indented(row.result))
+
+
+def _diff(text: str | None) -> HighlightedDiff | None:
+    return highlighted_diff(text) if text else None
+
+
+def _verdict(data: Mapping[str, Any]) -> Verdict | None:
+    try:
+        return Verdict.from_json(data) if data else None
+    except StoreError:
+        # An earlier release may have written it in another form.
+        return None
+
+
+def _indented(text: str) -> str:
+    try:
+        return json.dumps(json.loads(text), indent=1, ensure_ascii=False) if text else ""
+    except ValueError:
+        return text

@@ -1,0 +1,161 @@
+"""Serve the pages of the dashboard."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from harness.database.records import DatabaseRecords
+from harness.service.dashboard import details, gap_map, summaries
+from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads
+from harness.service.dashboard.rendering import live_link, navigation, render
+
+STATIC = Path(__file__).parent / "static"
+_MOST_FILTER = 200
+"""Characters of a filter; a longer one cannot match."""
+_NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardSettings:
+    """What the pages need of the service around them."""
+
+    records: DatabaseRecords
+    events: str = "/api/v1/events"
+    """Address of the stream of events, named by their kind."""
+    csrf: Callable[[Request], str] = lambda request: ""
+    """Return the token that forms send back."""
+
+
+class Pages:
+    """Render the pages of a store."""
+
+    def __init__(self, settings: DashboardSettings) -> None:
+        self._settings = settings
+
+    @cached_property
+    def reads(self) -> Reads:
+        """The queries."""
+        return Reads(self._settings.records)
+
+    def show(self, request: Request, name: str, page: object | None, *, status: int = 200) -> Response:
+        """Return a page. name: of its template; page: what it shows, None if it does not exist."""
+        if page is None:
+            status, name = _NOT_FOUND, "problem"
+            page = Problem("Not found", "The store has nothing with this id; it may have been removed.")
+        # Read before the page is made, so that nothing happens between them unnoticed.
+        events = f"{self._settings.events}?{urlencode({'after': self.reads.last_event()})}"
+        html = render(
+            f"{name}.html",
+            layout="page.html",
+            page=page,
+            page_name=_SECTIONS.get(name, name),
+            link=live_link,
+            navigation=navigation(live_link),
+            is_live=True,
+            here=_address(request),
+            events=events,
+            csrf=self._settings.csrf(request),
+        )
+        return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that a page cannot show."""
+
+    title: str
+    detail: str
+
+
+_SECTIONS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts", "job": "jobs"}
+
+
+def static_files() -> StaticFiles:
+    """Return the styles and scripts, to be mounted at /static."""
+    return StaticFiles(directory=STATIC)
+
+
+def dashboard_router(settings: DashboardSettings) -> APIRouter:
+    """Return the routes of the pages that read; `actions.action_router` has those that change something."""
+    pages, router = Pages(settings), APIRouter(include_in_schema=False)
+    reads = pages.reads
+
+    @router.get("/")
+    def overview(request: Request) -> Response:
+        return pages.show(request, "overview", summaries.overview(reads))
+
+    @router.get("/runs")
+    def runs(request: Request, after: str = "") -> Response:
+        return pages.show(request, "runs", summaries.runs_page(reads, after, "/runs?"))
+
+    @router.get("/runs/{run}")
+    def run(request: Request, run: str, after: str = "") -> Response:
+        return pages.show(request, "run", summaries.run_page(reads, run, after, "?"))
+
+    @router.get("/episodes")
+    def episodes(request: Request, after: str = "") -> Response:
+        return pages.show(request, "episodes", _episodes(reads, request.query_params, after))
+
+    @router.get("/artifacts")
+    def artifacts(request: Request, after: str = "") -> Response:
+        return pages.show(request, "artifacts", _listed(reads.artifacts(after)))
+
+    @router.get("/artifacts/{artifact_id}")
+    def artifact(request: Request, artifact_id: str) -> Response:
+        return pages.show(request, "artifact", details.artifact_page(reads, artifact_id))
+
+    @router.get("/attempts")
+    def attempts(request: Request, after: str = "") -> Response:
+        return pages.show(request, "attempts", _listed(reads.attempts(after)))
+
+    @router.get("/attempts/{attempt_id}")
+    def attempt(request: Request, attempt_id: str) -> Response:
+        return pages.show(request, "attempt", details.attempt_page(reads, attempt_id))
+
+    _add_more(router, pages)
+    return router
+
+
+def _add_more(router: APIRouter, pages: Pages) -> None:
+    reads = pages.reads
+
+    @router.get("/models")
+    def models(request: Request) -> Response:
+        return pages.show(request, "models", summaries.models_page(reads))
+
+    @router.get("/workers")
+    def workers(request: Request) -> Response:
+        return pages.show(request, "workers", summaries.workers_page(reads))
+
+    @router.get("/gaps")
+    def gaps(request: Request, campaign: str = "") -> Response:
+        return pages.show(request, "gaps", gap_map.gaps_page(reads, campaign[:_MOST_FILTER]))
+
+
+def _listed(batch: Batch) -> summaries.ListPage:
+    return summaries.ListPage(batch.rows, summaries.following(batch, "?"))
+
+
+def _episodes(reads: Reads, query: Mapping[str, Any], after: str) -> summaries.EpisodesPage:
+    names = ("project", "strategy", "valid", "check")
+    filters = {name: str(query.get(name, ""))[:_MOST_FILTER].strip() for name in names}
+    wanted = EpisodeFilter(project=filters["project"], strategy=filters["strategy"], check=filters["check"])
+    if filters["valid"] in ("true", "false"):
+        wanted = replace(wanted, valid=filters["valid"] == "true")
+    batch = reads.episodes(wanted, after)
+    kept = urlencode({name: value for name, value in filters.items() if value})
+    return summaries.EpisodesPage(batch.rows, filters, summaries.following(batch, f"?{kept}&" if kept else "?"))
+
+
+def _address(request: Request) -> str:
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path

@@ -1,0 +1,127 @@
+"""Render templates, in which everything is escaped and hidden characters are made visible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from harness.service.dashboard.charts import number
+from harness.service.dashboard.visible import visible
+
+Link = Callable[..., str]
+_LAST_TIME = 253_402_300_799
+"""The end of the year 9999 in seconds since the epoch."""
+
+
+@dataclass(frozen=True, slots=True)
+class NavigationItem:
+    """A page that every page links to."""
+
+    name: str
+    title: str
+    key: str
+    """The key that goes there, after `g`."""
+    address: str = ""
+
+
+NAVIGATION = (
+    NavigationItem("overview", "Overview", "o"),
+    NavigationItem("jobs", "Jobs", "b"),
+    NavigationItem("runs", "Runs", "r"),
+    NavigationItem("episodes", "Episodes", "e"),
+    NavigationItem("artifacts", "Artifacts", "a"),
+    NavigationItem("attempts", "Attempts", "t"),
+    NavigationItem("models", "Models", "m"),
+    NavigationItem("gaps", "Test gaps", "x"),
+    NavigationItem("workers", "Workers", "w"),
+)
+_PLURALS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts", "job": "jobs"}
+
+
+def live_link(name: str, item: str = "") -> str:
+    """Return the address of a page of the service."""
+    if item:
+        return f"/{_PLURALS[name]}/{quote(item, safe='')}"
+    return "/" if name == "overview" else f"/{name}"
+
+
+def snapshot_link(name: str, item: str = "") -> str:
+    """Return the address of a page within a snapshot."""
+    return "#" + quote(anchor(name, item))
+
+
+def anchor(name: str, item: str = "") -> str:
+    """Return the id of a page within a snapshot."""
+    return f"{name}-{item}" if item else name
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a rendered template."""
+    return environment().get_template(template).render(values)
+
+
+def navigation(link: Link, *, without: frozenset[str] = frozenset()) -> list[NavigationItem]:
+    """Return the pages that every page links to, with their addresses."""
+    return [
+        NavigationItem(item.name, item.title, item.key, link(item.name))
+        for item in NAVIGATION
+        if item.name not in without
+    ]
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment of the templates."""
+    made = Environment(
+        loader=PackageLoader("harness.service.dashboard"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: Mapping[str, Callable[..., object]] = {
+        "amount": amount,
+        "moment": moment,
+        "percent": percent,
+        "short_count": short_count,
+    }
+    made.filters.update(filters)
+    return made
+
+
+def amount(value: float | None) -> str:
+    """Return a number for a table; a dash if it is not known."""
+    return "–" if value is None else number(value)
+
+
+def percent(value: float | None) -> str:
+    """Return a share in per cent; a dash if it is not known."""
+    return "–" if value is None else f"{100 * value:.1f} %"
+
+
+def short_count(value: int) -> str:
+    """Return a count with at most four digits and a unit."""
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**4, "k")):
+        if value >= size:
+            return f"{value / (1000 if unit == 'k' else size):.1f} {unit}"
+    return str(value)
+
+
+def moment(seconds: float | None) -> Markup:
+    """Return a time in UTC; a dash if it is not known."""
+    if seconds is None or not 0 <= seconds <= _LAST_TIME:
+        return Markup("–")
+    time = datetime.fromtimestamp(seconds, UTC)
+    return Markup('<time datetime="{}">{}</time>').format(time.isoformat(), f"{time:%Y-%m-%d %H:%M:%S}")
+
+
+def _finalize(value: object) -> object:
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value

@@ -1,0 +1,51 @@
+"use strict";
+// Everything works without this script; it adds the choice of a theme and keys.
+(() => {
+  const root = document.documentElement;
+  const themes = ["auto", "light", "dark"];
+  const button = document.getElementById("theme");
+
+  const stored = () => {
+    try { return localStorage.getItem("theme") || "auto"; } catch { return "auto"; }
+  };
+  const apply = (theme) => {
+    if (theme === "auto") { delete root.dataset.theme; } else { root.dataset.theme = theme; }
+    if (button) { button.textContent = `theme: ${theme}`; }
+  };
+
+  apply(stored());
+  if (button) {
+    button.hidden = false;
+    button.addEventListener("click", () => {
+      const next = themes[(themes.indexOf(stored()) + 1) % themes.length];
+      try { localStorage.setItem("theme", next); } catch { /* A private window: it lasts until the page is left. */ }
+      apply(next);
+    });
+  }
+
+  // "g" and the first letter of a page goes there; "/" goes to the first filter; "j" and "k" walk along links of rows.
+  let waiting = false;
+  const rows = () => [...document.querySelectorAll("main tbody tr a:first-of-type")];
+  const walk = (step) => {
+    const links = rows();
+    const at = links.indexOf(document.activeElement);
+    const next = links[Math.max(0, Math.min(links.length - 1, at < 0 ? 0 : at + step))];
+    if (next) { next.focus(); }
+  };
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input, select, textarea");
+    if (typing || event.ctrlKey || event.metaKey || event.altKey) { return; }
+    if (waiting) {
+      waiting = false;
+      const link = document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`);
+      if (link) { link.click(); }
+    } else if (event.key === "g") {
+      waiting = true;
+    } else if (event.key === "j" || event.key === "k") {
+      walk(event.key === "j" ? 1 : -1);
+    } else if (event.key === "/") {
+      const filter = document.querySelector("main .filters input, main .filters select");
+      if (filter) { event.preventDefault(); filter.focus(); }
+    }
+  });
+})();

@@ -1,0 +1,265 @@
+"""Compute what the pages of lists and sums show."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from harness.service.dashboard.charts import Chart, Interval, column_chart, line_chart, wilson
+from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads, Row
+from harness.service.dashboard.rendering import amount, percent, short_count
+from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES
+
+Card = tuple[str, str]
+_NEUTRAL_REWARD = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CheckRow:
+    """How many bugs a check let pass, of those that it saw."""
+
+    check: str
+    passed: int
+    rejected: int
+
+    @property
+    def rate(self) -> float:
+        """The share that passed."""
+        return self.passed / max(1, self.passed + self.rejected)
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The page that shows how everything goes."""
+
+    cards: Sequence[Card]
+    jobs: Sequence[Row]
+    solve_rate: Chart | None
+    reward: Chart | None
+    difficulty: Chart | None
+    checks: Sequence[CheckRow]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A run in a list."""
+
+    run: str
+    project: str
+    rounds: int
+    episodes: int
+    valid: int
+    solve_rate: float | None
+    reward: float | None
+    tokens: int
+    cost_usd: float
+    stored_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class ListPage:
+    """Rows, and the address of the next page; empty on the last."""
+
+    rows: Sequence[object]
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpisodesPage:
+    """Episodes that match a filter."""
+
+    rows: Sequence[Row]
+    filters: Mapping[str, str]
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """A run with its episodes."""
+
+    run: str
+    cards: Sequence[Card]
+    solve_rate: Chart | None
+    reward: Chart | None
+    rows: Sequence[Row]
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRow:
+    """What a solver did."""
+
+    player: str
+    attempts: int
+    graded: int
+    resolved: int
+    interval: Interval | None
+    tokens: int
+    cost_usd: float
+    seconds: float
+
+    @property
+    def cost_per_attempt(self) -> float:
+        """USD of an attempt."""
+        return self.cost_usd / max(1, self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerRow:
+    """A worker with its sandboxes."""
+
+    id: str
+    host: str
+    pid: int
+    sandbox: str
+    status: str
+    job_id: str
+    jobs_done: int
+    seen_at: float
+    starts: int
+    failures: int
+
+
+def overview(reads: Reads) -> Overview:
+    """Return the overview of a store."""
+    totals, counts, found = reads.totals(), reads.counts(), reads.rounds()
+    cards = [
+        ("Episodes", short_count(totals.episodes)),
+        ("Valid", percent(_share(totals.valid, totals.episodes))),
+        ("Solve rate", percent(_share(totals.solved, totals.graded))),
+        ("Mean reward", amount(_share(totals.rewards, totals.rewarded))),
+        ("Artifacts", short_count(counts["artifacts"])),
+        ("Attempts", short_count(counts["rollouts"])),
+        ("Changes tried", short_count(counts["candidates"])),
+        ("Tokens", short_count(totals.tokens)),
+        ("Cost", f"{amount(totals.cost_usd)} USD"),
+    ]
+    tenths = [(str(n / 10), float(count)) for n, count in enumerate(reads.difficulty())]
+    return Overview(
+        cards=cards,
+        jobs=reads.open_jobs(),
+        solve_rate=_solve_rates(found),
+        reward=_rewards(found),
+        difficulty=column_chart("Difficulty of the bugs", tenths),
+        checks=check_rows(reads.rejections()),
+    )
+
+
+def check_rows(rejections: Mapping[str, int]) -> list[CheckRow]:
+    """Return a row for each check, in the order in which they run: one sees what the earlier ones let pass."""
+    known = (*CHECK_NAMES, *CONTROL_NAMES, *REPEAT_NAMES)
+    names = [*known, *sorted(rejections.keys() - {*known, ""})]
+    left, rows = sum(rejections.values()), []
+    for name in names if left else ():
+        rejected = rejections.get(name, 0)
+        left -= rejected
+        rows.append(CheckRow(name, left, rejected))
+    return rows
+
+
+def runs_page(reads: Reads, after: str, address: str) -> ListPage:
+    """Return a page of runs."""
+    batch = reads.runs(after)
+    return ListPage([_run_row(row) for row in batch.rows], following(batch, address))
+
+
+def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None:
+    """Return the page of a run, or None if it does not exist."""
+    found = reads.rounds(run)
+    if not found:
+        return None
+    batch = reads.episodes(EpisodeFilter(run=run), after)
+    total = {name: sum(getattr(row, name) for row in found) for name in ("episodes", "valid", "solved", "graded")}
+    cards = [
+        ("Project", found[0].project),
+        ("Rounds", str(len(found))),
+        ("Episodes", short_count(total["episodes"])),
+        ("Valid", percent(_share(total["valid"], total["episodes"]))),
+        ("Solve rate", percent(_share(total["solved"], total["graded"]))),
+        ("Tokens", short_count(sum(row.tokens for row in found))),
+        ("Cost", f"{amount(sum(row.cost_usd for row in found))} USD"),
+    ]
+    return RunPage(run, cards, _solve_rates(found), _rewards(found), batch.rows, following(batch, address))
+
+
+def models_page(reads: Reads) -> ListPage:
+    """Return the comparison of models, best first."""
+    rows = [
+        ModelRow(
+            row.player,
+            row.attempts,
+            row.graded,
+            row.resolved,
+            wilson(row.resolved, row.graded),
+            row.tokens,
+            row.cost_usd,
+            row.seconds / max(1, row.attempts),
+        )
+        for row in reads.models()
+    ]
+    return ListPage(sorted(rows, key=lambda row: -row.interval.rate if row.interval else 1.0))
+
+
+def workers_page(reads: Reads) -> ListPage:
+    """Return the workers."""
+    return ListPage([_worker_row(row) for row in reads.workers()])
+
+
+def following(batch: Batch, address: str) -> str:
+    """Return the address of the page after a batch; empty if there is none. address: ends with `?` or `&`."""
+    return f"{address}after={batch.after}" if batch.after and address else ""
+
+
+def _run_row(row: Row) -> RunRow:
+    return RunRow(
+        row.run,
+        row.project,
+        row.rounds,
+        row.episodes,
+        row.valid,
+        _share(row.solved, row.graded),
+        _share(row.rewards, row.rewarded),
+        row.tokens,
+        row.cost_usd,
+        row.stored_at,
+    )
+
+
+def _worker_row(row: Row) -> WorkerRow:
+    try:
+        counters = json.loads(row.counters or "{}")
+    except ValueError:
+        counters = {}
+    starts, failures = (int(counters.get(name, 0) or 0) for name in ("sandbox_starts", "sandbox_failures"))
+    return WorkerRow(
+        row.id,
+        row.host,
+        row.pid,
+        row.sandbox,
+        row.status,
+        row.job_id,
+        row.jobs_done,
+        row.seen_at,
+        starts,
+        failures,
+    )
+
+
+def _solve_rates(rows: Sequence[Row]) -> Chart | None:
+    points = [(_day(row), row.solved / row.graded) for row in rows if row.graded]
+    return line_chart("Solve rate over time", points)
+
+
+def _rewards(rows: Sequence[Row]) -> Chart | None:
+    points = [(_day(row), row.rewards / row.rewarded) for row in rows if row.rewarded]
+    return line_chart("Injector reward over time", points, low=-1.0, guide=_NEUTRAL_REWARD)
+
+
+def _day(row: Row) -> str:
+    return f"{datetime.fromtimestamp(row.stored_at, UTC):%m-%d %H:%M}"
+
+
+def _share(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
