@@ -228,24 +228,13 @@ class Queries:
     def files(self, folder: str, *, limit: int = 1_000) -> Sequence[StoredFile]:
         """Return the files below a folder of the store, sorted by name."""
         path = entries.c.path
-        statement = (
-            sa.select(
-                sa.func.substr(path, len(folder) + 2).label("name"),
-                entries.c.size,
-                entries.c.digest,
-                entries.c.stored_at,
-            )
-            # A range, which uses the index of the primary key; `/` is followed by `0`.
-            .where(path > f"{folder}/", path < f"{folder}0")
-            .order_by(path)
-            .limit(limit)
-        )
-        return self._all(statement, StoredFile)
+        # A range, which uses the index of the primary key; `/` is followed by `0`.
+        statement = _file_statement(folder).where(path > f"{folder}/", path < f"{folder}0")
+        return self._all(statement.order_by(path).limit(limit), StoredFile)
 
-    def digest(self, path: str) -> str | None:
-        """Return the SHA-256 of a file, or None if it does not exist."""
-        rows = self._rows(sa.select(entries.c.digest).where(entries.c.path == path))
-        return str(rows[0].digest) if rows else None
+    def file(self, path: str) -> StoredFile | None:
+        """Return what is known about a file, or None if it does not exist."""
+        return self._one(_file_statement(path.rpartition("/")[0]).where(entries.c.path == path), StoredFile)
 
     def record(self, path: str) -> Mapping[str, Any] | None:
         """Return a record in JSON, or None if it does not exist or is damaged."""
@@ -316,6 +305,11 @@ def _run_statement() -> sa.Select[Any]:
         *(_total(rounds.c[name]) for name in _SUMMED),
         sa.func.max(rounds.c.stored_at).label("stored_at"),
     ).group_by(rounds.c.run)
+
+
+def _file_statement(folder: str) -> sa.Select[Any]:
+    name = sa.func.substr(entries.c.path, len(folder) + 2).label("name")
+    return sa.select(name, entries.c.size, entries.c.digest, entries.c.stored_at)
 
 
 def _conditions(table: sa.Table, filters: _Filter | None) -> list[sa.ColumnElement[bool]]:

@@ -176,5 +176,9 @@ def _groups(reads: Reads, campaign: str) -> list[SurvivorGroup]:
 
 def _change(row: Row, record: Mapping[str, object]) -> SurvivingChange:
     return SurvivingChange(
-        row.line, row.strategy, row.operator, str(record.get("detail", "")), highlighted_diff(str(record.get("diff", "")))
+        row.line,
+        row.strategy,
+        row.operator,
+        str(record.get("detail", "")),
+        highlighted_diff(str(record.get("diff", ""))),
     )

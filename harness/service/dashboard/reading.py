@@ -250,9 +250,7 @@ class Reads:
         if condition is not None:
             statement = statement.where(condition)
         if bounds := _bounds(after):
-            statement = statement.where(
-                sa.tuple_(table.c.stored_at, table.c.id) < sa.tuple_(*map(sa.literal, bounds))
-            )
+            statement = statement.where(sa.tuple_(table.c.stored_at, table.c.id) < sa.tuple_(*map(sa.literal, bounds)))
         return self._batch(statement, lambda row: f"{row.stored_at!r}~{row.id}")
 
     def _batch(self, statement: sa.Select[Any], key: Any) -> Batch:
