@@ -27,7 +27,7 @@ from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_err
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
-from pytest_ssr.storage.shared import DURABLE, connect
+from pytest_ssr.storage.shared import DURABLE, SharedRecords, connect
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
@@ -61,6 +61,11 @@ class Store:
             )
         self._sweep()
         self._shared = connect(self.root, content)
+
+    @property
+    def shared(self) -> SharedRecords | None:
+        """The results that are shared through a database, None in a store that is a folder alone."""
+        return self._shared
 
     @property
     def trees(self) -> Path:

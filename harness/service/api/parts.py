@@ -30,8 +30,8 @@ def _without_nul(text: str) -> str:
 
 Text = Annotated[str, StringConstraints(max_length=500), AfterValidator(_without_nul)]
 """A value that a column may be compared with; PostgreSQL takes no NUL."""
-Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}\Z", description="an id")]
-FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}(/[A-Za-z0-9._-]{1,128}){0,7}\Z")]
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}$", description="an id")]
+FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}(/[A-Za-z0-9._-]{1,128}){0,7}$")]
 Number = Annotated[int, Path(ge=1, le=_MAX_NUMBER)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="the number of items")]
 After = Annotated[str, Query(max_length=1_024, description="`next` of the previous page")]
