@@ -41,7 +41,7 @@ def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Sto
     from harness.database.records import connect
 
     # Opened first: a store that names a database that cannot be used could not be opened at all.
-    connect(root, wanted)
+    connect(root, wanted).engine.dispose()
     path = root / STORE_MARK
     try:
         write_bytes(path, json.dumps({"store_version": STORE_VERSION, **wanted}).encode() + b"\n")
