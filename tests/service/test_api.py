@@ -62,6 +62,8 @@ def test_the_pages_of_a_list_have_every_item_once(client: TestClient, name: str)
     assert len(whole) == len(set(whole)) > 0
     first = client.get(f"/api/v1/{name}", params={"limit": 200}).json()
     assert [item[key] for item in first["items"]] == whole[:200]
+    exact = client.get(f"/api/v1/{name}", params={"limit": min(200, len(whole))}).json()
+    assert bool(exact["next"]) is (len(whole) > 200)
 
 
 def test_lists_are_filtered(client: TestClient) -> None:
