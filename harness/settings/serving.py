@@ -66,7 +66,7 @@ class CreateTokenSettings(TokenSettings):
 class ListTokensSettings(TokenSettings):
     """List the tokens of the service, without their secrets."""
 
-    example: ClassVar[str] = "ssr serve token list"
+    example: ClassVar[str] = "ssr serve token list --store .ssr"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
