@@ -65,6 +65,8 @@ COMMANDS = {
     "serve": Command("service:ServeSettings", "serve:serve"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
+    "store gc": Command("service:StoreGcSettings", "store:gc"),
+    "store size": Command("service:StoreSizeSettings", "store:size"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""

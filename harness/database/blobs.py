@@ -7,6 +7,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ class Blobs:
         """
         self.url = url or str(root / _FOLDER)
         try:
-            self._system, path = fsspec.core.url_to_fs(self.url)
+            # Other processes write and remove, too: a list from before would be wrong.
+            self._system, path = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
             scheme = self.url.partition(":")[0]
             if scheme in ("s3", "s3a"):
@@ -72,6 +74,13 @@ class Blobs:
             raise StoreError(f"the file {self._at(digest)} is damaged: its content does not have the hash of its name")
         return data
 
+    def keep(self, digest: str, content: bytes | Path) -> None:
+        """Write a file again if it was removed since `put`; raises StoreWriteError."""
+        with self._describing(digest, StoreWriteError):
+            size = len(content) if isinstance(content, bytes) else content.stat().st_size
+            if not self._exists(digest, size):
+                self._write(digest, content if isinstance(content, bytes) else content.read_bytes())
+
     def remove(self, digest: str) -> None:
         """Remove a file if it exists; raises StoreWriteError."""
         with self._describing(digest, StoreWriteError), contextlib.suppress(FileNotFoundError):
@@ -86,6 +95,16 @@ class Blobs:
             found = self._system.find(self._path, detail=True)
         names = ((path.rpartition("/")[2], info) for path, info in found.items())
         return {name: (int(info["size"]), _written_at(info)) for name, info in names if _is_digest(name)}
+
+    def unfinished(self) -> list[tuple[Path, float]]:
+        """Return the files of writes that have not ended, and when they began; object stores show none."""
+        if not self._is_local:
+            return []
+        found = []
+        for path in Path(self._path).glob("*/.*-*"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, path.stat().st_mtime))
+        return found
 
     def _exists(self, digest: str, size: int) -> bool:
         try:
@@ -135,10 +154,11 @@ def _is_digest(name: str) -> bool:
 
 
 def _written_at(info: dict[str, Any]) -> float:
-    for name in ("mtime", "LastModified", "created"):
-        value = info.get(name)
-        if isinstance(value, int | float):
-            return float(value)
-        if value is not None and hasattr(value, "timestamp"):
-            return float(value.timestamp())
-    return 0.0
+    """Return when a file was written; a second name of an older file is as old as that name (`created`)."""
+    return max((_seconds(info.get(name)) for name in ("mtime", "LastModified", "created")), default=0.0)
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -48,11 +48,12 @@ class DatabaseRecords:
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write several files, all or none; an existing one is replaced."""
         rows = [self._row(path, data) for path, data in files.items()]
-        self._put(rows, files)
+        self._put(rows, files, {row["digest"]: files[row["path"]] for row in rows if row["data"] is None})
 
     def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
         """Write local files, all or none."""
         rows, records = [], {}
+        blobs: dict[str, bytes | Path] = {}
         for path, local in files.items():
             if path.endswith(_RECORD):
                 records[path] = local.read_bytes()
@@ -60,9 +61,10 @@ class DatabaseRecords:
             else:
                 digest, size = self.blobs.put_file(local)
                 rows.append(_entry(path, digest, size, None))
+                blobs[digest] = local
                 # Indexing reads it only if it needs to.
                 records[path] = b""
-        self._put(rows, records, folder)
+        self._put(rows, records, blobs, folder)
 
     def get(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
@@ -111,11 +113,20 @@ class DatabaseRecords:
             return _entry(path, hashlib.sha256(data).hexdigest(), len(data), data)
         return _entry(path, self.blobs.put(data), len(data), None)
 
-    def _put(self, rows: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], folder: Path | None = None) -> None:
+    def _put(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        files: Mapping[str, bytes],
+        blobs: Mapping[str, bytes | Path],
+        folder: Path | None = None,
+    ) -> None:
         if not rows:
             return
         with self._writing() as connection:
             indexing.replace_rows(connection, entries, rows, key=["path"])
+            for digest, content in blobs.items():
+                # It may have existed unused, and have been collected since; from here on the rows protect it.
+                self.blobs.keep(digest, content)
             for change in indexing.add(connection, files, folder):
                 add_event(connection, change.kind, change.subject, change.data)
 

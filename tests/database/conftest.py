@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
 from moto.server import ThreadedMotoServer
 from postgres import Postgres, programs, running
+from shared_stores import MakeStore
 
 from harness.database.sharing import share_store
 from pytest_ssr.storage.store import Store
 
 _NUMBERS = itertools.count()
-MakeStore = Callable[[str], Store]
 
 
 @pytest.fixture(scope="session")
