@@ -13,39 +13,26 @@ import argparse
 import json
 import math
 import platform
-import re
+import random
 import sys
-import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import lightgbm
 import numpy as np
-import numpy.typing as npt
 from rate_text import rate_text
 from scipy.optimize import minimize
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.rollouts.task import open_task
-from harness.solvers.search.patterns import repairs_of
-from harness.solvers.search.policy import Policy, load_policy
-from harness.solvers.search.workspace import SearchWorkspace, prepare
-from harness.training.search.held_out import bug_lines
-from harness.training.search.rates import rate_of
-from harness.training.search.reversal import Reversal
-from pytest_ssr.campaign.factory import open_runner
-from pytest_ssr.errors import SsrError
-from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import read_artifact
-from pytest_ssr.settings import RuleSettings
-from pytest_ssr.source.syntax_tree import parse, scopes
-from pytest_ssr.storage.store import Store
+from joint_lists import FUNCTION, Floats, Listing, listings, log_softmax
 
-Floats = npt.NDArray[np.float64]
+from harness.solvers.search.patterns import Repair
+from harness.solvers.search.policy import Policy, load_policy
+from harness.solvers.search.workspace import SearchWorkspace, noise
+from harness.training.search.rates import rate_of
 
 BUDGETS = (1, 5, 20, 100)
 _DRAWS = 20
@@ -63,177 +50,6 @@ TREES = {
     "force_row_wise": True,
     "verbosity": -1,
 }
-
-CANDIDATE = ("function", "right", "share", "learned", "line", "line_failing", "line_passing")
-"""Of a candidate: its function and whether it is right; logarithms of its share of the function's weights and of the
-ranker's probability in the function; Ochiai of its lines, and the failing and passing tests that reach them."""
-FUNCTION = ("score", "weight", "count", "failing", "passing", "size", "named", "is_function", "order")
-"""Of a function: its suspicion, logarithms of the sum and number of its candidates' weights, tests that reach it,
-logarithm of its lines, share of the failing tests that name it, whether it is one, its place by suspicion."""
-
-
-@dataclass(frozen=True)
-class Listing:
-    """The candidates of one bug, as the solver lists them."""
-
-    project: str
-    artifact: str
-    operator: str
-    lines: int
-    """Lines in which the buggy files and the originals differ."""
-    bug_function: int
-    """The place of the function with the bug among the suspicious ones, from 0; -1 if it is not there."""
-    candidates: Floats
-    functions: Floats
-
-    def column(self, name: str) -> Floats:
-        """Return a column of the candidates, or of their functions."""
-        if name in CANDIDATE:
-            return self.candidates[:, CANDIDATE.index(name)]
-        return self.functions[self.candidates[:, 0].astype(int), FUNCTION.index(name)]
-
-    @property
-    def right(self) -> npt.NDArray[np.bool_]:
-        """Whether each candidate gives the original."""
-        return self.column("right") > 0
-
-    @property
-    def in_bug_function(self) -> npt.NDArray[np.bool_]:
-        """Whether each candidate is in a function that holds a right one, or else the bug."""
-        own = self.column("function")
-        return np.isin(own, own[self.right]) if self.right.any() else own == self.bug_function
-
-
-def list_candidates(workspace: SearchWorkspace, original: CodebaseState, policy: Policy) -> tuple[Floats, Floats, int]:
-    """Return the candidates and functions of a bug, and the place of the function that the bug is in."""
-    base, failing = workspace.original, workspace.failing
-    texts = [test_text(base, test) for test in sorted(failing)]
-    reached = reach_of_lines(workspace)
-    candidates, functions, spans = list[list[float]](), list[list[float]](), dict[int, int]()
-    for place, (path, name) in enumerate(workspace._suspicious_functions()):
-        entry, before = base.entry(path), original.entry(path)
-        source = parse(path, entry.data) if entry is not None else None
-        if source is None or before is None:
-            continue
-        every = scopes(source)
-        top = every[0]
-        whole = replace(top, start=0, end=len(source.data))
-        reversal = Reversal(source, whole, before.data) if source.data != before.data else None
-        changed = changed_line(source.data, before.data)
-        for scope in (s for s in every if s.qualname == name):
-            repairs = repairs_of(source, scope, every)
-            if not repairs:
-                continue
-            total = sum(r.weight for r in repairs)
-            learned = log_softmax(np.array(policy.logits(source, scope, repairs)))
-            span = (scope.node.start_point.row + 1, scope.node.end_point.row + 1)
-            bits = [reached.get((path, n), (0, 0)) for n in range(span[0], span[1] + 1)]
-            words = [re.compile(rf"\b{re.escape(w)}\b".encode()) for w in [spoken_name(name)] if w]
-            named = np.mean([any(w.search(t) for w in words) for t in texts]) if texts else 0.0
-            score = workspace.suspicion.of(path, *span, function=span)
-            if span[0] <= changed <= span[1]:
-                spans[len(functions)] = span[1] - span[0]
-            for repair, value in zip(repairs, learned, strict=True):
-                line = workspace.suspicion.of(path, repair.first, repair.last, function=repair.function)
-                if line:
-                    here = nearest(reached, path, repair.first, repair.last, span[0])
-                    right = reversal is not None and reversal.matches(repair)
-                    share = math.log(max(repair.weight / total, 1e-12))
-                    row = (len(functions), right, share, value, line, here[0] / len(failing), math.log1p(here[1]))
-                    candidates.append(list(row))
-            most = max(b[0] for b in bits) / len(failing), math.log1p(max(b[1] for b in bits))
-            size = math.log(len(bits))
-            is_function = scope.kind == "function"
-            functions.append([score, math.log(total), math.log(len(repairs)), *most, size, named, is_function, place])
-    own = min(spans, key=lambda i: spans[i]) if spans else -1
-    return np.array(candidates, dtype=np.float32), np.array(functions, dtype=np.float32), own
-
-
-def reach_of_lines(workspace: SearchWorkspace) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return for each line the numbers of failing and passing tests that reach it."""
-    bits = {name: 1 << bit for bit, name in enumerate(workspace.reach.tests)}
-    bad = sum(bits[t] for t in workspace.failing if t in bits)
-    good = sum(bits[t] for t in workspace.baseline.stable if t in bits)
-    lines = dict[tuple[str, int], tuple[int, int]]()
-    for path, spots in workspace.reach.spots.items():
-        loaded = workspace.reach.at_import.get(path, set())
-        for spot, reached in spots.items():
-            here = reached | (bad | good if spot in loaded else 0)
-            counts = (here & bad).bit_count(), (here & good).bit_count()
-            lines[path, spot[0]] = max(counts, lines.get((path, spot[0]), (0, 0)))
-    return lines
-
-
-def nearest(
-    reached: Mapping[tuple[str, int], tuple[int, int]], path: str, first: int, last: int, top: int
-) -> tuple[int, int]:
-    """Return the tests that reach the lines, or the nearest line above with a statement."""
-    own = [reached[path, n] for n in range(first, last + 1) if (path, n) in reached]
-    if own:
-        return max(own)
-    return next((reached[path, n] for n in range(first - 1, top - 1, -1) if (path, n) in reached), (0, 0))
-
-
-def changed_line(buggy: bytes, original: bytes) -> int:
-    """Return the first line that differs, from 1; 0 if none does."""
-    pairs = enumerate(zip(buggy.splitlines(), original.splitlines(), strict=False), 1)
-    return next((n for n, (one, other) in pairs if one != other), 0)
-
-
-def spoken_name(qualname: str) -> str:
-    """Return the name by which tests use a function: that of its class for `__init__` and the like."""
-    parts = [p for p in qualname.split(".") if not p.startswith(("__", "<"))]
-    return parts[-1] if parts else ""
-
-
-def test_text(state: CodebaseState, test: str) -> bytes:
-    """Return the text of a test function; of its file, if it is not found."""
-    path, *names = re.sub(r"\[.*", "", test, flags=re.DOTALL).split("::")
-    entry = state.entry(path)
-    source = parse(path, entry.data) if entry is not None else None
-    for scope in scopes(source) if source is not None else ():
-        if scope.qualname == ".".join(names):
-            return bytes(source.data[scope.start : scope.end])
-    return entry.data if entry is not None else b""
-
-
-def log_softmax(values: Floats) -> Floats:
-    top = values.max()
-    return np.asarray(values - top - math.log(np.exp(values - top).sum()))
-
-
-def listings(project: Path, policy: Policy, python: Path | None, folder: Path, most: int) -> Iterator[Listing]:
-    """Yield the listings of a project's bugs, and keep them in a folder."""
-    store = Store(project / ".ssr")
-    runner = open_runner(project, store, settings=RuleSettings(), python=python)
-    records = (json.loads(path.read_text()) for path in (store.root / "attempts").rglob("*.json"))
-    operators = {record.get("artifact_id"): record.get("operator", "") for record in records}
-    for artifact_folder in sorted((store.root / "artifacts").iterdir())[:most]:
-        kept = folder / f"{project.name}-{artifact_folder.name}.npz"
-        if not kept.exists():
-            artifact, start = read_artifact(artifact_folder), time.monotonic()
-            with tempfile.TemporaryDirectory() as scratch:
-                try:
-                    workspace = prepare(open_task(runner.scoped(), artifact, Path(scratch)))
-                except SsrError as error:
-                    print(f"{project.name} {artifact_folder.name}: {error}", file=sys.stderr)
-                    continue
-                candidates, functions, own = list_candidates(workspace, runner.original, policy)
-                workspace.close()
-            lines, operator = bug_lines(runner.original, artifact), operators.get(artifact_folder.name, "")
-            np.savez(kept, candidates=candidates, functions=functions, numbers=[lines, own], operator=operator)
-            print(f"{project.name} {operator} {lines} {len(candidates)} {time.monotonic() - start:.0f} s", flush=True)
-        with np.load(kept) as data:
-            lines, own = data["numbers"].tolist()
-            yield Listing(
-                project.name,
-                artifact_folder.name,
-                str(data["operator"]),
-                lines,
-                own,
-                data["candidates"].astype(float),
-                data["functions"].astype(float),
-            )
 
 
 def drawn_scores(item: Listing, policy: Policy | None) -> Floats:
@@ -329,11 +145,13 @@ def hits(item: Listing, scores: Floats, rng: np.random.Generator | None = None) 
 def function_place(item: Listing) -> float:
     """Return the place of the function with the bug by suspicion, ties by their middle; infinite if not listed."""
     scores = item.functions[:, FUNCTION.index("score")]
-    own = [int(i) for i in np.unique(item.column("function")[item.in_bug_function])]
-    if not own:
+    own = np.unique(item.column("function")[item.right]).astype(int).tolist() or [item.bug_function]
+    if own == [-1]:
         return math.inf
-    best = scores[own].max()
-    return 1 + int((scores > best).sum()) + (int((scores == best).sum()) - 1) / 2
+    best, kinds = scores[own].max(), item.functions[:, FUNCTION.index("is_function")]
+    # The class around a method has the score of its most suspicious method.
+    others = scores[kinds == kinds[own].max()]
+    return 1 + int((others > best).sum()) + (int((others == best).sum()) - 1) / 2
 
 
 def inside(item: Listing, scores: Floats, *, drawn: bool) -> Floats:
@@ -401,6 +219,80 @@ def tables(tuned: Sequence[Listing], held: Sequence[Listing], policy: Policy) ->
         yield ""
 
 
+class Runs:
+    """Runs the first candidates of rankings, and keeps the numbers of those that solve the bugs in a file."""
+
+    def __init__(self, path: Path, ranked: Mapping[str, Callable[[Listing], Floats]], most: int) -> None:
+        self.places: dict[str, dict[str, int]] = {}
+        self._path, self._ranked, self._most = path, ranked, most
+        for line in path.read_text().splitlines() if path.exists() else ():
+            artifact, places = json.loads(line)
+            self.places[artifact] = places
+
+    def add(self, item: Listing, workspace: SearchWorkspace, repairs: list[Repair]) -> None:
+        """Run the first candidates of each ranking on one bug."""
+        if item.artifact in self.places:
+            return
+        if len(repairs) > len(item.candidates):
+            repairs = repairs[: len(item.candidates)]
+        if len(repairs) < len(item.candidates):
+            print(f"{item.project} {item.artifact}: other lines are reached now", file=sys.stderr)
+            return
+        confirmed = dict[str, bool]()
+        places = {name: self._place(workspace, repairs, of(item), confirmed) for name, of in self._ranked.items()}
+        self.places[item.artifact] = places
+        with self._path.open("a") as file:
+            file.write(json.dumps([item.artifact, places]) + "\n")
+        print(item.project, item.lines, bool(item.right.any()), places, flush=True)
+
+    def _place(
+        self, workspace: SearchWorkspace, repairs: list[Repair], scores: Floats, confirmed: dict[str, bool]
+    ) -> int:
+        tried = 0
+        for index in np.argsort(-scores, kind="stable"):
+            state = workspace.state(workspace.original, repairs[index])
+            if state is None:
+                continue
+            tried += 1
+            if workspace.run_candidate(state).complete:
+                name = state.tree_hash
+                if name not in confirmed:
+                    confirmed[name] = workspace.confirm(state)
+                if confirmed[name]:
+                    return tried
+            if tried >= self._most:
+                break
+        return 0
+
+
+def noisy(item: Listing, scores: Floats) -> Floats:
+    """Return scores with the noise of one draw."""
+    rng = random.Random(item.artifact)
+    return scores + np.array([noise(rng) for _ in scores])
+
+
+def run_rankings(tuned: Sequence[Listing], policy: Policy) -> dict[str, Callable[[Listing], Floats]]:
+    """Return the rankings whose candidates are run."""
+    return {
+        "patterns": lambda i: noisy(i, drawn_scores(i, None)),
+        "policy": lambda i: noisy(i, drawn_scores(i, policy)),
+        "joint": fit_linear(tuned),
+    }
+
+
+def run_table(held: Sequence[Listing], runs: Runs, most: int) -> Iterator[str]:
+    for title, most_lines in (("all", math.inf), ("at most two changed lines", 2)):
+        chosen = [item for item in held if item.lines <= most_lines]
+        names = [item.project for item in chosen]
+        for budget in [b for b in BUDGETS if b <= most] if chosen else ():
+            solved = {
+                name: np.array([float(0 < runs.places[item.artifact][name] <= budget) for item in chosen])
+                for name in ("patterns", "policy", "joint")
+            }
+            values = [*solved.values(), solved["policy"] - solved["patterns"], solved["joint"] - solved["patterns"]]
+            yield f"| {title} ({len(chosen)}) | {budget} | " + " | ".join(cell(v, names) for v in values) + " |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("projects", nargs="+", type=Path)
@@ -408,15 +300,16 @@ def main() -> None:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--python", type=Path)
     parser.add_argument("--most", type=int, default=30, help="bugs of each project")
+    parser.add_argument("--run", type=int, default=0, help="candidates of each ranking that are really run")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
-    policy = load_policy(arguments.policy)
-    held, tuned = (
-        [item for p in projects for item in listings(p, policy, arguments.python, arguments.folder, arguments.most)]
-        for projects in (arguments.projects, arguments.tune)
-    )
+    policy, kept = load_policy(arguments.policy), (arguments.python, arguments.folder, arguments.most)
+    tuned = [item for project in arguments.tune for item in listings(project, policy, *kept)]
+    runs = Runs(arguments.out.with_suffix(".jsonl"), run_rankings(tuned, policy), arguments.run)
+    use = runs.add if arguments.run else None
+    held = [item for project in arguments.projects for item in listings(project, policy, *kept, use, runs.places)]
     lines = [
         "# One ranking of the repairs of all functions",
         "",
@@ -425,6 +318,7 @@ def main() -> None:
         f"{', '.join(sorted({i.project for i in tuned}))}, {sum(i.right.any() for i in tuned)} with a right candidate.",
         "",
         *tables(tuned, held, policy),
+        *run_table([item for item in held if item.artifact in runs.places], runs, arguments.run),
     ]
     arguments.out.write_text("\n".join(lines))
 
