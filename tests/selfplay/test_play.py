@@ -184,7 +184,7 @@ def running(odd: str) -> bool:
         (["--rounds", "0"], "--rounds must be at least 1, not 0"),
         (["--attempts", "0"], "--attempts must be at least 1, not 0"),
         (["--higher-order", "-1"], "--higher-order must be at least 0, not -1"),
-        (["--alpha", "1.5"], "alpha must lie in (0, 1), not 1.5"),
+        (["--alpha", "1.5"], "--alpha must be in (0, 1), not 1.5"),
         (["--tries", "-5"], "--tries must be at least 0, and finite, not -5"),
         (["--top-p", "2"], "--top-p must be in (0, 1], not 2"),
         (["--temperature", "-1"], "--temperature must be at least 0, and finite, not -1"),
