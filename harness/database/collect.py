@@ -19,6 +19,8 @@ from pytest_ssr.storage.shared import DURABLE
 
 EVENTS_KEPT_S = 7 * 24 * 3600
 """Age of events that no reader resumes from any more."""
+_WRITING_S = 3600
+"""Longest time that a writer may take for one file; a younger one is not removed even without a grace time."""
 _BATCH = 100
 """Blobs that are removed while writers wait; an object store takes about a second for them."""
 
@@ -77,7 +79,8 @@ def collect(
     for batch in _batches(old):
         removed += batch if dry_run else _remove_unused(records, batch)
         progress(f"{len(removed)} of {len(old)} files")
-    unfinished = [path for path, begun_at in records.blobs.unfinished() if begun_at <= oldest]
+    abandoned = min(oldest, time.time() - _WRITING_S)
+    unfinished = [path for path, begun_at in records.blobs.unfinished() if begun_at <= abandoned]
     for path in () if dry_run else unfinished:
         path.unlink(missing_ok=True)
     events = _remove_events(records, dry_run=dry_run)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
+import threading
 import time
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -28,6 +30,8 @@ _BUSY_S = 60
 """How long a writer of SQLite waits for the others."""
 _CONNECT_S = 10
 _POLL_S = 0.1
+_opening = threading.Lock()
+_engines: dict[URL, sa.Engine] = {}
 _MIGRATIONS = Path(__file__).parent / "migrations"
 
 
@@ -54,14 +58,28 @@ def database_url(text: str, root: Path) -> URL:
 def open_engine(url: URL) -> sa.Engine:
     """Return an engine whose tables are those of this release; they are created or migrated if they are not.
 
-    Raises StoreError if the database cannot be reached, or a newer release has written it.
+    A process has one engine for each database, and so one pool of connections. Raises StoreError if the database
+    cannot be reached, or a newer release has written it.
     """
-    with describing(url):
-        engine = _create(url)
-        if _revision(engine) != _head():
-            with _alone_to_migrate(engine):
-                upgrade(engine)
+    with _opening:
+        engine = _engines.get(url)
+        if engine is None:
+            with describing(url):
+                engine = _create(url)
+                if _revision(engine) != _head():
+                    with _alone_to_migrate(engine):
+                        upgrade(engine)
+            _engines[url] = engine
     return engine
+
+
+@atexit.register
+def close_engines() -> None:
+    """Close the connections of this process to all databases; what is opened next connects again."""
+    with _opening:
+        for engine in _engines.values():
+            engine.dispose()
+        _engines.clear()
 
 
 def upgrade(engine: sa.Engine) -> None:

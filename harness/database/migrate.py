@@ -49,11 +49,9 @@ def migrate(
 ) -> Migration:
     """Put the results of a folder into its database; interrupted at any point, a second call does the rest.
 
-    records: None for a store that has no database yet, in a dry run. Files that the database has stay as they are there.
+    records: None for a store that has no database yet, in a dry run. Files that the database has stay as they are.
     """
-    known: dict[str, str] = {}
-    for kind in sorted(DURABLE) if records is not None else ():
-        known |= records.digests(kind)
+    known = _known(records) if records is not None else {}
     folders: dict[str, dict[str, Path]] = {}
     present = 0
     for path, local in stored_files(root).items():
@@ -75,9 +73,7 @@ def migrate(
 
 def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], None]) -> Check:
     """Read every file of a store, and compare it with its hash."""
-    known: dict[str, str] = {}
-    for kind in sorted(DURABLE):
-        known |= records.digests(kind)
+    known = _known(records)
     missing, damaged, size = [], [], 0
     for number, (path, digest) in enumerate(known.items(), 1):
         try:
@@ -93,3 +89,8 @@ def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], Non
         progress(f"{number} of {len(known)} files")
     unshared = tuple(sorted(stored_files(root).keys() - known.keys()))
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
+
+
+def _known(records: DatabaseRecords) -> dict[str, str]:
+    """Return the hashes of all files in a database, by path."""
+    return {path: digest for kind in sorted(DURABLE) for path, digest in records.digests(kind).items()}

@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import os
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -43,7 +42,6 @@ class DatabaseRecords:
 
     def __init__(self, engine: sa.Engine, blobs: Blobs) -> None:
         self.engine, self.blobs = engine, blobs
-        weakref.finalize(self, _disconnect, engine, os.getpid())
 
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write several files, all or none; an existing one is replaced."""
@@ -139,12 +137,6 @@ class DatabaseRecords:
             raise
         except StoreError as error:
             raise StoreWriteError(str(error)) from error
-
-
-def _disconnect(engine: sa.Engine, pid: int) -> None:
-    # A forked process has copies of the connections, which it must not end.
-    if os.getpid() == pid:
-        engine.dispose()
 
 
 def _entry(path: str, digest: str, size: int, data: bytes | None) -> dict[str, Any]:

@@ -97,7 +97,9 @@ def _end(queue: _Queue) -> None:
 
 
 def _encoded(batch: Sequence[Event]) -> bytes:
-    return b"".join(
-        f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps({'subject': event.subject, **event.data})}\n\n".encode()
+    """Return events as a browser reads them: named by their kind, the data one line of JSON."""
+    lines = (
+        f"id: {event.id}\nevent: {event.kind}\ndata: {json.dumps({'subject': event.subject, **event.data})}\n\n"
         for event in batch
     )
+    return "".join(lines).encode()

@@ -22,10 +22,12 @@ class _Server(uvicorn.Server):
     streams: Streams | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the streams, then the server."""
+        """End the streams, then the server; a second signal does not wait for requests."""
         if self.streams is not None:
             self.streams.close()
-        super().handle_exit(sig, frame)
+        # The signal is not raised again at the end, as uvicorn would: to be told to end is no failure.
+        self.force_exit = self.should_exit
+        self.should_exit = True
 
 
 def run(records: DatabaseRecords, listening: socket.socket) -> None:

@@ -1,48 +1,68 @@
-"""Give tests a store of each kind: a folder, SQLite, and PostgreSQL with an S3 server."""
+"""Stores with each kind of database; without the packages of the service, these tests are not collected."""
 
 from __future__ import annotations
 
-import itertools
+import importlib.util
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-import fsspec
+import postgres
 import pytest
-from moto.server import ThreadedMotoServer
-from postgres import Postgres, programs, running
-from shared_stores import MakeStore
+from shared_stores import MakeStore, execute
 
-from harness.database.sharing import share_store
-from pytest_ssr.storage.store import Store
+PACKAGES = ("sqlalchemy", "alembic", "fastapi")
+collect_ignore_glob: list[str] = []
+if any(importlib.util.find_spec(p) is None for p in PACKAGES) and not os.environ.get("CI"):
+    collect_ignore_glob = ["test_*.py"]
 
-_NUMBERS = itertools.count()
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    """Close all connections after each test."""
+    yield
+    from harness.database.engine import close_engines
+
+    close_engines()
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    """Return a PostgreSQL server; in CI it must be installed."""
-    folder = programs()
-    if folder is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is not installed")
-    with running(folder) as server:
-        yield server
+def postgres_url() -> Iterator[str]:
+    """The URL of a server of our own, without a database."""
+    if postgres.programs() is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is needed: apt-get install postgresql")
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return "sqlite"
+    import psycopg
+
+    url, name = request.getfixturevalue("postgres_url"), f"t{secrets.token_hex(6)}"
+    with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{url}/{name}"
 
 
 @pytest.fixture(scope="session")
 def s3() -> Iterator[str]:
-    """Return the URL of a bucket on an S3 server; child processes use it, too."""
+    """The URL of a bucket on an S3 server; child processes use it, too."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {
-            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-            "AWS_ACCESS_KEY_ID": "x",
-            "AWS_SECRET_ACCESS_KEY": "y",
-            "AWS_DEFAULT_REGION": "us-east-1",
-        }.items():
-            patch.setenv(name, value)
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "x")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
         fsspec.filesystem("s3").mkdir("ssr-tests")
         yield "s3://ssr-tests"
     server.stop()
@@ -50,7 +70,9 @@ def s3() -> Iterator[str]:
 
 @pytest.fixture
 def make_store(tmp_path: Path, request: pytest.FixtureRequest) -> MakeStore:
-    """Return a function that creates a store of a kind: folder, sqlite or postgres."""
+    """A function that creates a store of a kind: folder, sqlite, or postgres with blobs in S3."""
+    from harness.database.sharing import share_store
+    from pytest_ssr.storage.store import Store
 
     def make(kind: str) -> Store:
         root = tmp_path / f"{kind}-store"
@@ -58,21 +80,21 @@ def make_store(tmp_path: Path, request: pytest.FixtureRequest) -> MakeStore:
             return Store(root)
         if kind == "sqlite":
             return share_store(root)
-        number = next(_NUMBERS)
-        server: Postgres = request.getfixturevalue("postgres")
-        bucket: str = request.getfixturevalue("s3")
-        return share_store(root, database=server.create(f"test{number}"), blobs=f"{bucket}/store{number}")
+        url, bucket = request.getfixturevalue("postgres_url"), request.getfixturevalue("s3")
+        name = f"t{secrets.token_hex(6)}"
+        execute(f"{url}/postgres", f"CREATE DATABASE {name}")
+        return share_store(root, database=f"{url}/{name}", blobs=f"{bucket}/{name}")
 
     return make
 
 
 @pytest.fixture(params=["folder", "sqlite", "postgres"])
-def store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
-    """Return a store of each kind."""
+def store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
+    """A store of each kind."""
     return make_store(request.param)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
-def shared_store(request: pytest.FixtureRequest, make_store: MakeStore) -> Store:
-    """Return a store with each kind of database."""
+def shared_store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
+    """A store with each kind of database."""
     return make_store(request.param)

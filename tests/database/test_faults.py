@@ -1,18 +1,14 @@
-"""What a store with a database keeps when processes, disks, databases and object stores fail."""
+"""What a store with a database keeps when writers, disks, databases and object stores fail."""
 
 from __future__ import annotations
 
-import random
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from postgres import Postgres
-from shared_stores import MakeStore, records_of
+from shared_stores import MakeStore, execute, records_of
 
 from harness.database import engine as engines
 from harness.database.migrate import check, migrate
@@ -58,34 +54,17 @@ def writer(store: Store, name: str, count: int) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_eight_processes_write_at_once(shared_store: Store) -> None:
-    running = [writer(shared_store, f"w{n}", 5) for n in range(_WRITERS)]
+def test_eight_processes_write_at_once(tmp_path: Path, database: str) -> None:
+    # Blobs are in the folder: the packages for S3 take seconds to import in each process.
+    shared_store = share_store(tmp_path / "store", database=database)
+    running = [writer(shared_store, f"w{n}", 3) for n in range(_WRITERS)]
     for process in running:
-        process.communicate(timeout=60)
+        process.communicate(timeout=120)
     assert [process.returncode for process in running] == [0] * _WRITERS
-    assert len(records_of(shared_store).digests("attempts")) == 5 * _WRITERS
-    assert len(records_of(shared_store).digests("rollouts")) == 5 * _WRITERS
+    assert len(records_of(shared_store).digests("attempts")) == 3 * _WRITERS
+    assert len(records_of(shared_store).digests("rollouts")) == 3 * _WRITERS
     assert shared_store.record("wanted", "shared") is not None
     assert is_healthy(shared_store)
-
-
-def test_a_killed_writer_loses_nothing_that_was_acknowledged(shared_store: Store) -> None:
-    rng = random.Random(1)
-    for name in ("k0", "k1", "k2"):
-        process = writer(shared_store, name, 100_000)
-        assert process.stdout is not None
-        process.stdout.readline()
-        time.sleep(rng.uniform(0, 0.3))
-        process.send_signal(signal.SIGKILL)
-        # The first line was read already.
-        done = 1 + len(process.stdout.read().splitlines())
-        process.wait()
-        process.stdout.close()
-        for n in range(done):
-            assert shared_store.record(f"attempts/{name}", f"{n:05}") == {"n": n}
-            assert shared_store.file(f"rollouts/{name}-{n}", "patch.diff") == b"%d" % (n // 2)
-    assert is_healthy(shared_store)
-    shared_store.put_record("wanted", "after", {})
 
 
 def test_a_full_database_is_reported_and_keeps_what_it_has(make_store: MakeStore) -> None:
@@ -115,19 +94,17 @@ def test_a_file_that_does_not_fit_is_reported_and_has_no_row(make_store: MakeSto
     assert [p for p in (store.root / "blobs").rglob("*") if p.is_file()] == []
 
 
-def test_a_database_that_is_down_is_reported_and_works_again(make_store: MakeStore, postgres: Postgres) -> None:
+def test_a_database_that_is_down_is_reported_and_works_again(make_store: MakeStore, postgres_url: str) -> None:
     store = make_store("postgres")
+    name, admin = records_of(store).engine.url.database, f"{postgres_url}/postgres"
     store.put_record("wanted", "before", {})
-    postgres.stop()
-    try:
-        with pytest.raises(StoreWriteError):
-            store.put_record("wanted", "during", {})
-        with pytest.raises(StoreError):
-            store.record("wanted", "before")
-        with pytest.raises(StoreError):
-            Store(store.root)
-    finally:
-        postgres.start()
+    execute(admin, f"ALTER DATABASE {name} ALLOW_CONNECTIONS false")
+    execute(admin, f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'")
+    with pytest.raises(StoreWriteError):
+        store.put_record("wanted", "during", {})
+    with pytest.raises(StoreError):
+        store.record("wanted", "before")
+    execute(admin, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     # The same object goes on, with new connections.
     assert store.record("wanted", "before") == {}
     assert store.record("wanted", "during") is None
@@ -171,9 +148,7 @@ def test_a_migration_of_results_goes_on_after_an_interruption(
     assert check(store.root, records, progress=lambda _: None).unshared == ()
 
 
-def test_tables_are_migrated_completely_or_not_at_all(
-    make_store: MakeStore, shared_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tables_are_migrated_completely_or_not_at_all(shared_store: Store) -> None:
     engine = records_of(shared_store).engine
     _drop_tables(engine)
     statements = 0
@@ -191,13 +166,6 @@ def test_tables_are_migrated_completely_or_not_at_all(
     assert sa.inspect(engine).get_table_names() == []
     engines.upgrade(engine)
     shared_store.put_record("wanted", "x", {})
-
-
-def test_a_database_of_a_newer_release_is_not_touched(shared_store: Store) -> None:
-    with records_of(shared_store).engine.begin() as connection:
-        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(StoreError):
-        Store(shared_store.root)
 
 
 def _drop_tables(engine: sa.Engine) -> None:

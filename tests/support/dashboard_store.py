@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import random
-import time
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
 
-from harness.database.records import DatabaseRecords
-from harness.database.schema import artifacts, candidates, episodes, jobs, projects, rollouts, rounds, workers
+from harness.database.records import DatabaseRecords, records_of
+from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from harness.database.sharing import share_store
 
-ARTIFACT, ATTEMPT, JOB, RUN, WORKER = "a" * 20, "b" * 24, "c" * 32, "d" * 24, "e" * 32
+ARTIFACT, ATTEMPT, RUN = "a" * 20, "b" * 24, "d" * 24
 HOSTILE = "<script>alert(1)</script>\u202e\x1b[31m"
 """What a model or a project may have written."""
 _CODE = ("def total(prices):", '    """Return the sum', "    of all prices.", '    """', "    return sum(prices)", "")
@@ -42,8 +41,7 @@ _PLAYERS = (("search", 0.72), ("model-small", 0.38), ("model-large", 0.61), (f"o
 
 def dashboard_store(root: Path) -> DatabaseRecords:
     """Create a store with a database and fill it, always with the same content."""
-    records = share_store(root)._shared
-    assert isinstance(records, DatabaseRecords)
+    records = records_of(share_store(root).root)
     rng = random.Random(7)
     records.put(_artifact_files())
     records.put(_attempt_files())
@@ -54,61 +52,9 @@ def dashboard_store(root: Path) -> DatabaseRecords:
         connection.execute(sa.insert(rounds), [_round(n, rng) for n in range(24)])
         connection.execute(sa.insert(episodes), [_episode(n, rng) for n in range(130)])
         connection.execute(sa.insert(rollouts), [_rollout(n, rng) for n in range(120)])
-        _add_service(connection)
         connection.execute(sa.update(artifacts).values(stored_at=1.7e9))
         connection.execute(sa.update(candidates).values(stored_at=1.7e9))
     return records
-
-
-def job_row(job_id: str, **changed: Any) -> dict[str, Any]:
-    """Return the row of a job that runs."""
-    row = {
-        "id": job_id,
-        "kind": "play",
-        "project_id": "p1",
-        "settings": '{"rounds": 3}',
-        "status": "running",
-        "stage": "round 2 of 3: 14 of 40 changes tried",
-        "error_code": "",
-        "error": "",
-        "result": "",
-        "attempt": 1,
-        "max_attempts": 3,
-        "cancel_requested": False,
-        "worker_id": WORKER,
-        "lease_token": "t",
-        "lease_until": 2e9,
-        "created_at": 1.7e9,
-        "started_at": 1.7e9 + 5,
-        "ended_at": None,
-    }
-    return {**row, **changed}
-
-
-def _add_service(connection: sa.Connection) -> None:
-    connection.execute(
-        sa.insert(projects).values(
-            id="p1", name="shop", source="/srv/shop", commit="", image="", python="", created_at=1.7e9
-        )
-    )
-    failed = {"status": "failed", "stage": "", "error_code": "sandbox", "error": f"the sandbox ended {HOSTILE}"}
-    done = {"status": "succeeded", "stage": "", "result": '{"valid": 3}', "ended_at": 1.7e9 + 60}
-    for row in (job_row("9" * 32, **failed), job_row("8" * 32, **done), job_row(JOB)):
-        connection.execute(sa.insert(jobs).values(row))
-    connection.execute(
-        sa.insert(workers).values(
-            id=WORKER,
-            host="worker-1",
-            pid=17,
-            sandbox="bubblewrap",
-            status="busy",
-            job_id=JOB,
-            started_at=1.7e9,
-            seen_at=time.time(),
-            jobs_done=2,
-            counters='{"sandbox_starts": 41, "sandbox_failures": 1}',
-        )
-    )
 
 
 def _artifact_files() -> dict[str, bytes]:

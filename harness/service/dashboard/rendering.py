@@ -108,4 +108,4 @@ def moment(seconds: float | None) -> Markup:
 
 
 def _finalize(value: object) -> object:
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return value if isinstance(value, Markup) else visible(str(value))

@@ -1,0 +1,207 @@
+"""A store with a database behaves as a folder does, for several processes and machines at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+import sqlalchemy as sa
+from small_artifact import ARTIFACT
+
+from harness.database.engine import close_engines, database_url, open_engine
+from harness.database.events import events_after
+from harness.database.records import records_of
+from harness.database.sharing import share_store
+from pytest_ssr.errors import SettingsError, StoreError, StoreWriteError
+from pytest_ssr.storage.store import Store, resolve_artifact
+
+
+@pytest.fixture
+def shared(tmp_path, database):
+    """Two folders of two machines that share a database and blobs."""
+    blobs = str(tmp_path / "blobs")
+    if database == "sqlite":
+        database = f"sqlite:///{tmp_path}/shared.db"
+    return [share_store(tmp_path / name, database=database, blobs=blobs) for name in ("one", "two")]
+
+
+def test_what_one_machine_writes_another_reads(shared):
+    one, two = shared
+    one.put_record("rollouts/k", "rollout", {"a": 1})
+    one.put_file("rollouts/k", "patch.diff", b"\x00\xff")
+    assert two.record("rollouts/k", "rollout") == {"a": 1}
+    assert two.file("rollouts/k", "patch.diff") == b"\x00\xff"
+    assert [p.name for p in two.fetch("rollouts/k")] == ["patch.diff", "rollout.json"]
+    two.remove_record("rollouts/k", "rollout")
+    assert one.record("rollouts/k", "rollout") is None
+
+
+def test_a_changed_record_is_read_as_it_is_now(shared):
+    one, two = shared
+    one.put_record("rollouts/k", "rollout", {"a": 1})
+    two.fetch("rollouts/k")
+    one.put_record("rollouts/k", "rollout", {"a": 2})
+    assert two.record("rollouts/k", "rollout") == {"a": 2}
+    assert json.loads(two.fetch("rollouts/k")[0].read_bytes()) == {"a": 2}
+
+
+def test_artifacts_are_published_and_set_aside_everywhere(shared):
+    one, two = shared
+    one.put_artifact("i", ARTIFACT)
+    assert two.artifact_ids() == ["i"]
+    assert two.artifact("i") == ARTIFACT
+    one.make_spare("i")
+    assert two.artifact_ids() == []
+    assert two.has_artifact("i")
+    two.publish("i")
+    assert resolve_artifact("i", one).is_dir()
+    assert one.artifact_ids() == ["i"]
+
+
+def test_caches_stay_on_their_machine(shared):
+    one, two = shared
+    one.put_record("baselines", "b", {"a": 1})
+    assert two.record("baselines", "b") is None
+
+
+def test_each_change_is_an_event_in_order(shared):
+    one, _ = shared
+    one.put_artifact("i", ARTIFACT)
+    with records_of(one.root).engine.connect() as connection:
+        events = events_after(connection, 0)
+    assert [(e.kind, e.subject) for e in events] == [("artifact", "i")]
+    assert events[0].data["operator"] == "o"
+
+
+_WRITER = """
+import sys
+from pathlib import Path
+from pytest_ssr.storage.store import Store
+store, name = Store(Path(sys.argv[1])), sys.argv[2]
+for n in range(int(sys.argv[3])):
+    store.put_file(f"rollouts/{name}-{n}", "patch.diff", f"{name} {n}".encode())
+    store.put_record(f"rollouts/{name}-{n}", "rollout", {"n": n})
+    print(n, flush=True)
+"""
+
+
+def _writer(store: Store, name: str, count: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _WRITER, str(store.root), name, str(count)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ.copy())
+
+
+def test_several_writers_lose_nothing(shared):
+    writers = [_writer(shared[i % 2], f"w{i}", 15) for i in range(4)]
+    assert [w.communicate()[0].split()[-1] for w in writers] == ["14"] * 4
+    paths = records_of(shared[0].root).digests("rollouts")
+    assert len(paths) == 4 * 15 * 2
+
+
+def test_what_a_killed_writer_reported_is_there(shared):
+    writer = _writer(shared[0], "w", 10_000)
+    seen = [writer.stdout.readline() for _ in range(8)]
+    writer.send_signal(signal.SIGKILL)
+    seen += writer.communicate()[0].splitlines()
+    # The last line may be cut, and its write was finished all the same.
+    last = max(int(line) for line in seen if line.strip())
+    assert all(shared[1].record(f"rollouts/w-{n}", "rollout") == {"n": n} for n in range(last))
+    assert all(shared[1].file(f"rollouts/w-{n}", "patch.diff") == f"w {n}".encode() for n in range(last))
+
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from pytest_ssr.storage.store import Store
+with Store(Path(sys.argv[1])).alone("n"):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_lock_ends_with_its_process(shared, database):
+    store = shared[0]
+    holder = subprocess.Popen([sys.executable, "-c", _HOLDER, str(store.root)], stdout=subprocess.PIPE, text=True)
+    assert holder.stdout.readline() == "held\n"
+    # Machines that share PostgreSQL take turns; SQLite is for one machine, whose lock is in the folder.
+    other = shared[1] if database != "sqlite" else Store(store.root)
+    begin = time.monotonic()
+    holder.kill()
+    holder.communicate()
+    with other.alone("n"):
+        assert time.monotonic() - begin < 60
+
+
+def test_a_database_that_is_down_is_one_error(tmp_path):
+    pytest.importorskip("psycopg")
+    with pytest.raises(StoreError) as caught:
+        share_store(tmp_path / "s", database="postgresql://ssr:secret@127.0.0.1:9/none")
+    assert "secret" not in str(caught.value)
+    assert Store(tmp_path / "s").artifact_ids() == []
+
+
+def test_other_databases_are_refused(tmp_path):
+    for address in ("mysql://h/n", "no url"):
+        with pytest.raises(SettingsError):
+            share_store(tmp_path / "s", database=address)
+
+
+def test_a_store_keeps_its_database(tmp_path):
+    share_store(tmp_path)
+    with pytest.raises(SettingsError):
+        share_store(tmp_path, database="sqlite:////other.db")
+
+
+def test_a_database_of_a_newer_release_is_refused(tmp_path):
+    share_store(tmp_path)
+    with open_engine(database_url("sqlite", tmp_path)).begin() as connection:
+        connection.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
+    close_engines()
+    with pytest.raises(StoreError):
+        Store(tmp_path)
+
+
+def test_an_interrupted_migration_is_made_again(tmp_path, monkeypatch):
+    from harness.database import engine as engine_module
+
+    url = database_url("sqlite", tmp_path)
+    upgrade = engine_module.command.upgrade
+
+    def interrupted(config, revision):
+        upgrade(config, revision)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(engine_module.command, "upgrade", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        open_engine(url)
+    with sqlite3.connect(tmp_path / "ssr.db") as connection:
+        tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    connection.close()
+    assert tables == []
+    monkeypatch.undo()
+    assert "entries" in sa.inspect(open_engine(url)).get_table_names()
+
+
+def test_blobs_that_cannot_be_written_are_one_error(tmp_path):
+    store = share_store(tmp_path / "s", blobs="memory://x")
+    (tmp_path / "file").write_text("")
+    other = share_store(tmp_path / "t", blobs=str(tmp_path / "file" / "blobs"))
+    store.put_file("rollouts/k", "patch.diff", b"x")
+    with pytest.raises(StoreWriteError):
+        other.put_file("rollouts/k", "patch.diff", b"x")
+    assert other.file("rollouts/k", "patch.diff") is None
+
+
+def test_tables_are_those_of_the_migrations(database, tmp_path):
+    from alembic.autogenerate import compare_metadata
+    from alembic.migration import MigrationContext
+
+    from harness.database.schema import METADATA
+
+    with open_engine(database_url(database, tmp_path)).connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), METADATA) == []

@@ -1,0 +1,57 @@
+"""A running service with a filled store; without its packages, these tests are not collected."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+PACKAGES = ("sqlalchemy", "alembic", "fastapi", "opentelemetry")
+collect_ignore_glob: list[str] = []
+if any(importlib.util.find_spec(p) is None for p in PACKAGES) and not os.environ.get("CI"):
+    collect_ignore_glob = ["test_*.py"]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The address of a service, and the records that it shows."""
+    import uvicorn
+    from dashboard_store import dashboard_store
+
+    from harness.database.engine import close_engines
+    from harness.service.app import create_app
+
+    records = dashboard_store(tmp_path_factory.mktemp("served") / "store")
+    listening = socket.socket()
+    listening.bind(("127.0.0.1", 0))
+    app = create_app(records)
+    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+    thread.start()
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}", records
+    app.state.streams.close()
+    server.should_exit = True
+    thread.join(20)
+    close_engines()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real browser, without background network traffic."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if executable is None or importlib.util.find_spec("playwright") is None:
+        text = "a browser is needed: apt-get install chromium, pip install playwright"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        launched = started.chromium.launch(executable_path=executable, args=[*quiet, "--disable-sync"])
+        yield launched
+        launched.close()
