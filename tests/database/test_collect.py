@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ import sqlalchemy as sa
 from shared_stores import MakeStore, records_of
 
 from harness.cli.main import main
+from harness.database import collect as collect_module
 from harness.database.collect import EVENTS_KEPT_S, Collection, collect, measure
 from harness.database.events import add_event, last_event
 from harness.database.migrate import check
+from harness.database.records import DatabaseRecords
 from harness.database.schema import events
 from pytest_ssr.storage.store import Store
 
@@ -87,14 +90,31 @@ def test_writers_lose_nothing_to_a_collection_that_runs_beside_them(shared_store
     try:
         while time.monotonic() < until:
             # The same contents come and go, so that each is often unused when it is needed again.
-            shared_store.put_file("rollouts/a", "patch.diff", b"%d" % (count % 3))
+            data = b"%d" % (count % 3)
+            shared_store.put_file("rollouts/a", "patch.diff", data)
+            assert shared_store.file("rollouts/a", "patch.diff") == data
             count += 1
     finally:
         ended.set()
         thread.join()
     assert not failures
     assert count > 10
-    assert shared_store.file("rollouts/a", "patch.diff") == b"%d" % ((count - 1) % 3)
+
+
+def test_a_file_that_is_referred_to_since_it_was_listed_stays(
+    shared_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = records_of(shared_store)
+    digest = records.blobs.put(b"1")
+    remove_unused = collect_module._remove_unused
+
+    def refer_and_remove(records: DatabaseRecords, digests: Sequence[str]) -> list[str]:
+        shared_store.put_file("rollouts/a", "patch.diff", b"1")
+        return remove_unused(records, digests)
+
+    monkeypatch.setattr(collect_module, "_remove_unused", refer_and_remove)
+    assert gc(shared_store).blobs == 0
+    assert list(records.blobs.sizes()) == [digest]
 
 
 def test_files_of_killed_writers_are_removed_when_they_are_old(make_store: MakeStore) -> None:
