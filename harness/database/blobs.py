@@ -13,6 +13,7 @@ from typing import Any
 import fsspec
 
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError
+from pytest_ssr.storage.store import write_synced
 
 _FOLDER = "blobs"
 
@@ -100,16 +101,7 @@ class Blobs:
             self._system.pipe_file(target, data)
             return
         path = Path(target)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        staging = path.parent / f".{digest[:8]}-{secrets.token_hex(6)}"
-        try:
-            with staging.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            staging.replace(path)
-        finally:
-            staging.unlink(missing_ok=True)
+        write_synced(path, data, staging=path.parent / f".{digest[:8]}-{secrets.token_hex(6)}")
 
     def _at(self, digest: str) -> str:
         return f"{self._path}/{digest[:2]}/{digest}"

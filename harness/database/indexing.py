@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,11 +11,11 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.database.events import Change
-from harness.database.schema import artifacts, candidates, episodes, results, rollouts, rounds
+from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from harness.records.episode import Episode, Rollout
-from harness.records.evaluation_result import EvaluationResult
 from harness.records.usage import NAME
 from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.records.decoding import json_object
 
 _HEADER_BYTES = 1 << 20
 """Longest first line of a trajectory that is read."""
@@ -40,7 +39,7 @@ def add(connection: sa.Connection, files: Mapping[str, bytes], folder: Path | No
 
 def remove(connection: sa.Connection, path: str) -> None:
     """Remove what a file has added to the tables."""
-    for table in (episodes, rounds, candidates, results):
+    for table in (episodes, rounds, candidates):
         connection.execute(sa.delete(table).where(table.c.path == path))
     parts = path.split("/")
     if parts[0] in ("artifacts", "spare") and len(parts) > 1:
@@ -64,8 +63,6 @@ def _function(path: str) -> _Add | None:
             return _add_round
         case ["attempts", _, name] if name.endswith(".json"):
             return _add_candidate
-        case ["attempts", name] if name.endswith(".json"):
-            return _add_result
         case ["rollouts", _, "rollout.json"]:
             return _add_rollout
         case ["rollouts", _, "trajectory.jsonl"]:
@@ -74,7 +71,7 @@ def _function(path: str) -> _Add | None:
 
 
 def _add_artifact(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    info = _parsed(data)
+    info = json_object(data)
     if info is None:
         return None
     kind, name, _ = path.split("/")
@@ -100,7 +97,7 @@ def _add_artifact(connection: sa.Connection, path: str, data: bytes) -> Change |
 
 
 def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    listed = (_parsed(data) or {}).get("episodes")
+    listed = (json_object(data) or {}).get("episodes")
     if not isinstance(listed, list):
         return None
     run = path.split("/")[1]
@@ -113,7 +110,6 @@ def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | No
     connection.execute(sa.insert(episodes), rows)
     counted = [row for row in rows if row["order"] == 1]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
-    ungraded = sum(r.verdict is None for _, _, episode in read if episode is not None for r in episode.rollouts)
     total = {
         "path": path,
         "run": run,
@@ -123,7 +119,6 @@ def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | No
         "valid": sum(row["valid"] for row in rows),
         "solved": sum(row["solved"] for row in counted),
         "graded": sum(row["graded"] for row in counted),
-        "ungraded": ungraded,
         "rewards": sum(rewards),
         "rewarded": len(rewards),
         "tokens": sum(row["tokens"] for row in rows),
@@ -165,7 +160,7 @@ def _episode_row(path: str, run: str, position: int, episode: Episode, item: Map
 
 
 def _add_candidate(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    result = CandidateResult.from_json(_parsed(data) or {})
+    result = CandidateResult.from_json(json_object(data) or {})
     if result is None:
         return None
     row = {
@@ -189,25 +184,8 @@ def _add_candidate(connection: sa.Connection, path: str, data: bytes) -> Change 
     return Change("candidate", path, shown)
 
 
-def _add_result(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    result = EvaluationResult.from_json(_parsed(data))
-    if result is None:
-        return None
-    row = {
-        "path": path,
-        "instance_id": _text(result.instance_id),
-        "repo": _text(result.repo),
-        "model": _text(result.model),
-        "status": str(result.status),
-        "resolved": result.resolved,
-        "stored_at": time.time(),
-    }
-    replace_rows(connection, results, [row], key=["path"])
-    return Change("result", path, _shown(row, "instance_id", "model", "status"))
-
-
 def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | None:
-    rollout = Rollout.from_json(_parsed(data) or {})
+    rollout = Rollout.from_json(json_object(data) or {})
     if rollout is None:
         return None
     name = path.split("/")[1]
@@ -236,7 +214,7 @@ def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | 
 
 def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change | None:
     """Add the rollout of a trajectory, whose first line names its task; its grade comes later."""
-    header = _parsed(data.partition(b"\n")[0])
+    header = json_object(data.partition(b"\n")[0])
     if header is None:
         return None
     name, attempt = path.split("/")[1], _count(header.get("attempt"))
@@ -276,14 +254,6 @@ def _first_line(path: Path) -> bytes:
             return file.readline(_HEADER_BYTES)
     except OSError:
         return b""
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -55,7 +55,6 @@ rounds = Table(
     Column("valid", Integer, nullable=False),
     Column("solved", Integer, nullable=False),
     Column("graded", Integer, nullable=False),
-    Column("ungraded", Integer, nullable=False),
     Column("rewards", Float, nullable=False),  # The sum over `rewarded` episodes.
     Column("rewarded", Integer, nullable=False),
     Column("tokens", BigInteger, nullable=False),
@@ -167,19 +166,6 @@ rollouts = Table(
     Index(None, "artifact_id"),
     Index(None, "player"),
     Index(None, "stored_at"),
-)
-
-results = Table(
-    "results",
-    METADATA,
-    Column("path", String(512), primary_key=True),
-    Column("instance_id", Text, nullable=False),
-    Column("repo", Text, nullable=False),
-    Column("model", Text, nullable=False),
-    Column("status", String(32), nullable=False),
-    Column("resolved", Boolean),
-    Column("stored_at", Float, nullable=False),
-    Index(None, "model"),
 )
 
 events = Table(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 
 from harness.storage.atomic_write import write_bytes
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.project.snapshot import STORE_MARK
-from pytest_ssr.storage.shared import DURABLE
+from pytest_ssr.records.decoding import json_object
+from pytest_ssr.storage.shared import DURABLE, SharedRecords
 from pytest_ssr.storage.store import STORE_VERSION, Store
 
 _PRIVATE_MODE = 0o600
@@ -19,6 +21,17 @@ _PRIVATE_MODE = 0o600
 def has_database(root: Path) -> bool:
     """Return whether a store has a database; False for a folder that is not a store."""
     return "database" in description_of(root)
+
+
+def connect(root: Path, description: Mapping[str, object]) -> SharedRecords:
+    """Open the database of a store; the plugin calls it by its entry point `pytest_ssr.storage`.
+
+    Raises MissingExtraError if the packages for it are not installed.
+    """
+    require_packages()
+    from harness.database import records
+
+    return records.connect(root, description)
 
 
 def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Store:
@@ -37,14 +50,12 @@ def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Sto
                 f"the store {root} already has another database or other blobs; remove --database and --blobs"
             )
         return Store(root)
-    from harness.database.records import connect
-
     # Opened first: a store that names a database that cannot be used could not be opened at all.
     connect(root, wanted)
     path = root / STORE_MARK
     try:
-        write_bytes(path, json.dumps({"store_version": STORE_VERSION, **wanted}).encode() + b"\n")
-        path.chmod(_PRIVATE_MODE)
+        content = json.dumps({"store_version": STORE_VERSION, **wanted}).encode() + b"\n"
+        write_bytes(path, content, mode=_PRIVATE_MODE)
     except OSError as error:
         raise StoreWriteError(f"cannot write {path}: {os_error_advice(error)}") from None
     return Store(root)
@@ -71,7 +82,6 @@ def fetch_all(root: Path) -> None:
 def description_of(root: Path) -> dict[str, object]:
     """Return the content of a store's `ssr-store.json`; empty if it is missing or damaged."""
     try:
-        data = json.loads((root / STORE_MARK).read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return json_object((root / STORE_MARK).read_bytes()) or {}
+    except OSError:
         return {}
-    return data if isinstance(data, dict) else {}

@@ -14,7 +14,7 @@ from harness.database.records import DatabaseRecords
 from harness.service.dashboard.pages import DashboardSettings, dashboard_router, static_files
 from harness.service.dashboard.reading import Reads
 from harness.service.events import Streams
-from harness.service.tracing import start_tracing, stop_tracing
+from harness.service.tracing import start_tracing
 from pytest_ssr.errors import StoreError
 
 LOOPBACK = "127.0.0.1"
@@ -42,7 +42,7 @@ def create_app(records: DatabaseRecords) -> FastAPI:
         task = asyncio.create_task(streams.run())
         yield
         task.cancel()
-        await asyncio.to_thread(stop_tracing)
+        await asyncio.to_thread(app.state.stop_tracing)
 
     app = FastAPI(title="pytest-ssr", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.streams = streams
@@ -79,5 +79,5 @@ def create_app(records: DatabaseRecords) -> FastAPI:
         return response
 
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)
-    start_tracing(app)
+    app.state.stop_tracing = start_tracing(app)
     return app

@@ -8,10 +8,9 @@ from types import FrameType
 import uvicorn
 
 from harness.database.records import DatabaseRecords
-from harness.service.app import LOOPBACK, create_app
+from harness.service.app import create_app
 from harness.service.events import Streams
 
-__all__ = ["LOOPBACK", "run"]
 _GRACE_S = 3
 """How long requests may take after the end was requested."""
 

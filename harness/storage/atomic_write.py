@@ -24,14 +24,14 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode("utf-8", "surrogateescape"))
 
 
-def write_bytes(path: Path, data: bytes) -> None:
-    """Write bytes atomically, as `write_text` does."""
+def write_bytes(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Write bytes atomically, as `write_text` does. mode: the permissions of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
-        os.chmod(name, 0o644)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import base64
 import functools
+import json
 import zlib
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -46,6 +47,15 @@ def decode(cls: type[_Record], data: object, *, version: int | None = None, is_c
     if path is not None:
         raise damaged(cls, f"number out of range - at `${path}`")
     return record
+
+
+def json_object(data: bytes | str) -> dict[str, Any] | None:
+    """Return the object that JSON describes, or None if it is damaged or something else."""
+    try:
+        parsed = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def decode_or_none(cls: type[_Record], data: object, *, version: int | None = None) -> _Record | None:

@@ -15,9 +15,7 @@ from typing import Protocol
 from pytest_ssr.errors import MissingExtraError
 
 GROUP = "pytest_ssr.storage"
-DURABLE = frozenset(
-    {"artifacts", "spare", "wanted", "verdicts", "attempts", "rollouts", "episodes", "outcomes", "exports", "boards"}
-)
+DURABLE = frozenset({"artifacts", "spare", "wanted", "verdicts", "attempts", "rollouts", "episodes", "outcomes"})
 """Folders of a store whose files are results. The others are caches of one machine, which any run can make again."""
 
 

@@ -27,6 +27,7 @@ from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_err
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
+from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.shared import DURABLE, connect
 
 STORE_VERSION = 1
@@ -151,7 +152,7 @@ class Store:
     def record(self, kind: str, name: str) -> dict[str, Any] | None:
         """Read one JSON record; None if it does not exist or is not valid JSON."""
         if self._shared is not None and _is_durable(kind):
-            return _parsed(self._shared.get(f"{kind}/{name}.json") or b"")
+            return json_object(self._shared.get(f"{kind}/{name}.json") or b"")
         return self._load(self.root / kind / f"{name}.json")
 
     def file(self, kind: str, name: str) -> bytes | None:
@@ -239,23 +240,14 @@ class Store:
 
     def _load(self, path: Path) -> dict[str, Any] | None:
         try:
-            return _parsed(path.read_bytes())
+            return json_object(path.read_bytes())
         except FileNotFoundError:
             return None
         except OSError as error:
             raise StoreError(f"cannot read {path}: {error.strerror}") from None
 
     def _write(self, target: Path, data: bytes) -> None:
-        staging = self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}"
-        staging.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with staging.open("xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            staging.replace(target)
-        finally:
-            staging.unlink(missing_ok=True)
+        write_synced(target, data, staging=self.root / "tmp" / f"{os.getpid()}-{secrets.token_hex(6)}")
 
     @contextlib.contextmanager
     def _staging(self) -> Iterator[Path]:
@@ -281,6 +273,19 @@ class Store:
         except OSError as error:
             note = "" if action.startswith("open") else " (what is finished is kept)"
             raise StoreWriteError(f"cannot {action}: {os_error_advice(error)}{note}") from None
+
+
+def write_synced(target: Path, data: bytes, *, staging: Path) -> None:
+    """Write a file atomically, so that it survives a power cut. staging: a temporary name on the same file system."""
+    staging.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with staging.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(target)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 class StoredRecords:
@@ -325,14 +330,6 @@ def _wait_for(descriptor: int, operation: int) -> None:
             return
         else:
             return
-
-
-def _parsed(data: bytes) -> dict[str, Any] | None:
-    try:
-        parsed = json.loads(data)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
 
 
 def _is_durable(kind: str) -> bool:

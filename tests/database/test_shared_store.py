@@ -18,7 +18,7 @@ from harness.database.engine import close_engines, database_url, open_engine
 from harness.database.events import events_after
 from harness.database.records import records_of
 from harness.database.sharing import share_store
-from pytest_ssr.errors import SettingsError, StoreError, StoreWriteError
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 
@@ -205,3 +205,12 @@ def test_tables_are_those_of_the_migrations(database, tmp_path):
 
     with open_engine(database_url(database, tmp_path)).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
+
+
+def test_without_the_packages_a_store_with_a_database_is_one_error(tmp_path, monkeypatch):
+    from harness.database import sharing
+
+    share_store(tmp_path)
+    monkeypatch.setattr(sharing, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError):
+        sharing.connect(tmp_path, sharing.description_of(tmp_path))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from real_browser import real_browser
 
 PACKAGES = ("sqlalchemy", "alembic", "fastapi", "opentelemetry")
 collect_ignore_glob: list[str] = []
@@ -43,15 +43,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
-    """A real browser, without background network traffic."""
-    executable = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if executable is None or importlib.util.find_spec("playwright") is None:
-        text = "a browser is needed: apt-get install chromium, pip install playwright"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(text)
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as started:
-        quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
-        launched = started.chromium.launch(executable_path=executable, args=[*quiet, "--disable-sync"])
+    """A real browser."""
+    with real_browser() as launched:
         yield launched
-        launched.close()

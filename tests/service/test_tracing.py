@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
+from fastapi import FastAPI
 
-from harness.service.tracing import span, start_tracing, stop_tracing
+from harness.service.tracing import start_tracing
+from pytest_ssr.errors import MissingExtraError
 
 pytest.importorskip("opentelemetry.sdk")
 
@@ -34,44 +37,35 @@ def receiver(monkeypatch):
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
     yield bodies
-    stop_tracing()
     server.shutdown()
     server.server_close()
 
 
-def test_spans_of_jobs_and_requests_arrive(receiver):
-    from fastapi import FastAPI
+def test_spans_of_requests_arrive(receiver):
     from fastapi.testclient import TestClient
 
     app = FastAPI()
-    app.get("/api/v1/jobs")(_nothing)
+    app.get("/runs")(_nothing)
     app.get("/health")(_nothing)
-    assert start_tracing(app)
-    with span("job", kind="play"):
-        pass
+    stop = start_tracing(app)
     with TestClient(app) as client:
-        client.get("/api/v1/jobs")
+        client.get("/runs")
         client.get("/health")
-    stop_tracing()
+    stop()
     path, body = receiver[0]
     assert path == "/v1/traces"
     assert b"pytest-ssr" in body
-    assert b"play" in body
-    assert b"GET /api/v1/jobs" in body
+    assert b"GET /runs" in body
     assert b"GET /health" not in body
 
 
-def test_without_an_address_nothing_is_sent(monkeypatch):
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    monkeypatch.delenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", raising=False)
-    assert not start_tracing()
-    with span("job"):
-        pass
+def test_without_an_address_nothing_is_sent(receiver, monkeypatch):
+    monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT")
+    start_tracing(FastAPI())()
+    assert receiver == []
 
 
-def test_an_error_ends_its_span_and_goes_on(receiver):
-    start_tracing()
-    with pytest.raises(ZeroDivisionError), span("job"):
-        raise ZeroDivisionError
-    stop_tracing()
-    assert b"ZeroDivisionError" in receiver[0][1]
+def test_missing_packages_are_one_error(receiver, monkeypatch):
+    monkeypatch.setitem(sys.modules, "opentelemetry.instrumentation.fastapi", None)
+    with pytest.raises(MissingExtraError):
+        start_tracing(FastAPI())

@@ -16,7 +16,8 @@ def serve(settings: ServeSettings) -> int:
     require_packages()
     from harness.database.migrate import migrate
     from harness.database.records import records_of
-    from harness.service.server import LOOPBACK, run
+    from harness.service.app import LOOPBACK
+    from harness.service.server import run
 
     terminal = Terminal(quiet=settings.json)
     is_new = not has_database(settings.store)

@@ -11,9 +11,7 @@ WIDTH, HEIGHT = 360, 190
 _LEFT, _RIGHT, _TOP, _BOTTOM = 42, 10, 10, 28
 _TICKS = 4
 _MOST_POINTS = 300
-"""More points than this cannot be told apart at this width."""
-_Z = 1.96
-"""Normal quantile of a two-sided interval of 95 %."""
+"""More points than this cannot be distinguished at this width."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +54,6 @@ class Chart:
     left: int = _LEFT
     right: int = WIDTH - _RIGHT
     bottom: int = HEIGHT - _BOTTOM
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A rate with its interval, each from 0 to 1."""
-
-    rate: float
-    low: float
-    high: float
 
 
 def line_chart(
@@ -115,16 +104,6 @@ def column_chart(title: str, columns: Sequence[tuple[str, float]]) -> Chart | No
     labels = [Tick(round(_LEFT + (n + 0.5) * step, 1), label) for n, (label, _) in enumerate(columns)]
     most = max(columns, key=lambda column: column[1])
     return Chart(title, f"{title}: most at {most[0]}", marks, "", _ticks(0, high), tuple(labels[::every]))
-
-
-def wilson(successes: int, total: int) -> Interval | None:
-    """Return a rate with its Wilson interval of 95 %, or None without trials."""
-    if total <= 0:
-        return None
-    rate, square = successes / total, _Z * _Z
-    centre = (rate + square / (2 * total)) / (1 + square / total)
-    half = _Z / (1 + square / total) * math.sqrt(rate * (1 - rate) / total + square / (4 * total * total))
-    return Interval(rate, max(0.0, centre - half), min(1.0, centre + half))
 
 
 def number(value: float) -> str:

@@ -16,7 +16,7 @@ from fastapi.staticfiles import StaticFiles
 from harness.database.records import DatabaseRecords
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads
-from harness.service.dashboard.rendering import live_link, navigation, render
+from harness.service.dashboard.rendering import render
 
 STATIC = Path(__file__).parent / "static"
 _MOST_FILTER = 200
@@ -53,12 +53,8 @@ class Pages:
         events = f"{self._settings.events}?{urlencode({'after': self.reads.last_event()})}"
         html = render(
             f"{name}.html",
-            layout="page.html",
             page=page,
             page_name=_SECTIONS.get(name, name),
-            link=live_link,
-            navigation=navigation(live_link),
-            is_live=True,
             here=_address(request),
             events=events,
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.records.decoding import json_object
 
 Row = Any
 """A row of SQLAlchemy, whose columns are attributes that the type checker does not know."""
@@ -202,17 +202,13 @@ class Reads:
         return [(row, self.record(row.path)) for row in rows]
 
     def verdict(self, artifact_id: str) -> Mapping[str, Any]:
-        """Return the stored verdict on an artifact; empty if there is none."""
+        """Return the stored verdict on an artifact; empty without one."""
         paths = self._records.digests(f"verdicts/{artifact_id}")
         return self.record(max(paths)) if paths else {}
 
     def record(self, path: str) -> Mapping[str, Any]:
         """Return a record; empty if it does not exist or is damaged."""
-        try:
-            data = json.loads(self.file(path) or "{}")
-        except (ValueError, RecursionError):
-            return {}
-        return data if isinstance(data, dict) else {}
+        return json_object(self.file(path) or "") or {}
 
     def file(self, path: str) -> str | None:
         """Return the beginning of a file as text, or None if it does not exist."""

@@ -15,7 +15,6 @@ from markupsafe import Markup
 from harness.service.dashboard.charts import number
 from harness.service.dashboard.visible import visible
 
-Link = Callable[..., str]
 _LAST_TIME = 253_402_300_799
 """The end of the year 9999 in seconds since the epoch."""
 
@@ -28,7 +27,11 @@ class NavigationItem:
     title: str
     key: str
     """The key that goes there, after `g`."""
-    address: str = ""
+
+    @property
+    def address(self) -> str:
+        """Its path."""
+        return link(self.name)
 
 
 NAVIGATION = (
@@ -43,7 +46,7 @@ NAVIGATION = (
 _PLURALS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
-def live_link(name: str, item: str = "") -> str:
+def link(name: str, item: str = "") -> str:
     """Return the address of a page of the service."""
     if item:
         return f"/{_PLURALS[name]}/{quote(item, safe='')}"
@@ -53,11 +56,6 @@ def live_link(name: str, item: str = "") -> str:
 def render(template: str, **values: Any) -> str:
     """Return a rendered template."""
     return environment().get_template(template).render(values)
-
-
-def navigation(link: Link) -> list[NavigationItem]:
-    """Return the pages that every page links to, with their addresses."""
-    return [NavigationItem(item.name, item.title, item.key, link(item.name)) for item in NAVIGATION]
 
 
 @cache
@@ -78,6 +76,7 @@ def environment() -> Environment:
         "short_count": short_count,
     }
     made.filters.update(filters)
+    made.globals.update(link=link, navigation=NAVIGATION)
     return made
 
 

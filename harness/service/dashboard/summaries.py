@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from harness.service.dashboard.charts import Chart, Interval, column_chart, line_chart, wilson
+from harness.records.rewards import interval
+from harness.service.dashboard.charts import Chart, column_chart, line_chart
 from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads, Row
 from harness.service.dashboard.rendering import amount, percent, short_count
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES
@@ -93,7 +94,9 @@ class ModelRow:
     attempts: int
     graded: int
     resolved: int
-    interval: Interval | None
+    rate: float | None
+    """None without a graded attempt."""
+    interval: tuple[float, float]
     tokens: int
     cost_usd: float
     seconds: float
@@ -173,19 +176,20 @@ def models_page(reads: Reads) -> ListPage:
             row.attempts,
             row.graded,
             row.resolved,
-            wilson(row.resolved, row.graded),
+            _share(row.resolved, row.graded),
+            interval(row.resolved, row.graded),
             row.tokens,
             row.cost_usd,
             row.seconds / max(1, row.attempts),
         )
         for row in reads.models()
     ]
-    rows.sort(key=lambda row: -row.interval.rate if row.interval else 1.0)
+    rows.sort(key=lambda row: -row.rate if row.rate is not None else 1.0)
     return ListPage(rows)
 
 
 def following(batch: Batch, address: str) -> str:
-    """Return the address of the page after a batch; empty if there is none. address: ends with `?` or `&`."""
+    """Return the address of the page after a batch; empty after the last one. address: ends with `?` or `&`."""
     return f"{address}after={batch.after}" if batch.after and address else ""
 
 

@@ -108,18 +108,6 @@ def upgrade() -> None:
         sqlite_autoincrement=True,
     )
     op.create_table(
-        "results",
-        sa.Column("path", sa.String(length=512), nullable=False),
-        sa.Column("instance_id", sa.Text(), nullable=False),
-        sa.Column("repo", sa.Text(), nullable=False),
-        sa.Column("model", sa.Text(), nullable=False),
-        sa.Column("status", sa.String(length=32), nullable=False),
-        sa.Column("resolved", sa.Boolean(), nullable=True),
-        sa.Column("stored_at", sa.Float(), nullable=False),
-        sa.PrimaryKeyConstraint("path", name=op.f("pk_results")),
-    )
-    op.create_index(op.f("ix_results_model"), "results", ["model"], unique=False)
-    op.create_table(
         "rollouts",
         sa.Column("id", sa.String(length=64), nullable=False),
         sa.Column("artifact_id", sa.String(length=128), nullable=False),
@@ -154,7 +142,6 @@ def upgrade() -> None:
         sa.Column("valid", sa.Integer(), nullable=False),
         sa.Column("solved", sa.Integer(), nullable=False),
         sa.Column("graded", sa.Integer(), nullable=False),
-        sa.Column("ungraded", sa.Integer(), nullable=False),
         sa.Column("rewards", sa.Float(), nullable=False),
         sa.Column("rewarded", sa.Integer(), nullable=False),
         sa.Column("tokens", sa.BigInteger(), nullable=False),
@@ -175,8 +162,6 @@ def downgrade() -> None:
     op.drop_index(op.f("ix_rollouts_player"), table_name="rollouts")
     op.drop_index(op.f("ix_rollouts_artifact_id"), table_name="rollouts")
     op.drop_table("rollouts")
-    op.drop_index(op.f("ix_results_model"), table_name="results")
-    op.drop_table("results")
     op.drop_table("events")
     op.drop_index(op.f("ix_episodes_valid"), table_name="episodes")
     op.drop_index(op.f("ix_episodes_run"), table_name="episodes")
