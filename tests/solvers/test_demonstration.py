@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import example, given
+from hypothesis import example, strategies as st
 
 from harness.solvers.search.demonstration import replacements
 from pytest_ssr.patch import FileEntry
@@ -36,6 +36,7 @@ def edited(empty: CodebaseState, old: bytes, new: bytes) -> bytes | None:
 
 
 @given(old=TEXTS, new=TEXTS)
+@example(old="x\nx\nx\n", new="x\ny\n")
 def test_edits_turn_one_version_into_the_other(empty: CodebaseState, old: str, new: str) -> None:
     result = edited(empty, old.encode(), new.encode())
     if result is None:

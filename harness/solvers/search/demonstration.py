@@ -137,7 +137,8 @@ def _unique(path: str, lines: Sequence[str], first: int, last: int, new: Sequenc
     """Return the replacement of a range of lines, with as much context as makes it unique in its file."""
     text = "".join(lines)
     before, after = first, last
-    while not (old := "".join(lines[before:after])) or text.count(old) > 1:
+    # Occurrences may overlap, which `count` does not see.
+    while not (old := "".join(lines[before:after])) or text.find(old) != text.rfind(old):
         if (before, after) == (0, len(lines)):
             return None
         before, after = max(0, before - 1), min(len(lines), after + 1)
