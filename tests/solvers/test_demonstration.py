@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import example, given
-from hypothesis import example, strategies as st
+from hypothesis import strategies as st
 
 from harness.solvers.search.demonstration import replacements
 from pytest_ssr.patch import FileEntry
