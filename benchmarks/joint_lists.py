@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from harness.rollouts.task import open_task
+from harness.solvers.protocol import SolverTask
 from harness.solvers.search.patterns import Repair, repairs_of
 from harness.solvers.search.policy import Policy
 from harness.solvers.search.workspace import SearchWorkspace, prepare
@@ -25,8 +25,10 @@ from harness.training.search.held_out import bug_lines
 from harness.training.search.reversal import Reversal
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import SsrError
+from pytest_ssr.execution.runner import Runner
+from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.artifact import BugArtifact, read_artifact
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.source.syntax_tree import parse, scopes
 from pytest_ssr.storage.store import Store
@@ -190,6 +192,29 @@ def log_softmax(values: Floats) -> Floats:
 Use = Callable[[Listing, SearchWorkspace, list[Repair]], None]
 
 
+def task_of(runner: Runner, artifact: BugArtifact, folder: Path) -> SolverTask:
+    """Return the task of a bug, in a folder that keeps its measured tests.
+
+    Unlike `open_task`, it does not search the sandbox for copies of the fix, which takes most of the time: the search
+    reads nothing but the tree.
+    """
+    tree = folder / "tree"
+    if not tree.exists():
+        write_solver_tree(runner.original.apply(artifact.bug).apply(artifact.weaken), tree)
+    return SolverTask(
+        id=artifact.content_id(runner.snapshot.tree_hash),
+        folder=tree,
+        origin=runner.snapshot.origin,
+        specification=artifact.weaken.reverse(),
+        statement="",
+        interpreter=runner.interpreter,
+        provider=runner.provider,
+        settings=runner.settings,
+        scratch=folder / "scratch",
+        test_runner=runner.test_runner,
+    )
+
+
 def listings(
     project: Path,
     policy: Policy,
@@ -214,22 +239,25 @@ def listings(
             yield load(kept)
             continue
         artifact, start = read_artifact(artifact_folder), time.monotonic()
-        with tempfile.TemporaryDirectory() as scratch:
-            try:
-                workspace = prepare(open_task(runner.scoped(), artifact, Path(scratch)))
-            except SsrError as error:
-                print(f"{project.name} {artifact_folder.name}: {error}", file=sys.stderr)
-                continue
-            listed = list_candidates(workspace, runner.original, None if kept.exists() else policy)
-            if not kept.exists():
-                lines, operator = bug_lines(runner.original, artifact), operators.get(artifact_folder.name, "")
-                numbers = [lines, listed.bug_function]
-                columns = {"candidates": listed.candidates, "functions": listed.functions}
-                np.savez(kept, **columns, numbers=numbers, operator=operator)
-            item = load(kept)
-            if use is not None and listed.repairs:
-                use(item, workspace, listed.repairs)
-            workspace.close()
+        place = folder / "tasks" / artifact_folder.name
+        if not kept.exists():
+            # A run that was ended may have left a part of it.
+            shutil.rmtree(place, ignore_errors=True)
+        try:
+            workspace = prepare(task_of(runner.scoped(), artifact, place))
+        except SsrError as error:
+            print(f"{project.name} {artifact_folder.name}: {error}", file=sys.stderr)
+            continue
+        listed = list_candidates(workspace, runner.original, None if kept.exists() else policy)
+        if not kept.exists():
+            lines, operator = bug_lines(runner.original, artifact), operators.get(artifact_folder.name, "")
+            numbers = [lines, listed.bug_function]
+            columns = {"candidates": listed.candidates, "functions": listed.functions}
+            np.savez(kept, **columns, numbers=numbers, operator=operator)
+        item = load(kept)
+        if use is not None and listed.repairs:
+            use(item, workspace, listed.repairs)
+        workspace.close()
         seconds = time.monotonic() - start
         print(f"{project.name} {item.operator} {item.lines} {len(item.candidates)} {seconds:.0f} s", flush=True)
         yield item

@@ -3,8 +3,10 @@
 Run: `ssr inject PROJECT` in projects that the policy was not trained on, then
 `python benchmarks/joint_ranking.py PROJECT... --tune PROJECT... --policy FOLDER --python PYTHON --folder DIR --out MD`.
 Each proven bug is opened as the solver sees it, and its candidates are listed once. A candidate is right if it gives
-the original file, apart from comments and blank space; none is run. The places of the right function and of the right
-candidate are compared among rankings; the joint ones are fitted on the bugs of `--tune` alone. Lists are kept in DIR.
+the original file, apart from comments and blank space. The places of the right function and of the right
+candidate are compared among rankings; the joint ones are fitted on the bugs of `--tune`, or of all projects but the
+bug's. Lists and measured tests are kept in DIR. With `--run N`, the first N candidates of some rankings are really run;
+finished bugs are kept beside the result (.jsonl), so a run that was ended continues.
 """
 
 from __future__ import annotations
@@ -167,15 +169,20 @@ def known_repair(item: Listing, scores: Floats) -> Floats:
     return np.array([float(place <= budget) for budget in BUDGETS])
 
 
+def fit_others(tuned: Sequence[Listing], held: Sequence[Listing]) -> Callable[[Listing], Floats]:
+    """Return the scores of a conditional logit that is fitted on all projects but that of the bug."""
+    fitted = {
+        name: fit_linear([item for item in [*tuned, *held] if item.project != name])
+        for name in {item.project for item in held}
+    }
+    return lambda item: fitted[item.project](item)
+
+
 def rankings(
     tuned: Sequence[Listing], held: Sequence[Listing], policy: Policy
 ) -> dict[str, Callable[[Listing], Floats]]:
     """Return what is compared, by name; each gives the hits of a bug at the budgets."""
-    linear, trees = fit_linear(tuned), fit_trees(tuned)
-    others = {
-        name: fit_linear([item for item in [*tuned, *held] if item.project != name])
-        for name in {item.project for item in held}
-    }
+    linear, trees, others = fit_linear(tuned), fit_trees(tuned), fit_others(tuned, held)
     return {
         "patterns, drawn (as the solver does)": lambda i: hits(i, drawn_scores(i, None), np.random.default_rng(0)),
         "policy, drawn (as the solver does)": lambda i: hits(i, drawn_scores(i, policy), np.random.default_rng(0)),
@@ -184,7 +191,7 @@ def rankings(
         "joint logit, drawn": lambda i: hits(i, linear(i), np.random.default_rng(0)),
         "joint logit, sorted": lambda i: hits(i, linear(i)),
         "joint trees, sorted": lambda i: hits(i, trees(i)),
-        "joint logit of all other projects, sorted": lambda i: hits(i, others[i.project](i)),
+        "joint logit of all other projects, sorted": lambda i: hits(i, others(i)),
         "function known: patterns, drawn": lambda i: inside(i, drawn_scores(i, None), drawn=True),
         "function known: patterns, sorted": lambda i: inside(i, drawn_scores(i, None), drawn=False),
         "function known: policy, drawn": lambda i: inside(i, drawn_scores(i, policy), drawn=True),
@@ -225,6 +232,7 @@ class Runs:
     def __init__(self, path: Path, ranked: Mapping[str, Callable[[Listing], Floats]], most: int) -> None:
         self.places: dict[str, dict[str, int]] = {}
         self._path, self._ranked, self._most = path, ranked, most
+        self.names = tuple(ranked)
         for line in path.read_text().splitlines() if path.exists() else ():
             artifact, places = json.loads(line)
             self.places[artifact] = places
@@ -271,25 +279,33 @@ def noisy(item: Listing, scores: Floats) -> Floats:
     return scores + np.array([noise(rng) for _ in scores])
 
 
-def run_rankings(tuned: Sequence[Listing], policy: Policy) -> dict[str, Callable[[Listing], Floats]]:
+def run_rankings(
+    tuned: Sequence[Listing], held: Sequence[Listing], policy: Policy
+) -> dict[str, Callable[[Listing], Floats]]:
     """Return the rankings whose candidates are run."""
     return {
         "patterns": lambda i: noisy(i, drawn_scores(i, None)),
         "policy": lambda i: noisy(i, drawn_scores(i, policy)),
-        "joint": fit_linear(tuned),
+        "policy, sorted": lambda i: drawn_scores(i, policy),
+        "joint": fit_others(tuned, held),
     }
 
 
 def run_table(held: Sequence[Listing], runs: Runs, most: int) -> Iterator[str]:
+    """Yield a table of the bugs that are solved by the first candidates, all of them run."""
+    others = [name for name in runs.names if name != "patterns"]
+    yield "| bugs | N | " + " | ".join(["patterns", *others, *(f"{n} - patterns" for n in others)]) + " |"
+    yield "|---" * (3 + 2 * len(others)) + "|"
     for title, most_lines in (("all", math.inf), ("at most two changed lines", 2)):
         chosen = [item for item in held if item.lines <= most_lines]
         names = [item.project for item in chosen]
         for budget in [b for b in BUDGETS if b <= most] if chosen else ():
             solved = {
                 name: np.array([float(0 < runs.places[item.artifact][name] <= budget) for item in chosen])
-                for name in ("patterns", "policy", "joint")
+                for name in runs.names
             }
-            values = [*solved.values(), solved["policy"] - solved["patterns"], solved["joint"] - solved["patterns"]]
+            base = solved["patterns"]
+            values = [base, *(solved[n] for n in others), *(solved[n] - base for n in others)]
             yield f"| {title} ({len(chosen)}) | {budget} | " + " | ".join(cell(v, names) for v in values) + " |"
 
 
@@ -307,9 +323,12 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     policy, kept = load_policy(arguments.policy), (arguments.python, arguments.folder, arguments.most)
     tuned = [item for project in arguments.tune for item in listings(project, policy, *kept)]
-    runs = Runs(arguments.out.with_suffix(".jsonl"), run_rankings(tuned, policy), arguments.run)
-    use = runs.add if arguments.run else None
-    held = [item for project in arguments.projects for item in listings(project, policy, *kept, use, runs.places)]
+    held = [item for project in arguments.projects for item in listings(project, policy, *kept)]
+    runs = Runs(arguments.out.with_suffix(".jsonl"), run_rankings(tuned, held, policy), arguments.run)
+    if arguments.run:
+        for project in arguments.projects:
+            for _ in listings(project, policy, *kept, runs.add, runs.places):
+                pass
     lines = [
         "# One ranking of the repairs of all functions",
         "",
