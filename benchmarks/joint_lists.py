@@ -221,10 +221,11 @@ def listings(
     python: Path | None,
     folder: Path,
     most: int,
+    most_lines: float = math.inf,
     use: Use | None = None,
     done: Collection[str] = (),
 ) -> Iterator[Listing]:
-    """Yield the listings of a project's bugs, and keep them in a folder.
+    """Yield the listings of a project's bugs of at most some changed lines, and keep them in a folder.
 
     use: called for each bug with its listing, its workspace, and the repairs in the order of the listing,
     unless it is in `done`.
@@ -234,11 +235,14 @@ def listings(
     records = (json.loads(path.read_text()) for path in (store.root / "attempts").rglob("*.json"))
     operators = {record.get("artifact_id"): record.get("operator", "") for record in records}
     for artifact_folder in sorted((store.root / "artifacts").iterdir())[:most]:
+        artifact, start = read_artifact(artifact_folder), time.monotonic()
+        lines = bug_lines(runner.original, artifact)
+        if lines > most_lines:
+            continue
         kept = folder / f"{project.name}-{artifact_folder.name}.npz"
         if kept.exists() and (use is None or artifact_folder.name in done):
             yield load(kept)
             continue
-        artifact, start = read_artifact(artifact_folder), time.monotonic()
         place = folder / "tasks" / artifact_folder.name
         if not kept.exists():
             # A run that was ended may have left a part of it.
@@ -250,7 +254,7 @@ def listings(
             continue
         listed = list_candidates(workspace, runner.original, None if kept.exists() else policy)
         if not kept.exists():
-            lines, operator = bug_lines(runner.original, artifact), operators.get(artifact_folder.name, "")
+            operator = operators.get(artifact_folder.name, "")
             numbers = [lines, listed.bug_function]
             columns = {"candidates": listed.candidates, "functions": listed.functions}
             np.savez(kept, **columns, numbers=numbers, operator=operator)

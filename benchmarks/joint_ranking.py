@@ -316,6 +316,7 @@ def main() -> None:
     parser.add_argument("--policy", type=Path, required=True)
     parser.add_argument("--python", type=Path)
     parser.add_argument("--most", type=int, default=30, help="bugs of each project")
+    parser.add_argument("--lines", type=float, default=math.inf, help="bugs of at most this number of changed lines")
     parser.add_argument("--run", type=int, default=0, help="candidates of each ranking that are really run")
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -323,11 +324,12 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
     policy, kept = load_policy(arguments.policy), (arguments.python, arguments.folder, arguments.most)
     tuned = [item for project in arguments.tune for item in listings(project, policy, *kept)]
-    held = [item for project in arguments.projects for item in listings(project, policy, *kept)]
+    chosen = (*kept, arguments.lines)
+    held = [item for project in arguments.projects for item in listings(project, policy, *chosen)]
     runs = Runs(arguments.out.with_suffix(".jsonl"), run_rankings(tuned, held, policy), arguments.run)
     if arguments.run:
         for project in arguments.projects:
-            for _ in listings(project, policy, *kept, runs.add, runs.places):
+            for _ in listings(project, policy, *chosen, runs.add, runs.places):
                 pass
     lines = [
         "# One ranking of the repairs of all functions",
