@@ -66,6 +66,16 @@ def drawn_scores(item: Listing, policy: Policy | None) -> Floats:
     return SHARPNESS * np.log(item.column("line")) + item.column("weight") + inside
 
 
+def joint_scores(item: Listing, policy: Policy) -> Floats:
+    """Return the logarithms of scores of one list of all functions, without a fit.
+
+    Unlike `drawn_scores` with a policy, the functions do not count by the sum of their candidates' weights, and the
+    sharpness applies to the suspicion, too.
+    """
+    mixed = policy.share * item.column("learned") + (1 - policy.share) * item.column("share")
+    return policy.sharpness * (SHARPNESS * np.log(item.column("line")) + mixed)
+
+
 def features(item: Listing) -> Floats:
     """Return what the joint rankings know of each candidate."""
     logs = [np.log(np.maximum(item.column(name), 1e-3)) for name in ("line", "score")]
@@ -188,6 +198,8 @@ def rankings(
         "policy, drawn (as the solver does)": lambda i: hits(i, drawn_scores(i, policy), np.random.default_rng(0)),
         "patterns, sorted": lambda i: hits(i, drawn_scores(i, None)),
         "policy, sorted": lambda i: hits(i, drawn_scores(i, policy)),
+        "joint, drawn": lambda i: hits(i, joint_scores(i, policy), np.random.default_rng(0)),
+        "joint, sorted": lambda i: hits(i, joint_scores(i, policy)),
         "joint logit, drawn": lambda i: hits(i, linear(i), np.random.default_rng(0)),
         "joint logit, sorted": lambda i: hits(i, linear(i)),
         "joint trees, sorted": lambda i: hits(i, trees(i)),
@@ -286,8 +298,8 @@ def run_rankings(
     return {
         "patterns": lambda i: noisy(i, drawn_scores(i, None)),
         "policy": lambda i: noisy(i, drawn_scores(i, policy)),
-        "policy, sorted": lambda i: drawn_scores(i, policy),
-        "joint": fit_others(tuned, held),
+        "joint": lambda i: noisy(i, joint_scores(i, policy)),
+        "joint logit": fit_others(tuned, held),
     }
 
 
