@@ -55,7 +55,7 @@ TREES = {
 
 
 def drawn_scores(item: Listing, policy: Policy | None) -> Floats:
-    """Return the logarithms of the scores that the solver draws by, or with a policy has drawn by before `joint_scores`."""
+    """Return the logarithms of the scores that the solver draws by, or that it drew by with a policy before."""
     inside = item.column("share")
     if policy is not None:
         inside = inside.copy()
