@@ -31,6 +31,7 @@ SsrError
 ├── UnableError                 the search has no test to repair
 ├── LateError                   mini-swe-agent does not answer in time
 ├── SkippedError                an item yields no row of an export
+├── ProblemError                the service refuses a request
 └── LeftOutError                a row is not trained on
 
 Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
