@@ -20,6 +20,8 @@ SsrError
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
+├── QueueError                  the queue of jobs refuses something, such as to retry a job that runs
+├── ProjectRefusedError         a project cannot be added to the service
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
 │   Raised and caught inside of a package:

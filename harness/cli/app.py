@@ -63,6 +63,7 @@ COMMANDS = {
     "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
     "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
     "serve": Command("service:ServeSettings", "serve:serve"),
+    "worker": Command("worker:WorkerSettings", "worker:worker"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
