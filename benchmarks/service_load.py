@@ -80,7 +80,7 @@ def round_of(rows: list[dict[str, object]]) -> dict[str, object]:
     first = rows[0]
     sums = {name: sum(row[name] for row in rows) for name in ("valid", "solved", "graded", "tokens", "cost_usd")}  # type: ignore[misc]
     own = {name: first[name] for name in ("path", "run", "round", "project", "stored_at")}
-    return {**own, **sums, "episodes": len(rows), "ungraded": 0, "rewards": 0.0, "rewarded": len(rows)}
+    return {**own, **sums, "episodes": len(rows), "rewards": 0.0, "rewarded": len(rows)}
 
 
 def rollout(row: dict[str, object]) -> dict[str, object]:

@@ -1,8 +1,8 @@
 """Define the tables.
 
 `entries` holds what is stored, and `events` in which order; the others are made from entries, for queries. Only
-projects, jobs, workers and idempotency keys belong to the service. Times are seconds since the epoch. A change here
-needs a migration (`harness/database/migrations`).
+projects, jobs, workers, idempotency keys and tokens belong to the service. Times are seconds since the epoch. A change
+here needs a migration (`harness/database/migrations`).
 """
 
 from __future__ import annotations
@@ -240,4 +240,17 @@ idempotency_keys = Table(
     Column("request_hash", String(64), nullable=False),
     Column("job_id", String(32), nullable=False),
     Column("created_at", Float, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", String(64), nullable=False, unique=True),  # SHA-256 of the secret, which is stored nowhere.
+    Column("scope", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("used_at", Float),
 )

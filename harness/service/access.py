@@ -1,30 +1,29 @@
-"""Decide who may send a request: by its Host and Origin, its token, and how many came before it."""
+"""Decide who may send a request: by its Host and Origin, its token or session, and how many came before it."""
 
 from __future__ import annotations
 
-import base64
-import hmac
 import ipaddress
-import secrets
-import time
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from urllib.parse import quote, urlsplit
 
 from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.requests import Request, cookie_parser
-from starlette.types import ASGIApp, Message, Receive, Send
+from starlette.responses import RedirectResponse
+from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as ASGIScope
 
 from harness.service.problems import ProblemCode, ProblemError, problem_response
-from harness.service.tokens import Scope, Token, Tokens, hash_of
+from harness.service.rates import TOO_MANY_FAILURES, Buckets, require_patience
+from harness.service.sessions import COOKIE, Sessions
+from harness.service.tokens import Scope, Token, Tokens
 from pytest_ssr.errors import StoreError
 
+LOGIN = "/login"
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-_OPEN_PATHS = frozenset({"/health", "/ready"})
-_COOKIE = "ssr_form"
-_MAX_CLIENTS = 10_000
+_OPEN_PATHS = frozenset({"/health", "/ready", LOGIN})
+_OPEN_FOLDER = "/static/"
+_API = "/api/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +42,9 @@ LOCAL = Principal("local", Scope.ADMIN)
 class AccessRules:
     """Who may send requests."""
 
-    tokens: Tokens
     is_loopback: bool = True
     """Whether only this machine reaches the service: then no token is needed, but requests that a page of another
     site makes a browser send are refused."""
-    admin_token: str = ""
-    """A token of the scope admin that is not in the database; empty if there is none."""
     requests_per_s: float = 0.0
     """Of one client; 0 for no limit."""
 
@@ -56,24 +52,31 @@ class AccessRules:
 class AccessMiddleware:
     """Refuse requests that may not be sent; others get a Principal as `request.state.principal`."""
 
-    def __init__(self, app: ASGIApp, rules: AccessRules) -> None:
-        self._app, self._rules = app, rules
-        self._buckets = Buckets(rules.requests_per_s)
+    def __init__(self, app: ASGIApp, rules: AccessRules, tokens: Tokens, sessions: Sessions, failures: Buckets) -> None:
+        """failures: counts wrong tokens by address."""
+        self._app, self._rules, self._tokens, self._sessions = app, rules, tokens, sessions
+        self._failures = failures
+        self._requests = Buckets(rules.requests_per_s, 2 * rules.requests_per_s)
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """Handle a request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers, state = Headers(scope=scope), scope.setdefault("state", {})
+        headers, state, path = Headers(scope=scope), scope.setdefault("state", {}), scope["path"]
         try:
             self._require_own_host(headers)
             if scope["method"] not in _SAFE_METHODS:
-                _require_own_origin(headers, scope["scheme"])
-            if scope["path"] not in _OPEN_PATHS:
-                state["principal"] = await self._principal(headers, is_api=scope["path"].startswith("/api/"))
-                self._require_rate(scope, state["principal"])
+                _require_own_origin(headers)
+            is_open = path in _OPEN_PATHS or path.startswith(_OPEN_FOLDER)
+            if not is_open:
+                state["principal"] = await self._principal(scope, headers)
+            self._require_rate(scope, state.get("principal", LOCAL))
         except ProblemError as error:
+            if error.code is ProblemCode.UNAUTHORIZED and _is_page(scope, headers):
+                target = path + (f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else "")
+                await RedirectResponse(f"{LOGIN}?next={quote(target, safe='')}", 303)(scope, receive, send)
+                return
             response = problem_response(error.code, str(error), state.get("request_id", ""), headers=error.headers)
             await response(scope, receive, send)
             return
@@ -82,70 +85,42 @@ class AccessMiddleware:
             response = problem_response(ProblemCode.UNAVAILABLE, detail, state.get("request_id", ""))
             await response(scope, receive, send)
             return
-        await self._app(scope, receive, _with_cookie(scope, headers, send))
+        await self._app(scope, receive, send)
 
     def _require_own_host(self, headers: Headers) -> None:
-        # A page of another site can have a name that leads to this machine; then only the Host tells.
+        # A page of another site can have a name that leads to this machine; then only the Host shows it.
         if self._rules.is_loopback and not is_loopback(_host_of(headers.get("host", ""))):
             raise ProblemError(ProblemCode.FOREIGN_HOST, "the Host is not a name of this machine; use localhost")
 
-    async def _principal(self, headers: Headers, *, is_api: bool) -> Principal:
-        secret = _secret_of(headers.get("authorization", ""))
-        if secret is None:
-            if self._rules.is_loopback:
-                return LOCAL
-            raise _unauthorized("a token is needed; an administrator creates one: ssr serve token create", is_api)
-        if self._rules.admin_token and hmac.compare_digest(hash_of(secret), hash_of(self._rules.admin_token)):
-            return Principal("variable", Scope.ADMIN)
-        token: Token | None = await run_in_threadpool(self._rules.tokens.check, secret)
-        if token is None:
-            raise _unauthorized("the token is unknown, expired or revoked", is_api)
-        return Principal(token.id, token.scope)
+    async def _principal(self, scope: ASGIScope, headers: Headers) -> Principal:
+        token: Token | None = None
+        if "authorization" in headers:
+            address = _address_of(scope)
+            require_patience(self._failures.wait_s(address), TOO_MANY_FAILURES)
+            kind, _, secret = headers["authorization"].partition(" ")
+            if kind.lower() == "bearer":
+                token = await run_in_threadpool(self._tokens.check, secret.strip())
+            if token is None:
+                self._failures.take(address)
+                raise unauthorized("the token is unknown, expired or revoked")
+        elif cookie := cookie_parser(headers.get("cookie", "")).get(COOKIE, ""):
+            token_id = self._sessions.token_id(cookie)
+            token = await run_in_threadpool(self._tokens.get_valid, token_id) if token_id else None
+        if token is not None:
+            return Principal(token.id, token.scope)
+        if self._rules.is_loopback:
+            return LOCAL
+        raise unauthorized("a token is needed; an administrator creates one: ssr serve token create")
 
     def _require_rate(self, scope: ASGIScope, principal: Principal) -> None:
-        address = scope["client"][0] if scope.get("client") else ""
-        wait_s = self._buckets.take(principal.id if principal is not LOCAL else address)
-        if wait_s > 0:
-            detail = f"more than {self._rules.requests_per_s:g} requests per second; try again later"
-            raise ProblemError(ProblemCode.RATE_LIMITED, detail, headers={"Retry-After": str(int(wait_s) + 1)})
-
-
-class Buckets:
-    """Count requests by client: each may send a number per second, and twice as many at once."""
-
-    def __init__(self, per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._per_s, self._clock = per_s, clock
-        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
-
-    def take(self, client: str) -> float:
-        """Count a request; return the seconds after which it may be sent, 0 if it may be sent now."""
-        if not self._per_s:
-            return 0.0
-        now, most = self._clock(), max(1.0, 2 * self._per_s)
-        left, seen = self._left.pop(client, (most, now))
-        left = min(most, left + (now - seen) * self._per_s)
-        self._left[client] = (left - 1 if left >= 1 else left, now)
-        if len(self._left) > _MAX_CLIENTS:
-            self._left.popitem(last=False)
-        return 0.0 if left >= 1 else (1 - left) / self._per_s
+        wait_s = self._requests.take(principal.id if principal is not LOCAL else _address_of(scope))
+        require_patience(wait_s, f"more than {self._rules.requests_per_s:g} requests per second")
 
 
 def principal_of(request: Request) -> Principal:
     """Return who has sent a request."""
     principal: Principal = request.state.principal
     return principal
-
-
-def form_token(request: Request) -> str:
-    """Return what the forms of a page send back as `form_token`."""
-    return str(request.state.form_token)
-
-
-def require_form_token(request: Request, sent: str) -> None:
-    """Raise ProblemError unless a form was sent by a page of this service, to the same browser."""
-    expected = _cookie_of(request.headers)
-    if not expected or not hmac.compare_digest(sent.encode(), expected.encode()):
-        raise ProblemError(ProblemCode.FORM_EXPIRED, "the form is not from this service, or too old; load it again")
 
 
 def is_loopback(host: str) -> bool:
@@ -158,52 +133,28 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _with_cookie(scope: ASGIScope, headers: Headers, send: Send) -> Send:
-    """Give the page a token for its forms, and a browser that has none the cookie that it is compared with."""
-    known = _cookie_of(headers)
-    token = scope["state"]["form_token"] = known or secrets.token_urlsafe(24)
-    if known or "text/html" not in headers.get("accept", ""):
-        return send
-    secure = "; Secure" if scope["scheme"] == "https" else ""
-    cookie = f"{_COOKIE}={token}; Path=/; HttpOnly; SameSite=Strict{secure}"
-
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            message["headers"] = [*message["headers"], (b"set-cookie", cookie.encode())]
-        await send(message)
-
-    return sending
+def unauthorized(detail: str) -> ProblemError:
+    """Return the error for a request without a valid token."""
+    return ProblemError(ProblemCode.UNAUTHORIZED, detail, headers={"WWW-Authenticate": "Bearer"})
 
 
-def _cookie_of(headers: Mapping[str, str]) -> str:
-    return cookie_parser(headers.get("cookie", "")).get(_COOKIE, "")
-
-
-def _require_own_origin(headers: Headers, scheme: str) -> None:
-    """Refuse what a page of another site makes a browser send."""
-    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-    is_own = origin is None or origin == f"{scheme}://{headers.get('host', '')}"
+def _require_own_origin(headers: Headers) -> None:
+    """Refuse what a page of another site makes a browser send; other programs send neither header."""
+    site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
+    # A proxy may have changed the scheme, so that only host and port are compared.
+    is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
     if not is_own or site not in ("same-origin", "none"):
         raise ProblemError(ProblemCode.FOREIGN_ORIGIN, "a page of another site may not send this request")
 
 
-def _unauthorized(detail: str, is_api: bool) -> ProblemError:
-    # A browser asks for name and password and sends them with everything from then on, event streams included.
-    challenge = "Bearer" if is_api else 'Basic realm="pytest-ssr: any name, and a token as the password"'
-    return ProblemError(ProblemCode.UNAUTHORIZED, detail, headers={"WWW-Authenticate": challenge})
+def _is_page(scope: ASGIScope, headers: Headers) -> bool:
+    """Return whether a browser wants to show the answer, so that it can show the form of the login."""
+    wants_page = "text/html" in headers.get("accept", "")
+    return scope["method"] == "GET" and wants_page and not scope["path"].startswith(_API)
 
 
-def _secret_of(authorization: str) -> str | None:
-    """Return the token of a request, None if it has none; the wrong kind of header yields an unknown token."""
-    if not authorization:
-        return None
-    kind, _, value = authorization.partition(" ")
-    if kind.lower() == "basic":
-        try:
-            return base64.b64decode(value, validate=True).decode().partition(":")[2]
-        except ValueError:
-            return ""
-    return value.strip() if kind.lower() == "bearer" else ""
+def _address_of(scope: ASGIScope) -> str:
+    return str(scope["client"][0]) if scope.get("client") else ""
 
 
 def _host_of(header: str) -> str:

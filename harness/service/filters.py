@@ -27,8 +27,8 @@ class ArtifactFilter:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutFilter:
-    """Which rollouts to list."""
+class AttemptFilter:
+    """Which attempts to list."""
 
     artifact_id: str | None = None
     role: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 
+from fastapi import HTTPException
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -12,14 +13,13 @@ from harness.service.problems import ProblemCode, problem_response
 MAX_BODY_BYTES = 1 << 20
 _NOT_MODIFIED = 304
 _OK = 200
-
-
-class _BodyTooLargeError(Exception):
-    """More was sent than is accepted."""
+_TOO_LARGE = 413
+_CLOSE = {"Connection": "close"}
+"""What follows in the body is not read, so that the connection cannot be used again."""
 
 
 class BodyLimitMiddleware:
-    """Refuse bodies that are too large: at once if their size is announced, else where they exceed the limit."""
+    """Refuse bodies that are too large: at once if their size is announced, else while they are read."""
 
     def __init__(self, app: ASGIApp, max_bytes: int = MAX_BODY_BYTES) -> None:
         self._app, self._max_bytes = app, max_bytes
@@ -29,37 +29,25 @@ class BodyLimitMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        size, has_started = 0, False
+        size = 0
 
         async def receiving() -> Message:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
             if size > self._max_bytes:
-                raise _BodyTooLargeError
+                # FastAPI turns any other exception into an answer of its own.
+                raise HTTPException(_TOO_LARGE, headers=_CLOSE)
             return message
-
-        async def sending(message: Message) -> None:
-            nonlocal has_started
-            has_started = True
-            await send(message)
 
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and int(announced) > self._max_bytes:
-            await self._refuse(scope, receive, send)
+            detail = f"the body has more than {self._max_bytes} bytes"
+            request_id = scope.get("state", {}).get("request_id", "")
+            response = problem_response(ProblemCode.TOO_LARGE, detail, request_id, headers=_CLOSE)
+            await response(scope, receive, send)
             return
-        try:
-            await self._app(scope, receiving, sending)
-        except _BodyTooLargeError:
-            if not has_started:
-                await self._refuse(scope, receive, send)
-
-    async def _refuse(self, scope: Scope, receive: Receive, send: Send) -> None:
-        detail = f"the body has more than {self._max_bytes} bytes"
-        # What follows is not read, so that the connection cannot be used again.
-        headers = {"Connection": "close"}
-        request_id = scope.get("state", {}).get("request_id", "")
-        await problem_response(ProblemCode.TOO_LARGE, detail, request_id, headers=headers)(scope, receive, send)
+        await self._app(scope, receiving, send)
 
 
 class EntityTagMiddleware:

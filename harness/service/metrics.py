@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,33 +13,24 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from harness.database.engine import describing, reading
 from harness.database.schema import artifacts, candidates, episodes, jobs, rollouts, workers
+from harness.service.worker_row import LOST_S, WorkerStatus
 from pytest_ssr.errors import StoreError
+from pytest_ssr.records.decoding import json_object
 
 _FRESH_S = 5.0
 """For how long sums are reported again: several servers may scrape one service."""
 _BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
-_ALIVE_S = 60.0
-"""A worker that was not seen for so long is reported as lost."""
 _REQUEST_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-_PROCESS = CollectorRegistry()
-_REQUESTS = Histogram(
-    "ssr_http_request_seconds",
-    "Time until a request was answered.",
-    ["method", "route", "status"],
-    buckets=_REQUEST_BUCKETS_S,
-    registry=_PROCESS,
-)
-_STREAMS = Gauge("ssr_event_streams", "Open event streams.", registry=_PROCESS)
+_SANDBOXES = {
+    "sandbox_starts": "Sandboxes that workers have started.",
+    "sandbox_failures": "Sandboxes of workers that failed.",
+}
+"""Counters of workers; those that no worker reports are left out."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _Rows = Sequence[Any]
 _Values = Mapping[Any, float | None]
 """Values by the values of their labels."""
 _Run = Callable[[sa.Executable], _Rows]
-
-
-def observe_request(method: str, route: str, status: int, seconds: float) -> None:
-    """Count a request. route: the pattern of its address, empty if it has none."""
-    _REQUESTS.labels(method if method in _METHODS else "other", route or "none", str(status)).observe(seconds)
 
 
 class Metrics:
@@ -50,16 +40,29 @@ class Metrics:
 
     def __init__(self, engine: sa.Engine, count_streams: Callable[[], int]) -> None:
         self._engine = reading(engine)
+        self._process = CollectorRegistry()
+        self._requests = Histogram(
+            "ssr_http_request_seconds",
+            "Time until a request was answered.",
+            ["method", "route", "status"],
+            buckets=_REQUEST_BUCKETS_S,
+            registry=self._process,
+        )
+        Gauge("ssr_event_streams", "Open event streams.", registry=self._process).set_function(count_streams)
         self._lock = threading.Lock()
         self._families: list[Metric] = []
         self._read_at = float("-inf")
-        _STREAMS.set_function(count_streams)
+
+    def observe_request(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. route: the pattern of its address, empty if it has none."""
+        shown = method if method in _METHODS else "other"
+        self._requests.labels(shown, route or "none", str(status)).observe(seconds)
 
     def text(self) -> bytes:
         """Return all metrics in the format of Prometheus."""
         registry = CollectorRegistry()
         registry.register(self)
-        return generate_latest(registry) + generate_latest(_PROCESS)
+        return generate_latest(registry) + generate_latest(self._process)
 
     def describe(self) -> list[Metric]:
         """Return nothing: the registry need not read the database to learn the names."""
@@ -155,21 +158,20 @@ def _of_jobs(run: _Run) -> Iterator[Metric]:
 def _of_workers(run: _Run) -> Iterator[Metric]:
     rows = run(sa.select(workers.c.status, workers.c.seen_at, workers.c.counters))
     counts: dict[str, int] = {}
-    sandboxes = {"sandbox_starts": 0.0, "sandbox_failures": 0.0}
+    sandboxes: dict[str, float] = {}
     for status, seen_at, counters in rows:
-        shown = status if status == "stopped" or time.time() - seen_at < _ALIVE_S else "lost"
+        is_lost = status != WorkerStatus.STOPPED and time.time() - seen_at > LOST_S
+        shown = str(WorkerStatus.LOST) if is_lost else status
         counts[shown] = counts.get(shown, 0) + 1
-        reported = _parsed(counters)
-        for name in sandboxes:
-            value = reported.get(name, 0)
-            sandboxes[name] += value if isinstance(value, int | float) else 0
+        for name, value in (json_object(counters) or {}).items():
+            if name in _SANDBOXES and isinstance(value, int | float):
+                sandboxes[name] = sandboxes.get(name, 0.0) + value
     family = GaugeMetricFamily("ssr_workers", "Workers by status.", labels=["status"])
     for status, count in counts.items():
         family.add_metric([status], count)
     yield family
-    yield _counter("ssr_sandbox_starts", "Sandboxes that workers have started.", {(): sandboxes["sandbox_starts"]})
-    failures = {(): sandboxes["sandbox_failures"]}
-    yield _counter("ssr_sandbox_failures", "Sandboxes that failed.", failures)
+    for name, total in sandboxes.items():
+        yield _counter(f"ssr_{name}", _SANDBOXES[name], {(): total})
 
 
 def _counter(name: str, text: str, values: _Values, labels: Sequence[str] = ()) -> CounterMetricFamily:
@@ -187,11 +189,3 @@ def _histogram(run: _Run, name: str, text: str, seconds: sa.ColumnElement[Any]) 
     family = HistogramMetricFamily(name, text)
     family.add_metric([], [*buckets, ("+Inf", float(count))], sum_value=float(total or 0))
     return family
-
-
-def _parsed(text: str) -> Mapping[str, Any]:
-    try:
-        data = json.loads(text or "{}")
-    except ValueError:
-        return {}
-    return data if isinstance(data, dict) else {}

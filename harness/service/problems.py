@@ -15,6 +15,8 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from harness.service.logs import logger
+from harness.service.projects import ProjectErrorCode, ProjectRefusedError
+from harness.service.queue import QueueError
 from pytest_ssr.errors import SettingsError, SsrError, StoreError
 
 MEDIA_TYPE = "application/problem+json"
@@ -30,7 +32,6 @@ class ProblemCode(StrEnum):
     SCOPE_MISSING = "scope-missing"
     FOREIGN_HOST = "foreign-host"
     FOREIGN_ORIGIN = "foreign-origin"
-    FORM_EXPIRED = "form-expired"
     NOT_FOUND = "not-found"
     METHOD_NOT_ALLOWED = "method-not-allowed"
     CONFLICT = "conflict"
@@ -46,9 +47,8 @@ _STATUSES = {
     ProblemCode.INVALID_REQUEST: HTTPStatus.UNPROCESSABLE_ENTITY,
     ProblemCode.UNAUTHORIZED: HTTPStatus.UNAUTHORIZED,
     ProblemCode.SCOPE_MISSING: HTTPStatus.FORBIDDEN,
-    ProblemCode.FOREIGN_HOST: HTTPStatus.MISDIRECTED_REQUEST,
+    ProblemCode.FOREIGN_HOST: HTTPStatus.BAD_REQUEST,
     ProblemCode.FOREIGN_ORIGIN: HTTPStatus.FORBIDDEN,
-    ProblemCode.FORM_EXPIRED: HTTPStatus.FORBIDDEN,
     ProblemCode.NOT_FOUND: HTTPStatus.NOT_FOUND,
     ProblemCode.METHOD_NOT_ALLOWED: HTTPStatus.METHOD_NOT_ALLOWED,
     ProblemCode.CONFLICT: HTTPStatus.CONFLICT,
@@ -138,6 +138,19 @@ def add_problem_handlers(app: FastAPI) -> None:
         parts = [{"location": [error.option], "code": "value"}] if error.option else []
         return problem_response(ProblemCode.INVALID_REQUEST, str(error), _id(request), errors=parts)
 
+    @app.exception_handler(ProjectRefusedError)
+    def project(request: Request, error: ProjectRefusedError) -> Response:
+        is_taken = error.code is ProjectErrorCode.NAME_TAKEN
+        code = ProblemCode.CONFLICT if is_taken else ProblemCode.INVALID_REQUEST
+        location = "name" if is_taken else str(error.code)
+        parts = [{"location": ["body", location], "code": str(error.code)}]
+        return problem_response(code, str(error), _id(request), errors=parts)
+
+    @app.exception_handler(QueueError)
+    def queue(request: Request, error: QueueError) -> Response:
+        parts = [{"location": [], "code": str(error.code)}]
+        return problem_response(ProblemCode.CONFLICT, str(error), _id(request), errors=parts)
+
     @app.exception_handler(StoreError)
     def store(request: Request, error: StoreError) -> Response:
         # The message names servers and folders, which are for the log.
@@ -148,13 +161,15 @@ def add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     def http(request: Request, error: HTTPException) -> Response:
-        codes = {int(status): code for code, status in reversed(_STATUSES.items())}
-        code = codes.get(error.status_code, ProblemCode.INVALID_REQUEST)
-        detail = {
-            ProblemCode.NOT_FOUND: "there is nothing at this address",
-            ProblemCode.METHOD_NOT_ALLOWED: "the address has no such method; /openapi.json lists them",
-        }.get(code, "the request is not valid")
+        code, detail = _OF_STATUS.get(error.status_code, (ProblemCode.INVALID_REQUEST, "the request is not valid"))
         return problem_response(code, detail, _id(request), headers=error.headers)
+
+
+_OF_STATUS = {
+    404: (ProblemCode.NOT_FOUND, "there is nothing at this address"),
+    405: (ProblemCode.METHOD_NOT_ALLOWED, "the address has no such method; /openapi.json lists them"),
+    413: (ProblemCode.TOO_LARGE, "the body is too large"),
+}
 
 
 def _id(request: Request) -> str:

@@ -29,7 +29,6 @@ class RunRow:
     valid: int
     solved: int
     graded: int
-    ungraded: int
     rewards: float
     rewarded: int
     tokens: int
@@ -48,7 +47,6 @@ class RoundRow:
     valid: int
     solved: int
     graded: int
-    ungraded: int
     rewards: float
     rewarded: int
     tokens: int
@@ -126,7 +124,7 @@ class CandidateRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutRow:
+class AttemptRow:
     """An attempt of a solver or an injector."""
 
     id: str
@@ -149,6 +147,8 @@ class RolloutRow:
     seconds: float
     grading_s: float
     stored_at: float
+    has_artifact: bool
+    """Whether its bug is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +180,7 @@ class JobRow:
     stage: str
     error_code: str
     error: str
-    result: Mapping[str, Any] | None
+    result: Mapping[str, Any]
     attempt: int
     max_attempts: int
     cancel_requested: bool
@@ -208,32 +208,18 @@ class ModelRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckCount:
-    """How many episodes a check rejected."""
+    """How many bugs a check rejected."""
 
     check: str
     """Empty for the valid ones."""
-    episodes: int
-
-
-@dataclass(frozen=True, slots=True)
-class RatePoint:
-    """Solve rate and reward of a round."""
-
-    run: str
-    round: int
-    stored_at: float
-    solve_rate: float | None
-    reward: float | None
-    """Mean of the injector's rewards."""
-    graded: int
+    bugs: int
 
 
 @dataclass(frozen=True, slots=True)
 class DifficultyBucket:
-    """How many bugs have a solve rate in a range: at least `low`, below `high`; the last includes 1."""
+    """How many graded bugs have a solve rate from `low` on, and below the next bucket's; the last one has all of 1."""
 
     low: float
-    high: float
     episodes: int
 
 
@@ -243,8 +229,8 @@ class FunctionGap:
 
     file: str
     scope: str
-    survivors: int
-    candidates: int
+    survived: int
+    tried: int
 
 
 @dataclass(frozen=True, slots=True)

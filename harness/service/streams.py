@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from harness.database.events import Event
 from harness.service.logs import logger
@@ -21,7 +23,7 @@ from harness.service.problems import ProblemCode, ProblemError
 from harness.service.queries import Queries
 from pytest_ssr.errors import StoreError
 
-MAX_STREAMS = 2_000
+MAX_STREAMS = 1_000
 _POLL_S = 0.25
 _RETRY_S = 2.0
 """Until the next attempt after the database has failed."""
@@ -91,19 +93,21 @@ class Streams:
                 stream.is_late = True
                 stream.waiting.put_nowait(_END)
 
-    def require_room(self) -> None:
-        """Raise ProblemError if there are too many streams, or the service ends."""
+    def open(self, after: int | None, kinds: Collection[str] = ()) -> EventResponse:
+        """Return a stream as a response. after: id of the last event that the client has, None for new ones only.
+
+        kinds: of events; all if empty. The stream counts from now on, so that no number of clients that come at once
+        exceeds the limit. Raises ProblemError if there are too many, or the service ends.
+        """
         if self._is_closed or len(self._streams) >= self._max_streams:
             detail = f"there are {len(self._streams)} open event streams, and no more are accepted now"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail, headers={"Retry-After": "10"})
-
-    async def follow(self, after: int | None, kinds: Collection[str] = ()) -> AsyncIterator[bytes]:
-        """Yield events as they are sent. after: id of the last one that the client has, None for new ones only.
-
-        kinds: of events; all if empty.
-        """
         stream = _Stream()
         self._streams.add(stream)
+        return EventResponse(self._follow(stream, after, kinds), lambda: self._streams.discard(stream))
+
+    async def _follow(self, stream: _Stream, after: int | None, kinds: Collection[str]) -> AsyncIterator[bytes]:
+        """Yield events as they are sent."""
         try:
             yield b"retry: %d\n\n" % _RECONNECT_MS
             await self._started.wait()
@@ -126,8 +130,6 @@ class Streams:
         except StoreError:
             # The client connects again, and finds out whether the database can be used.
             return
-        finally:
-            self._streams.discard(stream)
 
     async def _known(self, after: int) -> int:
         """Return an id, or that of the last event if no event can have it: then it is of another database."""
@@ -144,6 +146,22 @@ class Streams:
                 stream.waiting.put_nowait(_END)
             else:
                 stream.waiting.put_nowait(batch)
+
+
+class EventResponse(StreamingResponse):
+    """Sends a stream; its client may go away at any time, even before the first event is read."""
+
+    def __init__(self, content: AsyncIterator[bytes], release: Callable[[], None]) -> None:
+        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+        self._release = release
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events until the stream or its client ends."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._release()
 
 
 async def _batches(stream: _Stream) -> AsyncIterator[_Batch]:

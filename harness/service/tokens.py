@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -91,9 +92,15 @@ class Tokens:
 
     def check(self, secret: str) -> Token | None:
         """Return the token with a secret, or None if there is none that is valid."""
-        statement = sa.select(tokens).where(tokens.c.hash == hash_of(secret))
+        return self._valid(tokens.c.hash == hash_of(secret))
+
+    def get_valid(self, token_id: str) -> Token | None:
+        """Return the token with an id, or None if there is none that is valid."""
+        return self._valid(tokens.c.id == token_id)
+
+    def _valid(self, condition: sa.ColumnElement[bool]) -> Token | None:
         with describing(self._engine.url), reading(self._engine).connect() as connection:
-            row = connection.execute(statement).one_or_none()
+            row = connection.execute(sa.select(tokens).where(condition)).one_or_none()
         now = time.time()
         token = _token(row) if row is not None else None
         if token is None or not token.is_valid(now):
@@ -114,5 +121,5 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _token(row: sa.Row[tuple[object, ...]]) -> Token:
+def _token(row: Any) -> Token:
     return Token(row.id, row.name, Scope(row.scope), row.created_at, row.expires_at, row.revoked_at, row.used_at)

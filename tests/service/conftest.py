@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-<<<<<<< ours
-=======
 import secrets
-import shutil
->>>>>>> theirs
 import socket
 import threading
 from collections.abc import Iterator
@@ -53,9 +49,6 @@ def browser() -> Iterator[Any]:
     """A real browser."""
     with real_browser() as launched:
         yield launched
-<<<<<<< ours
-=======
-        launched.close()
 
 
 @pytest.fixture(scope="session")
@@ -85,4 +78,3 @@ def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     share_store(tmp_path / "store", database=database)
     yield records_of(tmp_path / "store")
     close_engines()
->>>>>>> theirs

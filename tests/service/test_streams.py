@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from harness.database.events import add_event
-from harness.database.records import DatabaseRecords
+from harness.database.records import DatabaseRecords, records_of
 from harness.database.sharing import share_store
 from harness.service import streams as streams_module
 from harness.service.problems import ProblemCode, ProblemError
@@ -21,9 +25,7 @@ from pytest_ssr.errors import StoreError
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatabaseRecords:
     monkeypatch.delenv("SSR_DATABASE", raising=False)
-    shared = share_store(tmp_path / "s").shared
-    assert isinstance(shared, DatabaseRecords)
-    return shared
+    return records_of(share_store(tmp_path / "s").root)
 
 
 def add(store: DatabaseRecords, count: int, kind: str = "job") -> None:
@@ -33,7 +35,7 @@ def add(store: DatabaseRecords, count: int, kind: str = "job") -> None:
 
 
 def streams_of(store: DatabaseRecords, max_streams: int = 10) -> Streams:
-    return Streams(Queries(store.engine, store.blobs), max_streams=max_streams, poll_s=0.01)
+    return Streams(Queries(store), max_streams=max_streams, poll_s=0.01)
 
 
 def run(streams: Streams, body: Callable[[], Awaitable[None]]) -> None:
@@ -44,15 +46,27 @@ def run(streams: Streams, body: Callable[[], Awaitable[None]]) -> None:
         finally:
             task.cancel()
 
-    asyncio.run(main())
+    # In another thread: the browser of other tests may have a loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(asyncio.run, main()).result()
 
 
 async def read_ids(streams: Streams, after: int | None, count: int, kinds: tuple[str, ...] = ()) -> list[int]:
     found: list[int] = []
-    async for chunk in streams.follow(after, kinds):
-        found += [int(line[4:]) for line in chunk.decode().splitlines() if line.startswith("id: ")]
+
+    async def send(message: Message) -> None:
+        lines = message.get("body", b"").decode().splitlines()
+        found.extend(int(line[4:]) for line in lines if line.startswith("id: "))
         if len(found) >= count:
-            break
+            raise OSError
+
+    async def receive() -> Message:
+        await asyncio.sleep(20)
+        return {"type": "http.disconnect"}
+
+    # A server of this version of ASGI reports a client that has gone by an OSError.
+    with contextlib.suppress(ClientDisconnect):
+        await streams.open(after, kinds)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send)
     return found
 
 
@@ -115,7 +129,7 @@ def test_a_slow_client_is_ended(store: DatabaseRecords, monkeypatch: pytest.Monk
     streams = streams_of(store)
 
     async def body() -> None:
-        slow = streams.follow(None)
+        slow = aiter(streams.open(None).body_iterator)
         await anext(slow)
         pending = asyncio.ensure_future(anext(slow))
         await asyncio.sleep(0.1)
@@ -125,23 +139,37 @@ def test_a_slow_client_is_ended(store: DatabaseRecords, monkeypatch: pytest.Monk
         await pending
         rest = [chunk async for chunk in slow]
         assert len(rest) <= 3
+
+    run(streams, body)
+
+
+def test_streams_are_bounded_when_they_are_accepted_and_end_with_the_service(store: DatabaseRecords) -> None:
+    streams = streams_of(store, max_streams=2)
+
+    async def body() -> None:
+        readers = [asyncio.ensure_future(read_ids(streams, None, 1)) for _ in range(2)]
+        await asyncio.sleep(0)
+        # None of them has sent anything yet.
+        assert streams.count == 2
+        with pytest.raises(ProblemError) as raised:
+            streams.open(None)
+        assert raised.value.code is ProblemCode.TOO_MANY_STREAMS
+        streams.close()
+        assert await asyncio.gather(*readers) == [[], []]
         assert streams.count == 0
 
     run(streams, body)
 
 
-def test_streams_are_bounded_and_end_with_the_service(store: DatabaseRecords) -> None:
-    streams = streams_of(store, max_streams=2)
+def test_a_client_that_goes_before_the_first_event_leaves_room(store: DatabaseRecords) -> None:
+    streams = streams_of(store)
 
     async def body() -> None:
-        readers = [asyncio.create_task(read_ids(streams, None, 1)) for _ in range(2)]
-        while streams.count < 2:
-            await asyncio.sleep(0.01)
-        with pytest.raises(ProblemError) as raised:
-            streams.require_room()
-        assert raised.value.code is ProblemCode.TOO_MANY_STREAMS
-        streams.close()
-        assert await asyncio.gather(*readers) == [[], []]
+        reader = asyncio.ensure_future(read_ids(streams, None, 1))
+        await asyncio.sleep(0)
+        assert streams.count == 1
+        reader.cancel()
+        await asyncio.wait([reader])
         assert streams.count == 0
 
     run(streams, body)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Query, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 
 from harness.service.streams import Streams
 
 router = APIRouter()
+for_pages = APIRouter(include_in_schema=False)
+"""The same stream for the pages of the dashboard, whose addresses people edit: it takes every position."""
 _MAX_ID = 2**63 - 1
 
 
@@ -19,14 +21,22 @@ async def follow_events(
     after: Annotated[int | None, Query(ge=0, le=_MAX_ID, description="id of the last event that is known")] = None,
     kinds: Annotated[list[str] | None, Query(max_length=20, description="of events; all by default")] = None,
     last_event_id: Annotated[str, Header(max_length=20)] = "",
-) -> StreamingResponse:
+) -> Response:
     """Send what happens, while it happens, as server-sent events named by their kind.
 
-    A browser that connects again sends the id of the last event that it has seen, and gets what it has missed.
+    A client that connects again sends the id of the last event that it has seen, and gets what it has missed.
     """
     streams: Streams = request.app.state.streams
-    streams.require_room()
-    known = int(last_event_id) if last_event_id.isascii() and last_event_id.isdecimal() else after
-    content = streams.follow(known if known is None else min(known, _MAX_ID), frozenset(kinds or ()))
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(content, media_type="text/event-stream", headers=headers)
+    known = _position(last_event_id)
+    return streams.open(after if known is None else known, frozenset(kinds or ()))
+
+
+@for_pages.get("/events")
+async def follow_events_of_pages(request: Request, after: str = "") -> Response:
+    """Send all events."""
+    streams: Streams = request.app.state.streams
+    return streams.open(_position(request.headers.get("last-event-id", after)))
+
+
+def _position(text: str) -> int | None:
+    return min(int(text), _MAX_ID) if text.isascii() and text.isdecimal() and len(text) <= 20 else None

@@ -9,10 +9,10 @@ from fastapi import Depends, Path, Query, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, StringConstraints
 
-from harness.service.access import principal_of
+from harness.service.access import Principal, principal_of
 from harness.service.limits import is_known
 from harness.service.problems import ProblemCode, ProblemError, not_found
-from harness.service.queries import DEFAULT_LIMIT, MAX_LIMIT, Queries
+from harness.service.queries import MAX_LIMIT, Queries
 from harness.service.rows import Page
 from harness.service.tokens import Scope
 
@@ -35,7 +35,6 @@ FileName = Annotated[str, Path(pattern=r"^[A-Za-z0-9._-]{1,128}(/[A-Za-z0-9._-]{
 Number = Annotated[int, Path(ge=1, le=_MAX_NUMBER)]
 Limit = Annotated[int, Query(ge=1, le=MAX_LIMIT, description="the number of items")]
 After = Annotated[str, Query(max_length=1_024, description="`next` of the previous page")]
-LIMIT = DEFAULT_LIMIT
 
 
 class Listing(BaseModel, Generic[T]):
@@ -48,7 +47,7 @@ class Listing(BaseModel, Generic[T]):
 
 def listing(page: Page[T]) -> Listing[T]:
     """Return a page as it is sent."""
-    return Listing.model_construct(items=list(page.items), next=page.next)
+    return Listing(items=list(page.items), next=page.next)
 
 
 def queries_of(request: Request) -> Queries:
@@ -60,16 +59,21 @@ def queries_of(request: Request) -> Queries:
 Reads = Annotated[Queries, Depends(queries_of)]
 
 
-def require(scope: Scope) -> Callable[[Request], None]:
-    """Return a dependency that refuses requests without a scope."""
+def require(scope: Scope) -> Callable[[Request], Principal]:
+    """Return a dependency that refuses requests without a scope, and yields who has sent them."""
 
-    def check(request: Request) -> None:
+    def check(request: Request) -> Principal:
         principal = principal_of(request)
         if not principal.scope.includes(scope):
             detail = f"the token has the scope {principal.scope}; this needs {scope}"
             raise ProblemError(ProblemCode.SCOPE_MISSING, detail)
+        return principal
 
     return check
+
+
+Runner = Annotated[Principal, Depends(require(Scope.RUN))]
+Administrator = Annotated[Principal, Depends(require(Scope.ADMIN))]
 
 
 def stored_file(request: Request, queries: Queries, path: str, media_type: str) -> Response:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
 from harness.service.api.parts import (
-    LIMIT,
     After,
     FileName,
     Limit,
@@ -20,13 +19,14 @@ from harness.service.api.parts import (
     listing,
     stored_file,
 )
-from harness.service.filters import ArtifactFilter, CandidateFilter, EpisodeFilter, RolloutFilter
+from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter
 from harness.service.problems import not_found
+from harness.service.queries import DEFAULT_LIMIT
 from harness.service.rows import (
     ArtifactRow,
+    AttemptRow,
     CandidateRow,
     EpisodeRow,
-    RolloutRow,
     RoundRow,
     RunRow,
     StoredFile,
@@ -52,14 +52,14 @@ def _artifact_filter(
     return ArtifactFilter(kind, repository, strategy)
 
 
-def _rollout_filter(
+def _attempt_filter(
     artifact_id: Text | None = None,
     role: Text | None = None,
     player: Text | None = None,
     status: Text | None = None,
     resolved: bool | None = None,
-) -> RolloutFilter:
-    return RolloutFilter(artifact_id, role, player, status, resolved)
+) -> AttemptFilter:
+    return AttemptFilter(artifact_id, role, player, status, resolved)
 
 
 def _candidate_filter(
@@ -69,9 +69,9 @@ def _candidate_filter(
 
 
 @router.get("/runs", tags=["runs"])
-def list_runs(queries: Reads, after: After = "", limit: Limit = LIMIT) -> Listing[RunRow]:
+def list_runs(queries: Reads, after: After = "", limit: Limit = DEFAULT_LIMIT) -> Listing[RunRow]:
     """List the runs of self-play, the last first."""
-    return listing(queries.runs(after=after, limit=limit))
+    return listing(queries.runs(after, limit=limit))
 
 
 @router.get("/runs/{run}", tags=["runs"])
@@ -97,10 +97,10 @@ def list_episodes(
     queries: Reads,
     filters: Annotated[EpisodeFilter, Depends(_episode_filter)],
     after: After = "",
-    limit: Limit = LIMIT,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Listing[EpisodeRow]:
     """List episodes, the last first."""
-    return listing(queries.episodes(filters, after=after, limit=limit))
+    return listing(queries.episodes(after, filters, limit=limit))
 
 
 @router.get("/episodes/{number}", tags=["episodes"])
@@ -117,10 +117,10 @@ def list_artifacts(
     queries: Reads,
     filters: Annotated[ArtifactFilter, Depends(_artifact_filter)],
     after: After = "",
-    limit: Limit = LIMIT,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Listing[ArtifactRow]:
     """List artifacts, the last first."""
-    return listing(queries.artifacts(filters, after=after, limit=limit))
+    return listing(queries.artifacts(after, filters, limit=limit))
 
 
 @router.get("/artifacts/{artifact_id}", tags=["artifacts"])
@@ -143,49 +143,49 @@ def get_artifact_file(request: Request, queries: Reads, artifact_id: Name, name:
     return stored_file(request, queries, f"{found.kind}/{found.id}/{name}", "application/octet-stream")
 
 
-@router.get("/artifacts/{artifact_id}/verdict", tags=["verdicts"])
-def get_verdict(queries: Reads, artifact_id: Name) -> dict[str, Any]:
-    """Return the last verdict on an artifact, as `ssr validate --json` prints it."""
-    found = queries.verdict(artifact_id)
-    if found is None:
+@router.get("/artifacts/{artifact_id}/verdict", tags=["verdicts"], response_class=Response)
+def get_verdict(request: Request, queries: Reads, artifact_id: Name) -> Response:
+    """Return the last verdict on an artifact: all checks, each with its runs."""
+    path = queries.verdict_path(artifact_id)
+    if path is None:
         raise not_found("verdict on the artifact", artifact_id)
-    return dict(found)
+    return stored_file(request, queries, path, "application/json")
 
 
-@router.get("/rollouts", tags=["rollouts"])
-def list_rollouts(
+@router.get("/attempts", tags=["attempts"])
+def list_attempts(
     queries: Reads,
-    filters: Annotated[RolloutFilter, Depends(_rollout_filter)],
+    filters: Annotated[AttemptFilter, Depends(_attempt_filter)],
     after: After = "",
-    limit: Limit = LIMIT,
-) -> Listing[RolloutRow]:
+    limit: Limit = DEFAULT_LIMIT,
+) -> Listing[AttemptRow]:
     """List the attempts of solvers and injectors, the last first."""
-    return listing(queries.rollouts(filters, after=after, limit=limit))
+    return listing(queries.attempts(after, filters, limit=limit))
 
 
-@router.get("/rollouts/{rollout_id}", tags=["rollouts"])
-def get_rollout(queries: Reads, rollout_id: Name) -> RolloutRow:
+@router.get("/attempts/{attempt_id}", tags=["attempts"])
+def get_attempt(queries: Reads, attempt_id: Name) -> AttemptRow:
     """Return an attempt with its grade."""
-    return _rollout(queries, rollout_id)
+    return _attempt(queries, attempt_id)
 
 
-@router.get("/rollouts/{rollout_id}/files", tags=["rollouts"])
-def list_rollout_files(queries: Reads, rollout_id: Name) -> list[StoredFile]:
+@router.get("/attempts/{attempt_id}/files", tags=["attempts"])
+def list_attempt_files(queries: Reads, attempt_id: Name) -> list[StoredFile]:
     """List the files of an attempt: its trajectory, its patch, its record."""
-    return list(queries.files(f"rollouts/{_rollout(queries, rollout_id).id}"))
+    return list(queries.files(f"rollouts/{_attempt(queries, attempt_id).id}"))
 
 
-@router.get("/rollouts/{rollout_id}/files/{name:path}", tags=["rollouts"], response_class=Response)
-def get_rollout_file(request: Request, queries: Reads, rollout_id: Name, name: FileName) -> Response:
+@router.get("/attempts/{attempt_id}/files/{name:path}", tags=["attempts"], response_class=Response)
+def get_attempt_file(request: Request, queries: Reads, attempt_id: Name, name: FileName) -> Response:
     """Return a file of an attempt."""
-    path = f"rollouts/{_rollout(queries, rollout_id).id}/{name}"
+    path = f"rollouts/{_attempt(queries, attempt_id).id}/{name}"
     return stored_file(request, queries, path, "application/octet-stream")
 
 
-@router.get("/rollouts/{rollout_id}/trajectory", tags=["rollouts"], response_class=Response)
-def get_trajectory(request: Request, queries: Reads, rollout_id: Name) -> Response:
+@router.get("/attempts/{attempt_id}/trajectory", tags=["attempts"], response_class=Response)
+def get_trajectory(request: Request, queries: Reads, attempt_id: Name) -> Response:
     """Return the trajectory of an attempt in JSON Lines."""
-    path = f"rollouts/{_rollout(queries, rollout_id).id}/trajectory.jsonl"
+    path = f"rollouts/{_attempt(queries, attempt_id).id}/trajectory.jsonl"
     return stored_file(request, queries, path, "application/jsonl")
 
 
@@ -194,10 +194,10 @@ def list_candidates(
     queries: Reads,
     filters: Annotated[CandidateFilter, Depends(_candidate_filter)],
     after: After = "",
-    limit: Limit = LIMIT,
+    limit: Limit = DEFAULT_LIMIT,
 ) -> Listing[CandidateRow]:
     """List the changes that were tried, the last first."""
-    return listing(queries.candidates(filters, after=after, limit=limit))
+    return listing(queries.candidates(after, filters, limit=limit))
 
 
 def _artifact(queries: Reads, artifact_id: str) -> ArtifactRow:
@@ -207,8 +207,8 @@ def _artifact(queries: Reads, artifact_id: str) -> ArtifactRow:
     return found
 
 
-def _rollout(queries: Reads, rollout_id: str) -> RolloutRow:
-    found = queries.rollout(rollout_id)
+def _attempt(queries: Reads, attempt_id: str) -> AttemptRow:
+    found = queries.attempt(attempt_id)
     if found is None:
-        raise not_found("rollout", rollout_id)
+        raise not_found("attempt", attempt_id)
     return found

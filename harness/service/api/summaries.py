@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from harness.service.api.parts import FileName, Name, Reads, Text, stored_file
-from harness.service.problems import not_found
 from harness.service.rows import (
     CheckCount,
     DifficultyBucket,
     FunctionGap,
     ModelRow,
-    RatePoint,
+    RoundRow,
     StoredFile,
     WorkerRow,
 )
@@ -36,14 +33,14 @@ def list_workers(queries: Reads) -> list[WorkerRow]:
 
 @router.get("/statistics/validity", tags=["statistics"])
 def get_validity(queries: Reads) -> list[CheckCount]:
-    """Return how many episodes each check rejected; the valid ones have an empty check."""
-    return list(queries.validity_by_check())
+    """Return how many bugs each check rejected; the valid ones have an empty check."""
+    return list(queries.validity())
 
 
-@router.get("/statistics/solve-rates", tags=["statistics"])
-def get_solve_rates(queries: Reads, run: Text | None = None) -> list[RatePoint]:
-    """Return solve rate and reward of the last 2,000 rounds."""
-    return list(queries.solve_rate_over_time(run))
+@router.get("/statistics/rounds", tags=["statistics"])
+def get_rounds(queries: Reads) -> list[RoundRow]:
+    """Return the last 2,000 rounds of all runs, in the order of time."""
+    return list(queries.rounds())
 
 
 @router.get("/statistics/difficulty", tags=["statistics"])
@@ -53,9 +50,9 @@ def get_difficulty(queries: Reads) -> list[DifficultyBucket]:
 
 
 @router.get("/statistics/gaps", tags=["statistics"])
-def get_gaps(queries: Reads, project: Text | None = None) -> list[FunctionGap]:
+def get_gaps(queries: Reads, campaign: Text | None = None) -> list[FunctionGap]:
     """Return functions by the number of changes that no test noticed."""
-    return list(queries.functions_by_survivors(project))
+    return list(queries.functions(campaign))
 
 
 @router.get("/leaderboards", tags=["leaderboards"])
@@ -64,13 +61,10 @@ def list_leaderboards(queries: Reads) -> list[StoredFile]:
     return list(queries.files("boards"))
 
 
-@router.get("/leaderboards/{name}", tags=["leaderboards"])
-def get_leaderboard(queries: Reads, name: Name) -> dict[str, Any]:
+@router.get("/leaderboards/{name}", tags=["leaderboards"], response_class=Response)
+def get_leaderboard(request: Request, queries: Reads, name: Name) -> Response:
     """Return a leaderboard, as `ssr leaderboard --json` prints it."""
-    found = queries.record(f"boards/{name.removesuffix('.json')}.json")
-    if found is None:
-        raise not_found("leaderboard", name)
-    return dict(found)
+    return stored_file(request, queries, f"boards/{name.removesuffix('.json')}.json", "application/json")
 
 
 @router.get("/exports", tags=["exports"])
