@@ -76,7 +76,7 @@ def _formats() -> Sequence[str]:
 
 _SEED = Setting("seed", int, "random seed", 0, 0, _SEEDS)
 _JOBS = Setting("jobs", int, "parallel processes", 1, 1, 64)
-_INJECTOR_SETTING = Setting("injector", str, "an injector or a model", "mutation,removal", pattern=INJECTOR)
+_INJECTOR_SETTING = Setting("injector", str, "an injector or a model", "mutation,removal,combination", pattern=INJECTOR)
 _OF_SOLVER = (
     Setting("solver", str, "search or a model", "search", pattern=SOLVER),
     Setting("attempts", int, "attempts per bug", 8, 1, 64),
