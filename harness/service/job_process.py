@@ -80,7 +80,8 @@ class JobProcess:
         """Ask the command to end; it keeps what is finished."""
         self._interrupted = True
         if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
+            # Not SIGINT, which a process that a shell started in the background ignores, and its children as well.
+            self._process.terminate()
 
     def kill(self) -> None:
         """End the command and what it has started, and wait for it."""

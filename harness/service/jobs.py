@@ -76,7 +76,7 @@ def _formats() -> Sequence[str]:
 
 _SEED = Setting("seed", int, "random seed", 0, 0, _SEEDS)
 _JOBS = Setting("jobs", int, "parallel processes", 1, 1, 64)
-_INJECTOR_SETTING = Setting("injector", str, "an injector or a model", "mutation,removal", pattern=INJECTOR)
+_INJECTOR_SETTING = Setting("injector", str, "an injector or a model", "mutation,removal,combination", pattern=INJECTOR)
 _OF_SOLVER = (
     Setting("solver", str, "search or a model", "search", pattern=SOLVER),
     Setting("attempts", int, "attempts per bug", 8, 1, 64),
@@ -166,8 +166,8 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
     # The folder's name is the project's, which results show.
     parent = store.root / "checkouts" / job.id
     folder_of_project = parent / project.name if project.is_address else Path(project.source)
-    if not project.is_address and not folder_of_project.is_dir():
-        raise ProjectError(f"the folder {project.source} is not on this machine; run a worker where it is")
+    if not project.is_address:
+        _require_folder(folder_of_project)
     flags += [f"--store={store.root}", "--json", *_environment(project, sandbox)]
     if job.kind in (JobKind.PLAY, JobKind.INJECT):
         argv = [*command, str(folder_of_project), *flags]
@@ -178,6 +178,14 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
     if not project.is_address:
         return Plan(argv)
     return Plan(argv, before=_checkout(project, folder_of_project), checkout=parent)
+
+
+def _require_folder(folder: Path) -> None:
+    if not folder.is_dir():
+        raise ProjectError(f"the folder {folder} is not on this machine; run a worker where it is")
+    # It was below the allowed roots, without links, when it was added.
+    if folder.resolve() != folder:
+        raise ProjectError(f"the folder {folder} is reached through a link; add the project again with its real path")
 
 
 def _environment(project: Project, sandbox: str) -> list[str]:

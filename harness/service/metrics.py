@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from harness.database.engine import describing, reading
 from harness.database.schema import artifacts, candidates, episodes, jobs, rollouts, workers
+from harness.service.job import JobStatus
 from harness.service.worker_row import LOST_S, WorkerStatus
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.decoding import json_object
@@ -146,9 +147,9 @@ def _of_jobs(run: _Run) -> Iterator[Metric]:
         family.add_metric([kind, status], count)
     yield family
     length = GaugeMetricFamily("ssr_queue_length", "Jobs that wait for a worker.")
-    length.add_metric([], sum(count for _, status, count in rows if status == "queued"))
+    length.add_metric([], sum(count for _, status, count in rows if status == JobStatus.QUEUED))
     yield length
-    oldest = run(sa.select(sa.func.min(jobs.c.created_at)).where(jobs.c.status == "queued"))[0][0]
+    oldest = run(sa.select(sa.func.min(jobs.c.created_at)).where(jobs.c.status == JobStatus.QUEUED))[0][0]
     waiting = GaugeMetricFamily("ssr_queue_wait_seconds", "How long the first job in the queue has waited.")
     waiting.add_metric([], max(0.0, time.time() - oldest) if oldest else 0.0)
     yield waiting

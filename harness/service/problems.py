@@ -14,9 +14,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
+from harness.service.job import QueueError
 from harness.service.logs import logger
 from harness.service.projects import ProjectErrorCode, ProjectRefusedError
-from harness.service.queue import QueueError
 from pytest_ssr.errors import SettingsError, SsrError, StoreError
 
 MEDIA_TYPE = "application/problem+json"

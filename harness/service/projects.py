@@ -89,12 +89,13 @@ class Projects:
             raise ProjectRefusedError(advice, code=ProjectErrorCode.COMMIT)
         project = Project(secrets.token_hex(16), name, source, commit, image, python, time.time())
         row = {column: getattr(project, column) for column in projects.c.keys()}  # noqa: SIM118 - of columns
-        try:
-            with self._engine.begin() as connection:
-                connection.execute(sa.insert(projects).values(row))
-        except IntegrityError:
-            message = f"there is a project {name!r} already; choose another name"
-            raise ProjectRefusedError(message, code=ProjectErrorCode.NAME_TAKEN) from None
+        with describing(self._engine.url):
+            try:
+                with self._engine.begin() as connection:
+                    connection.execute(sa.insert(projects).values(row))
+            except IntegrityError:
+                message = f"there is a project {name!r} already; choose another name"
+                raise ProjectRefusedError(message, code=ProjectErrorCode.NAME_TAKEN) from None
         return project
 
     def list(self) -> list[Project]:

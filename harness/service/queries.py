@@ -14,6 +14,7 @@ from harness.database.records import DatabaseRecords
 from harness.database.schema import artifacts, candidates, entries, episodes, jobs, rollouts, rounds, workers
 from harness.service.cursors import decode_cursor, encode_cursor
 from harness.service.filters import ArtifactFilter, AttemptFilter, CandidateFilter, EpisodeFilter, JobFilter
+from harness.service.job import Job, JobErrorCode, JobKind, JobStatus
 from harness.service.rows import (
     ArtifactRow,
     AttemptRow,
@@ -22,7 +23,6 @@ from harness.service.rows import (
     DifficultyBucket,
     EpisodeRow,
     FunctionGap,
-    JobRow,
     ModelRow,
     Page,
     RoundRow,
@@ -162,13 +162,9 @@ class Queries:
         statement = _select(workers, WorkerRow).order_by(workers.c.seen_at.desc(), workers.c.id).limit(MAX_LIMIT)
         return self._all(statement, WorkerRow)
 
-    def jobs(self, after: str = "", filters: JobFilter | None = None, *, limit: int = DEFAULT_LIMIT) -> Page[JobRow]:
+    def jobs(self, after: str = "", filters: JobFilter | None = None, *, limit: int = DEFAULT_LIMIT) -> Page[Job]:
         """Return the jobs, the last first."""
-        return self._numbered_page(jobs, JobRow, filters, after, limit)
-
-    def job(self, job_id: str) -> JobRow | None:
-        """Return a job, or None if it does not exist."""
-        return self._one(_select(jobs, JobRow).where(jobs.c.id == job_id), JobRow)
+        return self._numbered_page(jobs, Job, filters, after, limit)
 
     def functions(self, campaign: str | None = None) -> Sequence[FunctionGap]:
         """Return functions by the number of changes that no test noticed, most first; of one campaign or of all."""
@@ -291,4 +287,6 @@ def _made(kind: type[T], row: Any) -> T:
     for name in _JSON:
         if name in values:
             values[name] = json_object(values[name].encode()) or {}
+    if kind is Job:
+        values.update(kind=JobKind(row.kind), status=JobStatus(row.status), error_code=JobErrorCode(row.error_code))
     return kind(**values)

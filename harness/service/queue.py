@@ -14,19 +14,40 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
 
-from harness.database.engine import describing, is_sqlite, reading
+from harness.database.engine import database_time, describing, reading
 from harness.database.events import add_event
 from harness.database.schema import idempotency_keys, jobs
-from pytest_ssr.errors import SsrError
+from harness.service.job import (
+    Claim,
+    Job,
+    JobErrorCode,
+    JobKind,
+    JobStatus,
+    Lease,
+    Outcome,
+    QueueError,
+    QueueErrorCode,
+)
 
+__all__ = [
+    "LEASE_S",
+    "MAX_ATTEMPTS",
+    "Claim",
+    "Job",
+    "JobErrorCode",
+    "JobKind",
+    "JobQueue",
+    "JobStatus",
+    "Lease",
+    "Outcome",
+    "QueueError",
+    "QueueErrorCode",
+]
 LEASE_S = 30.0
 MAX_ATTEMPTS = 5
 """How often a job is begun before it fails; only lost workers use up attempts."""
@@ -35,126 +56,6 @@ _MAX_ERROR_CHARS = 4_000
 _KEY_S = 86_400.0
 """How long the key of a request is remembered."""
 _NOT_HELD: Mapping[str, Any] = {"worker_id": "", "lease_token": "", "lease_until": 0.0, "stage": ""}
-
-
-class JobKind(StrEnum):
-    """What a job does: the command of `ssr` that it runs."""
-
-    PLAY = "play"
-    INJECT = "inject"
-    VALIDATE = "validate"
-    SOLVE = "solve"
-    EXPORT = "export"
-    LEADERBOARD = "leaderboard"
-
-
-class JobStatus(StrEnum):
-    """Where a job is."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether nothing more happens to the job by itself."""
-        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
-
-
-class JobErrorCode(StrEnum):
-    """Why a job has failed."""
-
-    NONE = ""
-    WORKER_LOST = "worker-lost"
-    """Its workers ended in the middle of it, as often as a job is begun."""
-    PROJECT = "project"
-    """The project cannot be read here."""
-    SETTINGS = "settings"
-    SANDBOX = "sandbox"
-    MODEL = "model"
-    STORE = "store"
-    KILLED = "killed"
-    """A signal that its worker did not send ended it, such as one of the kernel for memory."""
-    BROKEN = "broken"
-
-
-class Lease(StrEnum):
-    """What a worker learns when it renews a lease."""
-
-    HELD = "held"
-    CANCELLED = "cancelled"
-    """It still has the job, and should end it."""
-    LOST = "lost"
-
-
-class QueueErrorCode(StrEnum):
-    """Why the queue refuses something."""
-
-    KEY_REUSED = "key-reused"
-    NOT_ENDED = "not-ended"
-    SUCCEEDED = "succeeded"
-
-
-class QueueError(SsrError):
-    """The queue refuses what was asked of it."""
-
-    def __init__(self, message: str, *, code: QueueErrorCode) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A job as it is stored."""
-
-    id: str
-    number: int
-    """Its place in the order of submission."""
-    kind: JobKind
-    project_id: str | None
-    settings: Mapping[str, Any]
-    status: JobStatus
-    stage: str
-    error_code: JobErrorCode
-    error: str
-    result: Mapping[str, Any]
-    attempt: int
-    max_attempts: int
-    cancel_requested: bool
-    worker_id: str
-    created_at: float
-    started_at: float | None
-    ended_at: float | None
-
-    def to_event(self) -> dict[str, Any]:
-        """Return what an event shows."""
-        return {
-            "id": self.id,
-            "kind": str(self.kind),
-            "status": str(self.status),
-            "stage": self.stage,
-            "project": self.project_id,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A job that a worker holds."""
-
-    job: Job
-    token: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """How a job has ended."""
-
-    status: JobStatus
-    result: Mapping[str, Any] | None = None
-    error_code: JobErrorCode = JobErrorCode.NONE
-    error: str = ""
 
 
 class JobQueue:
@@ -194,7 +95,7 @@ class JobQueue:
                 "max_attempts": MAX_ATTEMPTS,
                 "cancel_requested": False,
                 "lease_until": 0.0,
-                "created_at": _now(connection),
+                "created_at": database_time(connection),
             }
             job = _job(connection.execute(sa.insert(jobs).values(row).returning(*jobs.c)).one())
             add_event(connection, "job", job.id, job.to_event())
@@ -220,7 +121,7 @@ class JobQueue:
                 number = connection.scalar(first.limit(1).with_for_update(skip_locked=True))
                 if number is None:
                     return None
-                token, now = secrets.token_hex(16), _now(connection)
+                token, now = secrets.token_hex(16), database_time(connection)
                 job = _update(
                     connection,
                     jobs.c.number == number,
@@ -236,7 +137,7 @@ class JobQueue:
     def renew(self, claim: Claim) -> Lease:
         """Extend a lease from now on."""
         with describing(self.engine.url), self.engine.begin() as connection:
-            values = {"lease_until": _now(connection) + self.lease_s}
+            values = {"lease_until": database_time(connection) + self.lease_s}
             statement = sa.update(jobs).where(_is_held(claim)).values(values).returning(jobs.c.cancel_requested)
             cancel = connection.scalar(statement)
         if cancel is None:
@@ -258,7 +159,7 @@ class JobQueue:
                 result="" if outcome.result is None else json.dumps(dict(outcome.result)),
                 error_code=outcome.error_code,
                 error=_storable(outcome.error, _MAX_ERROR_CHARS),
-                ended_at=_now(connection),
+                ended_at=database_time(connection),
                 **{**_NOT_HELD, "worker_id": claim.job.worker_id},
             )
         return job is not None
@@ -271,7 +172,7 @@ class JobQueue:
             if cancel is None:
                 return False
             status = JobStatus.CANCELLED if cancel else JobStatus.QUEUED
-            ended_at = _now(connection) if cancel else None
+            ended_at = database_time(connection) if cancel else None
             values = {"status": status, "ended_at": ended_at, "attempt": jobs.c.attempt - 1}
             return _update(connection, _is_held(claim), **values, **_NOT_HELD) is not None
 
@@ -286,7 +187,7 @@ class JobQueue:
                 return job
             if job.status is JobStatus.RUNNING:
                 return _update(connection, jobs.c.id == job_id, cancel_requested=True, stage="being cancelled")
-            cancelled = {"status": JobStatus.CANCELLED, "ended_at": _now(connection), "cancel_requested": True}
+            cancelled = {"status": JobStatus.CANCELLED, "ended_at": database_time(connection), "cancel_requested": True}
             return _update(connection, jobs.c.id == job_id, **cancelled)
 
     def retry(self, job_id: str) -> Job | None:
@@ -310,7 +211,7 @@ class JobQueue:
         """Return whether a claim may find something, without a lock that would stop writers."""
         with reading(self.engine).connect() as connection:
             waits = jobs.c.status == JobStatus.QUEUED
-            statement = sa.select(jobs.c.number).where(waits | self._has_lapsed(_now(connection))).limit(1)
+            statement = sa.select(jobs.c.number).where(waits | self._has_lapsed(database_time(connection))).limit(1)
             return connection.scalar(statement) is not None
 
     def _has_lapsed(self, now: float) -> sa.ColumnElement[bool]:
@@ -319,7 +220,7 @@ class JobQueue:
         return (jobs.c.status == JobStatus.RUNNING) & ((until < now) | (until > now + self.lease_s))
 
     def _return_lapsed(self, connection: sa.Connection) -> None:
-        now = _now(connection)
+        now = database_time(connection)
         lapsed = sa.select(jobs).where(self._has_lapsed(now)).order_by(jobs.c.number)
         # All rows are locked before the first event: writers of events take turns, and must not wait for each other.
         for row in connection.execute(lapsed.with_for_update(skip_locked=True)).all():
@@ -362,12 +263,13 @@ def _find(connection: sa.Connection, job_id: str, *, lock: bool = False) -> Job 
 
 def _earlier_job(connection: sa.Connection, key: str, request: str, job_id: str) -> Job | None:
     """Return the job of an earlier request with this key, or record the key for a new one."""
-    now = _now(connection)
+    now = database_time(connection)
     connection.execute(sa.delete(idempotency_keys).where(idempotency_keys.c.created_at < now - _KEY_S))
     insert = _insert_for(connection)(idempotency_keys)
     row = {"key": key, "request_hash": request, "job_id": job_id, "created_at": now}
+    statement = insert.values(row).on_conflict_do_nothing(index_elements=["key"]).returning(idempotency_keys.c.key)
     # Of two requests at the same time, the second waits here until the first has its job.
-    if connection.execute(insert.values(row).on_conflict_do_nothing(index_elements=["key"])).rowcount:
+    if connection.execute(statement).one_or_none() is not None:
         return None
     used = connection.execute(sa.select(idempotency_keys).where(idempotency_keys.c.key == key)).one()
     if used.request_hash != request:
@@ -381,13 +283,6 @@ def _insert_for(connection: sa.Connection) -> Any:
     from sqlalchemy.dialects import postgresql, sqlite
 
     return sqlite.insert if connection.dialect.name == "sqlite" else postgresql.insert
-
-
-def _now(connection: sa.Connection) -> float:
-    """Return the time of the database, in seconds since the epoch."""
-    if is_sqlite(connection.engine):
-        return time.time()
-    return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)
 
 
 def _storable(text: str, most: int) -> str:

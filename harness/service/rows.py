@@ -168,29 +168,6 @@ class WorkerRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobRow:
-    """A job with its settings and result. The token of its lease is not part of it."""
-
-    number: int
-    id: str
-    kind: str
-    project_id: str | None
-    settings: Mapping[str, Any]
-    status: str
-    stage: str
-    error_code: str
-    error: str
-    result: Mapping[str, Any]
-    attempt: int
-    max_attempts: int
-    cancel_requested: bool
-    worker_id: str
-    created_at: float
-    started_at: float | None
-    ended_at: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class ModelRow:
     """What a solver achieved, and what it cost."""
 

@@ -36,8 +36,8 @@ _GRACE_S = 10.0
 """How long a job may take to end after it was asked to."""
 _MAX_VALUE_CHARS = 16_384
 """A longer value of a job's result is left to the store, which has all results."""
-_NO = 1
-"""The exit code of a command that has done its work, with a negative result."""
+_WITH_RESULT = (0, 1)
+"""Exit codes of a command that has done its work; 1 stands for a negative result."""
 _USAGE = 2
 _CODES = {
     "SandboxError": JobErrorCode.SANDBOX,
@@ -59,10 +59,11 @@ Planner = Callable[[Job], Plan]
 class _Running:
     """A job that this worker has."""
 
-    def __init__(self, claim: Claim, process: JobProcess | None, outcome: Outcome | None = None) -> None:
-        self.claim, self.process, self.outcome = claim, process, outcome
-        self.held_at = time.monotonic()
+    def __init__(self, claim: Claim, held_at: float) -> None:
+        self.claim, self.held_at = claim, held_at
         """When the lease was last known to be held."""
+        self.process: JobProcess | None = None
+        self.outcome: Outcome | None = None
         self.stage = ""
         self.kill_at: float | None = None
 
@@ -102,7 +103,7 @@ class Worker:
         return self._row.id
 
     def run(self) -> None:
-        """Run jobs until SIGINT or SIGTERM; jobs that run then return to the queue."""
+        """Run jobs until SIGINT or SIGTERM; jobs that cannot end soon after it return to the queue."""
         try:
             while True:
                 with uninterrupted():
@@ -134,7 +135,7 @@ class Worker:
             self._use_database_at = time.monotonic() + _RETRY_S
 
     def shut_down(self) -> None:
-        """End the jobs and return them to the queue."""
+        """Interrupt the jobs, and record the results of those that end with one; the others return to the queue."""
         for running in self._running:
             if running.process is not None and running.outcome is None:
                 running.process.interrupt()
@@ -143,17 +144,25 @@ class Worker:
             time.sleep(POLL_S / 4)
         try:
             for running in self._running:
-                running.end()
-                if running.outcome is not None:
-                    self._queue.finish(running.claim, running.outcome)
-                else:
-                    self._queue.release(running.claim)
+                self._hand_back(running)
             self._row.show(WorkerStatus.STOPPED)
         except StoreError as error:
-            _log(f"{error}; its jobs return to the queue when their leases end")
+            _log(f"{error}; the jobs of this worker return to the queue when their leases end")
         finally:
             for running in self._running:
                 running.end()
+
+    def _hand_back(self, running: _Running) -> None:
+        process = running.process
+        if process is not None and running.outcome is None and not process.is_fetching:
+            code = process.poll()
+            if code in _WITH_RESULT:
+                running.outcome = self._outcome(running, process, code)
+        running.end()
+        if running.outcome is not None:
+            self._queue.finish(running.claim, running.outcome)
+        else:
+            self._queue.release(running.claim)
 
     def _follow(self, running: _Running, now: float) -> None:
         """Look after a job's process; this needs no database, and so also goes on without it."""
@@ -171,7 +180,8 @@ class Worker:
         elif running.kill_at is not None and now >= running.kill_at:
             running.process.kill()
         elif now - running.held_at > _UNSURE * self._queue.lease_s:
-            # Another worker may have begun it by now.
+            # Another worker may begin it soon.
+            _log(f"the lease of the job {running.claim.job.id} could not be renewed in time; it is ended here")
             self._drop(running)
 
     def _report(self, running: _Running, now: float) -> None:
@@ -212,18 +222,25 @@ class Worker:
         if now < self._claim_at:
             return
         while len(self._running) < self._jobs_at_once:
+            held_at = time.monotonic()
             claim = self._queue.claim(self._row.id)
             if claim is None:
                 self._claim_at = now + _CLAIM_S
                 return
-            self._running.append(self._start(claim))
+            running = _Running(claim, held_at)
+            self._running.append(running)
+            self._start(running)
             self._show()
 
-    def _start(self, claim: Claim) -> _Running:
+    def _start(self, running: _Running) -> None:
         try:
-            return _Running(claim, JobProcess(self._planner(claim.job)))
+            running.process = JobProcess(self._planner(running.claim.job))
+        except StoreError:
+            # No fault of the job: it returns to the queue when its lease ends, which counts as an attempt.
+            self._running.remove(running)
+            raise
         except (OSError, SsrError) as error:
-            return _Running(claim, None, _broken(error))
+            running.outcome = _broken(error)
 
     def _plan(self, job: Job) -> Plan:
         project = self._projects.get(job.project_id) if job.project_id else None
@@ -235,7 +252,7 @@ class Worker:
         output, last = process.output(), process.last_line()
         if process.is_fetching:
             return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=last)
-        if code not in (0, _NO):
+        if code not in _WITH_RESULT:
             return _failure(code, output, last)
         try:
             self._keep(process.plan, output, code)

@@ -6,14 +6,13 @@ import json
 import os
 import secrets
 import socket
-import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 import sqlalchemy as sa
 
-from harness.database.engine import describing
+from harness.database.engine import database_time, describing
 from harness.database.events import add_event
 from harness.database.schema import workers
 
@@ -40,30 +39,32 @@ class WorkerRow:
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     jobs_done: int = 0
     sandbox_failures: int = 0
-    _shown: tuple[WorkerStatus, str] | None = None
 
     def show(self, status: WorkerStatus, job_id: str = "") -> None:
         """Record that the worker is alive, and what it does."""
-        now = time.time()
         row = {
             "status": str(status),
             "job_id": job_id,
-            "seen_at": now,
             "jobs_done": self.jobs_done,
             "counters": json.dumps({"sandbox_failures": self.sandbox_failures}),
         }
         with describing(self.engine.url), self.engine.begin() as connection:
-            if not connection.execute(sa.update(workers).where(workers.c.id == self.id).values(row)).rowcount:
+            row["seen_at"] = now = database_time(connection)
+            own = workers.c.id == self.id
+            before = connection.execute(sa.select(workers.c.status, workers.c.job_id).where(own)).one_or_none()
+            if before is None:
                 connection.execute(sa.insert(workers).values({**row, **self._identity(now)}))
-            if self._shown != (status, job_id):
+            else:
+                connection.execute(sa.update(workers).where(own).values(row))
+            # Others may have taken it for lost in between.
+            if before is None or tuple(before) != (status, job_id):
                 add_event(connection, "worker", self.id, _event(self.id, status, job_id))
-        self._shown = (status, job_id)
 
     def report_lost(self) -> None:
         """Record which other workers are lost, and forget those that ended long ago."""
-        now = time.time()
         was_alive = workers.c.status.in_([WorkerStatus.IDLE, WorkerStatus.BUSY])
         with describing(self.engine.url), self.engine.begin() as connection:
+            now = database_time(connection)
             connection.execute(sa.delete(workers).where(workers.c.seen_at < now - _FORGET_S))
             silent = sa.select(workers.c.id).where(was_alive, workers.c.seen_at < now - LOST_S)
             # All rows are locked before the first event, which is where writers take turns.

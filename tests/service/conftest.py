@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import secrets
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pytest
 from real_browser import real_browser
 
@@ -51,30 +49,13 @@ def browser() -> Iterator[Any]:
         yield launched
 
 
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own, without a database."""
-    if postgres.programs() is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is needed: apt-get install postgresql")
-    with postgres.server() as url:
-        yield url
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def records(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
+@pytest.fixture
+def records(database: str, tmp_path: Path) -> Iterator[Any]:
     """The records of an empty store in the folder `store`, on each kind of database."""
     from harness.database.engine import close_engines
     from harness.database.records import records_of
     from harness.database.sharing import share_store
 
-    database = "sqlite"
-    if request.param == "postgresql":
-        import psycopg
-
-        url, name = request.getfixturevalue("postgres_url"), f"t{secrets.token_hex(6)}"
-        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        database = f"{url}/{name}"
     share_store(tmp_path / "store", database=database)
     yield records_of(tmp_path / "store")
     close_engines()

@@ -223,8 +223,8 @@ def test_a_clock_that_jumps_neither_loses_nor_doubles_a_job(
 ) -> None:
     job_id = submitted(queue)
     claim = claimed(queue)
-    real = queue_module._now
-    monkeypatch.setattr(queue_module, "_now", lambda connection: real(connection) + jump_s)
+    real = queue_module.database_time
+    monkeypatch.setattr(queue_module, "database_time", lambda connection: real(connection) + jump_s)
     other = queue.claim("other")
     if jump_s > 0:
         # The lease has ended by the clock: it is given to another, and the first learns that.
@@ -244,9 +244,9 @@ def test_the_job_of_a_lost_worker_returns_soon_after_the_clock_jumped_back(
 ) -> None:
     job_id = submitted(queue)
     claimed(queue, "lost")
-    real = queue_module._now
+    real = queue_module.database_time
     offset_s = -3_600.0
-    monkeypatch.setattr(queue_module, "_now", lambda connection: real(connection) + offset_s)
+    monkeypatch.setattr(queue_module, "database_time", lambda connection: real(connection) + offset_s)
     assert queue.claim("other") is None
     offset_s += queue.lease_s + 1
     assert claimed(queue, "other").job.id == job_id

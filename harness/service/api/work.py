@@ -9,12 +9,12 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
 from harness.service.filters import JobFilter
+from harness.service.job import Job, JobKind, JobStatus
 from harness.service.jobs import NEED_PROJECT, validated
 from harness.service.problems import not_found
 from harness.service.projects import Project, Projects
-from harness.service.queries import DEFAULT_LIMIT, Queries
-from harness.service.queue import JobKind, JobQueue, JobStatus
-from harness.service.rows import JobRow
+from harness.service.queries import DEFAULT_LIMIT
+from harness.service.queue import JobQueue
 from pytest_ssr.errors import SettingsError
 
 router = APIRouter()
@@ -98,15 +98,13 @@ def _job_filter(
 @router.get("/jobs", tags=["jobs"])
 def list_jobs(
     queries: Reads, filters: Annotated[JobFilter, Depends(_job_filter)], after: After = "", limit: Limit = DEFAULT_LIMIT
-) -> Listing[JobRow]:
+) -> Listing[Job]:
     """List jobs, the last first."""
     return listing(queries.jobs(after, filters, limit=limit))
 
 
 @router.post("/jobs", tags=["jobs"], status_code=201)
-def create_job(
-    queries: Reads, queue: Queue, projects: AllProjects, new: NewJob, sender: Runner, idempotency_key: Key = None
-) -> JobRow:
+def create_job(queue: Queue, projects: AllProjects, new: NewJob, sender: Runner, idempotency_key: Key = None) -> Job:
     """Put a job into the queue.
 
     A request that is repeated with the same `Idempotency-Key` within a day returns the job of the first one.
@@ -119,31 +117,28 @@ def create_job(
         raise SettingsError("there is no such project; GET /api/v1/projects lists them", option="project_id")
     # A key is its sender's: others learn nothing about the job.
     key = f"{sender.id}:{idempotency_key}" if idempotency_key is not None else None
-    return _job(queries, queue.submit(new.kind, settings, new.project_id, key).id)
+    return queue.submit(new.kind, settings, new.project_id, key)
 
 
 @router.get("/jobs/{job_id}", tags=["jobs"])
-def get_job(queries: Reads, job_id: Name) -> JobRow:
+def get_job(queue: Queue, job_id: Name) -> Job:
     """Return a job with its settings and, when it has ended, its result."""
-    return _job(queries, job_id)
+    return _existing(queue.get(job_id), job_id)
 
 
 @router.post("/jobs/{job_id}/cancel", tags=["jobs"])
-def cancel_job(queries: Reads, queue: Queue, job_id: Name, _: Runner) -> JobRow:
+def cancel_job(queue: Queue, job_id: Name, _: Runner) -> Job:
     """Cancel a job: at once if it waits, within seconds if it runs; one that has ended stays as it is."""
-    queue.cancel(job_id)
-    return _job(queries, job_id)
+    return _existing(queue.cancel(job_id), job_id)
 
 
 @router.post("/jobs/{job_id}/retry", tags=["jobs"])
-def retry_job(queries: Reads, queue: Queue, job_id: Name, _: Runner) -> JobRow:
+def retry_job(queue: Queue, job_id: Name, _: Runner) -> Job:
     """Put a job that failed or was cancelled into the queue again."""
-    queue.retry(job_id)
-    return _job(queries, job_id)
+    return _existing(queue.retry(job_id), job_id)
 
 
-def _job(queries: Queries, job_id: str) -> JobRow:
-    found = queries.job(job_id)
-    if found is None:
+def _existing(job: Job | None, job_id: str) -> Job:
+    if job is None:
         raise not_found("job", job_id)
-    return found
+    return job
