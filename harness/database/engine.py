@@ -30,6 +30,16 @@ _BUSY_S = 60
 """How long a writer of SQLite waits for the others."""
 _CONNECT_S = 10
 _POLL_S = 0.1
+_POSTGRES = {
+    "connect_timeout": _CONNECT_S,
+    # A server that has vanished without a word is noticed before leases of jobs end.
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 2,
+    "tcp_user_timeout": 15_000,
+    # So is a client that was suspended in a transaction, whose locks would stop all others.
+    "options": "-c idle_in_transaction_session_timeout=60s",
+}
 _opening = threading.Lock()
 _engines: dict[URL, sa.Engine] = {}
 _MIGRATIONS = Path(__file__).parent / "migrations"
@@ -119,6 +129,13 @@ def is_sqlite(engine: sa.Engine) -> bool:
     return engine.dialect.name == "sqlite"
 
 
+def database_time(connection: sa.Connection) -> float:
+    """Return the time in seconds since the epoch, by a clock that all users of the database share."""
+    if connection.dialect.name == "sqlite":
+        return time.time()
+    return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)
+
+
 @contextlib.contextmanager
 def advisory_lock(engine: sa.Engine, name: str) -> Iterator[None]:
     """Hold a lock of PostgreSQL that ends with its connection, as when its process is killed."""
@@ -142,9 +159,7 @@ def _create(url: URL) -> sa.Engine:
         event.listen(engine, "connect", _set_up_sqlite)
         event.listen(engine, "begin", _begin_sqlite)
         return engine
-    return sa.create_engine(
-        url, pool_pre_ping=True, pool_size=10, max_overflow=40, connect_args={"connect_timeout": _CONNECT_S}
-    )
+    return sa.create_engine(url, pool_pre_ping=True, pool_size=10, max_overflow=40, connect_args=_POSTGRES)
 
 
 def _set_up_sqlite(connection: Any, _: Any) -> None:

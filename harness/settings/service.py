@@ -1,4 +1,4 @@
-"""Define the settings of the commands about databases, the dashboard and reports."""
+"""Define the settings of the commands about databases and reports."""
 
 from __future__ import annotations
 
@@ -29,15 +29,6 @@ class StoreCheckSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr store check .ssr"
     store: Path = required("STORE", "a store", is_argument=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings(CommandSettings):
-    """Show the results of a store in a browser, while they are made; on this machine only."""
-
-    example: ClassVar[str] = "ssr serve .ssr"
-    store: Path = option(Path(".ssr"), "STORE", _STORE, is_argument=True)
-    port: int = option(8700, "PORT", "the port on 127.0.0.1; 0 takes a free one")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

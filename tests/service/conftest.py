@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,3 +47,15 @@ def browser() -> Iterator[Any]:
     """A real browser."""
     with real_browser() as launched:
         yield launched
+
+
+@pytest.fixture
+def records(database: str, tmp_path: Path) -> Iterator[Any]:
+    """The records of an empty store in the folder `store`, on each kind of database."""
+    from harness.database.engine import close_engines
+    from harness.database.records import records_of
+    from harness.database.sharing import share_store
+
+    share_store(tmp_path / "store", database=database)
+    yield records_of(tmp_path / "store")
+    close_engines()

@@ -1,0 +1,1 @@
+"""The routes of the API, below /api/v1."""
