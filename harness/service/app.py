@@ -16,8 +16,9 @@ from harness.database.records import DatabaseRecords
 from harness.service.access import AccessMiddleware, AccessRules
 from harness.service.api import events, results, summaries, work
 from harness.service.api.parts import require
-from harness.service.dashboard.pages import dashboard_router, static_files
+from harness.service.dashboard.pages import Pages, dashboard_router, static_files
 from harness.service.dashboard.reading import Reads
+from harness.service.dashboard.work_pages import work_router
 from harness.service.limits import MAX_BODY_BYTES, BodyLimitMiddleware, EntityTagMiddleware
 from harness.service.metrics import Metrics
 from harness.service.problems import RESPONSES, ProblemDetails, add_problem_handlers
@@ -81,7 +82,9 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.include_router(_probes())
     app.include_router(events.for_pages)
     app.include_router(login_router(tokens, sessions, failures))
-    app.include_router(dashboard_router(reads, has_login=not settings.access.is_loopback))
+    pages = Pages(reads, has_login=not settings.access.is_loopback)
+    app.include_router(dashboard_router(pages))
+    app.include_router(work_router(pages, app.state.queue, app.state.projects))
     app.mount("/static", static_files())
     app.state.stop_tracing = start_tracing(app)
     return app

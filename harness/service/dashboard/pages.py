@@ -57,7 +57,7 @@ class Problem:
     detail: str
 
 
-_SECTIONS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_SECTIONS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def static_files() -> StaticFiles:
@@ -65,9 +65,9 @@ def static_files() -> StaticFiles:
     return StaticFiles(directory=STATIC)
 
 
-def dashboard_router(reads: Reads, *, has_login: bool = False) -> APIRouter:
+def dashboard_router(pages: Pages) -> APIRouter:
     """Return the routes of the pages, none of which changes anything."""
-    pages, router = Pages(reads, has_login=has_login), APIRouter(include_in_schema=False)
+    reads, router = pages.reads, APIRouter(include_in_schema=False)
 
     @router.get("/")
     def overview(request: Request) -> Response:
