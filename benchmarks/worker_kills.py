@@ -1,9 +1,9 @@
 """Kill workers of the service (SIGKILL) while they run jobs, and count how often each job ends and is graded.
 
-Run: `python benchmarks/worker_kills.py --out benchmarks/results/NAME.md [--jobs 200] [--kills 50]`; PostgreSQL is started
-for it. Workers are processes, each with two jobs at once, and a killed one is started again. A job does what grading
-does: it takes the lock of its content key, looks whether there is a grade, works, and stores one. Every job is submitted
-twice with one idempotency key, as by a client that has lost the first answer.
+Run: `python benchmarks/worker_kills.py --out benchmarks/results/NAME.md [--jobs 200] [--kills 50]`.
+PostgreSQL is started for it. Workers are processes, each with two jobs at once, and a killed one is started again. A job
+does what grading does: it takes the lock of its content key, looks whether there is a grade, works, and stores one. Every
+job is submitted twice with one idempotency key, as by a client that has lost the first answer.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from pytest_ssr.storage.store import Store, key_of  # noqa: E402
 LEASE_S = 5.0
 WORKERS = 4
 _JOBS_AT_ONCE = 2
-_WORK_S = 0.3
+_WORK_S = 1.0
 _LIMIT_S = 3_600.0
 _STARTS = "starts"
 """A file with a line for each time that a job has begun its work."""
@@ -212,8 +212,8 @@ def report(measured: list[Measured], arguments: argparse.Namespace) -> str:
         "",
         f"{datetime.now(UTC):%Y-%m-%d}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, "
         f"`benchmarks/worker_kills.py --jobs {arguments.jobs} --kills {arguments.kills} --seed {arguments.seed}`. "
-        f"{WORKERS} workers with {_JOBS_AT_ONCE} jobs at once and leases of {LEASE_S:g} s; every job is submitted twice "
-        "with one idempotency key.",
+        f"{WORKERS} workers with {_JOBS_AT_ONCE} jobs at once and leases of {LEASE_S:g} s; every job is submitted "
+        "twice with one idempotency key.",
         "",
         "| | " + " | ".join(m.database for m in measured) + " |",
         "|---|" + "---|" * len(measured),
