@@ -30,7 +30,8 @@ class JobProcess:
         """Start the first command; raises OSError if it does not start."""
         self.plan = plan
         self._waiting = [*plan.before, plan.argv]
-        self._folder = Path(tempfile.mkdtemp(prefix="ssr-job-"))
+        self.folder = Path(tempfile.mkdtemp(prefix="ssr-job-"))
+        """The folder that the commands run in, which is removed at the end."""
         self._process: subprocess.Popen[bytes] | None = None
         self._interrupted = False
         try:
@@ -67,7 +68,7 @@ class JobProcess:
 
     def output(self) -> Mapping[str, Any]:
         """Return the JSON object that the command has printed, empty if it has printed something else."""
-        path = self._folder / "stdout"
+        path = self.folder / "stdout"
         try:
             if path.stat().st_size > _MAX_OUTPUT_BYTES:
                 return {}
@@ -93,21 +94,21 @@ class JobProcess:
     def remove(self) -> None:
         """Remove the temporary files; the command has ended."""
         self._clear_checkout()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
     def _start_next(self) -> None:
         argv = self._waiting.pop(0)
         self._process = self._start(argv)
 
     def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
-        with (self._folder / "stdout").open("wb") as out, (self._folder / "stderr").open("wb") as err:
+        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
             return subprocess.Popen(
                 [*die_with_parent(), *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
                 # A folder without settings of anybody.
-                cwd=self._folder,
+                cwd=self.folder,
                 env={**os.environ, **JOB_ENVIRONMENT},
                 start_new_session=True,
             )
@@ -120,7 +121,7 @@ class JobProcess:
 
     def _tail(self, name: str) -> str:
         try:
-            with (self._folder / name).open("rb") as file:
+            with (self.folder / name).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
                 return file.read(_TAIL_BYTES).decode("utf-8", "backslashreplace")
         except OSError:

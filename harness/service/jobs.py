@@ -112,6 +112,8 @@ SETTINGS: Mapping[JobKind, Sequence[Setting]] = {
 """What a client may set, by the kind of the job."""
 NEED_PROJECT = frozenset({JobKind.PLAY, JobKind.INJECT, JobKind.VALIDATE, JobKind.SOLVE})
 """Kinds of jobs that work on a project; the others work on the whole store."""
+EXPORT = "export"
+"""A folder in the one that a job runs in: `ssr export` does not write into the store that it reads."""
 _POSITIONAL = "artifact"
 
 
@@ -142,7 +144,7 @@ class Plan:
     checkout: Path | None = None
     """A folder that exists for this job only."""
     export: str = ""
-    """A folder of the store that the job writes, and that is shared when it has."""
+    """The folder of the store that keeps what the job exports; until then, it is in `EXPORT`."""
     board: str = ""
     """The name of the leaderboard that the job prints."""
 
@@ -159,8 +161,8 @@ def plan_of(job: Job, project: Project | None, store: Store, *, sandbox: str = "
     if job.kind is JobKind.LEADERBOARD:
         return Plan([*command, str(store.root), "--json", *flags], board=job.id)
     if job.kind is JobKind.EXPORT:
-        folder = f"exports/{job.id}"
-        return Plan([*command, str(store.root), f"--out={store.root / folder}", "--json", *flags], export=folder)
+        argv = [*command, str(store.root), f"--out={EXPORT}", "--json", *flags]
+        return Plan(argv, export=f"exports/{job.id}")
     if project is None:
         raise ProjectError("the project of this job was removed; add it again and submit a new job")
     # The folder's name is the project's, which results show.

@@ -7,6 +7,7 @@ progress and records their results. A turn is never interrupted, so that no clai
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 
 from harness.database.records import DatabaseRecords
 from harness.service.job_process import JobProcess
-from harness.service.jobs import Plan, plan_of
+from harness.service.jobs import EXPORT, Plan, plan_of
 from harness.service.projects import Projects
 from harness.service.queue import LEASE_S, Claim, Job, JobErrorCode, JobQueue, JobStatus, Lease, Outcome
 from harness.service.worker_row import WorkerRow, WorkerStatus
@@ -255,17 +256,21 @@ class Worker:
         if code not in _WITH_RESULT:
             return _failure(code, output, last)
         try:
-            self._keep(process.plan, output, code)
+            self._keep(process, output, code)
         except (OSError, StoreError) as error:
             return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, error=str(error))
         return Outcome(status=JobStatus.SUCCEEDED, result={"exit_code": code, **_summary(output)})
 
-    def _keep(self, plan: Plan, output: Mapping[str, Any], code: int) -> None:
+    def _keep(self, process: JobProcess, output: Mapping[str, Any], code: int) -> None:
         """Share what the job has made besides the results that its command stores itself."""
+        plan = process.plan
         if plan.board and output:
             self._store.put_record("boards", plan.board, output)
         if plan.export and code == 0:
             folder = self._store.root / plan.export
+            # An earlier attempt may have ended in the middle of this.
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(process.folder / EXPORT, folder)
             for path in (folder, *sorted(p for p in folder.rglob("*") if p.is_dir())):
                 self._store.keep(path.relative_to(self._store.root).as_posix())
 

@@ -77,13 +77,16 @@ def add_project(records: DatabaseRecords, project: Path) -> str:
     return Projects(records.engine, [project.parent]).add("calc", str(project)).id
 
 
-def test_ssr_worker_plays_a_round_and_ends_when_it_is_told_to(
+def test_ssr_worker_plays_a_round_and_makes_a_leaderboard_and_an_export(
     records: DatabaseRecords, root: Path, queue: JobQueue, project: Path
 ) -> None:
     job_id = queue.submit(JobKind.PLAY, {**PLAY, "attempts": 1}, add_project(records, project)).id
     process = subprocess.Popen([sys.executable, "-m", "harness.cli", "worker", str(root), "--sandbox", "process"])
     try:
         wait_until(lambda: has_ended(queue, job_id))
+        board = queue.submit(JobKind.LEADERBOARD, {}).id
+        export = queue.submit(JobKind.EXPORT, {"format": "artifacts"}).id
+        wait_until(lambda: has_ended(queue, export))
         process.terminate()
         assert process.wait(30) == 0
     finally:
@@ -99,7 +102,13 @@ def test_ssr_worker_plays_a_round_and_ends_when_it_is_told_to(
         row = connection.execute(sa.select(workers)).one()
     assert {"artifact", "round", "rollout"} <= {change.kind for change in changes}
     assert any(change.data["stage"] for change in changes if change.kind == "job")
-    assert (row.status, row.jobs_done, row.job_id) == (WorkerStatus.STOPPED, 1, "")
+    assert (row.status, row.jobs_done, row.job_id) == (WorkerStatus.STOPPED, 3, "")
+    # What jobs have made is there for all machines.
+    assert [job_of(queue, job_id).error for job_id in (board, export)] == ["", ""]
+    assert records.get(f"boards/{board}.json")
+    exported = records.digests(f"exports/{export}")
+    assert exported
+    assert all(records.get(path) is not None for path in exported)
 
 
 def test_a_job_survives_its_workers_and_nothing_is_graded_twice(
