@@ -1,8 +1,7 @@
 """Measure the service on PostgreSQL: requests per second and p99 with 100,000 episodes, and 1,000 event streams.
 
-    SSR_DATABASE=postgresql://USER@HOST/EMPTY_DATABASE python benchmarks/service_load.py FOLDER
-
-The database gets rows; FOLDER becomes the store. Client and server share the machine.
+Run: `python benchmarks/service_load.py --out benchmarks/results/NAME.md`. PostgreSQL is started for it. Client, server
+and database share the machine.
 """
 
 from __future__ import annotations
@@ -14,15 +13,25 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
+import psycopg
 import sqlalchemy as sa
 
-from harness.database.events import add_event
-from harness.database.records import DatabaseRecords
-from harness.database.schema import episodes, rollouts, rounds
-from harness.database.sharing import share_store
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+import postgres  # noqa: E402
+
+from harness.database.events import add_event  # noqa: E402
+from harness.database.records import DatabaseRecords, records_of  # noqa: E402
+from harness.database.schema import episodes, rollouts, rounds  # noqa: E402
+from harness.database.sharing import share_store  # noqa: E402
 
 CHECKS = ("", "", "bug-validity", "test-weakening", "inverse-mutation")
 PER_ROUND = 20
@@ -114,9 +123,13 @@ async def request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, pa
     await reader.readexactly(length)
 
 
-async def load(port: int, path: str, *, clients: int, seconds: float) -> dict[str, float]:
-    """Return requests per second and latencies in ms of clients that each send one request after the other."""
+async def load(pid: int, port: int, path: str, *, clients: int, seconds: float) -> dict[str, float]:
+    """Return requests per second, latencies and the time of the processor that the service took for a request, in ms.
+
+    Each client sends one request after the other.
+    """
     times: list[float] = []
+    before = processor_s(pid)
     end = time.perf_counter() + seconds
 
     async def client() -> None:
@@ -129,7 +142,8 @@ async def load(port: int, path: str, *, clients: int, seconds: float) -> dict[st
     await asyncio.gather(*(client() for _ in range(clients)))
     times.sort()
     ms = {f"p{share}_ms": round(1e3 * times[int(len(times) * share / 100)], 1) for share in (50, 99)}
-    return {"requests_per_s": round(len(times) / seconds, 1), **ms}
+    used_ms = 1e3 * (processor_s(pid) - before) / len(times)
+    return {"requests_per_s": round(len(times) / seconds, 1), **ms, "processor_ms": round(used_ms, 1)}
 
 
 async def streams(records: DatabaseRecords, pid: int, port: int, *, count: int, events: int) -> dict[str, object]:
@@ -157,16 +171,14 @@ async def streams(records: DatabaseRecords, pid: int, port: int, *, count: int, 
             memory.append(resident_mb(pid))
     await asyncio.wait_for(readers, 120)
     memory.append(resident_mb(pid))
-    for _, writer in connections:
-        writer.close()
     late.sort()
     return {
         "streams": count,
-        "events": events,
-        "complete": sum(number == events for number in seen),
-        "p50_late_s": round(late[len(late) // 2], 2),
-        "p99_late_s": round(late[int(len(late) * 0.99)], 2),
-        "server_mb": memory,
+        "events sent to each": events,
+        "streams that got all": sum(number == events for number in seen),
+        "p50 of the delay, s": round(late[len(late) // 2], 2),
+        "p99 of the delay, s": round(late[int(len(late) * 0.99)], 2),
+        "memory of the service in the course of it, MB": ", ".join(map(str, memory)),
     }
 
 
@@ -176,59 +188,98 @@ def add(records: DatabaseRecords, n: int) -> None:
         add_event(connection, "rollout", f"{n}", {"player": "model", "resolved": True, "reason": "resolved"})
 
 
+def processor_s(pid: int) -> float:
+    """Return the time that the processors have spent on a process."""
+    values = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(values[11]) + int(values[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_mb(pid: int) -> float:
     """Return the resident memory of a process."""
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return round(pages * os.sysconf("SC_PAGESIZE") / 1e6, 1)
 
 
+def report(lines: list[str], arguments: argparse.Namespace, filled_s: float) -> str:
+    """Return the page of results."""
+    head = (
+        f"{datetime.now(UTC):%Y-%m-%d}, Python {sys.version.split()[0]}, {os.cpu_count()} cores, "
+        f"`benchmarks/service_load.py --episodes {arguments.episodes} --clients {arguments.clients} --streams "
+        f"{arguments.streams} --events {arguments.events}`. One process of `ssr serve --rate 0`; the clients and "
+        f"PostgreSQL share the machine. The rows were written in {filled_s:.0f} s. Load average of the machine before "
+        f"the service started: {os.getloadavg()[0]:.1f}."
+    )
+    return "\n".join(["# The service under load", "", head, "", *lines, ""])
+
+
+def requests_table(results: Mapping[str, Mapping[str, float]], clients: int) -> list[str]:
+    """Return the table of the requests."""
+    rows = [
+        f"| {name} | {r['requests_per_s']} | {r['p50_ms']} | {r['p99_ms']} | {r['processor_ms']} |"
+        for name, r in results.items()
+    ]
+    title = f"| request, {clients} clients | per second | p50, ms | p99, ms | processor time of the service, ms |"
+    return [title, "|---|---|---|---|---|", *rows, ""]
+
+
 def main() -> None:
-    """Fill the database, serve it, and print what was measured as JSON lines."""
+    """Fill a database, serve it, and write what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--episodes", type=int, default=100_000)
     parser.add_argument("--clients", type=int, default=16)
     parser.add_argument("--seconds", type=float, default=8.0)
     parser.add_argument("--streams", type=int, default=1_000)
     parser.add_argument("--events", type=int, default=200)
-    options = parser.parse_args()
-    records = share_store(options.folder).shared
-    assert isinstance(records, DatabaseRecords)
-    fill(records, options.episodes)
-    argv = [
-        sys.executable,
-        "-m",
-        "harness.cli",
-        "serve",
-        str(options.folder),
-        "--port",
-        "0",
-        "--workers",
-        "0",
-        "--json",
-    ]
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, postgres.server() as url:
+        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE load")
+        store = Path(folder) / "store"
+        share_store(store, database=f"{url}/load")
+        arguments.out.write_text(measured(store, arguments))
+    print(arguments.out.read_text())
+
+
+def measured(store: Path, arguments: argparse.Namespace) -> str:
+    """Return the page of results of a store that is empty at first."""
+    records = records_of(store)
+    start = time.perf_counter()
+    fill(records, arguments.episodes)
+    filled_s = time.perf_counter() - start
+    argv = [sys.executable, "-m", "harness.cli", "serve", str(store), "--port", "0", "--rate", "0", "--json"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
         assert server.stdout is not None
         port = int(json.loads(server.stdout.readline())["url"].rpartition(":")[2])
         time.sleep(2)
         paths = {
-            "episodes": "/api/v1/episodes",
-            "episodes, filtered": "/api/v1/episodes?project=project-7&valid=true",
-            "episodes, limit 10": "/api/v1/episodes?limit=10",
-            "episode": f"/api/v1/episodes/{options.episodes // 2}",
-            "rollouts": "/api/v1/rollouts",
-            "runs": "/api/v1/runs",
+            "50 episodes": "/api/v1/episodes",
+            "50 episodes, filtered": "/api/v1/episodes?project=project-7&valid=true",
+            "10 episodes": "/api/v1/episodes?limit=10",
+            "one episode": f"/api/v1/episodes/{arguments.episodes // 2}",
+            "50 attempts": "/api/v1/attempts",
+            "50 runs": "/api/v1/runs",
             "models": "/api/v1/models",
+            "metrics": "/metrics",
+            "the page of episodes": "/episodes",
+            "the overview": "/",
         }
+        results = {}
         for name, path in paths.items():
-            result = asyncio.run(load(port, path, clients=options.clients, seconds=options.seconds))
-            print(json.dumps({"request": name, **result}), flush=True)
-        found = asyncio.run(streams(records, server.pid, port, count=options.streams, events=options.events))
-        print(json.dumps(found), flush=True)
+            results[name] = asyncio.run(
+                load(server.pid, port, path, clients=arguments.clients, seconds=arguments.seconds)
+            )
+            print(name, results[name], flush=True)
+        found = asyncio.run(streams(records, server.pid, port, count=arguments.streams, events=arguments.events))
+        print(found, flush=True)
         start = time.perf_counter()
         server.terminate()
-        server.wait(30)
-        print(json.dumps({"shutdown_s": round(time.perf_counter() - start, 1), "exit_code": server.returncode}))
+        code = server.wait(30)
+        ended_s = time.perf_counter() - start
+    lines = requests_table(results, arguments.clients)
+    lines += ["| event streams | |", "|---|---|", *(f"| {name} | {value} |" for name, value in found.items())]
+    lines += ["", f"With all streams open, SIGTERM ended the service in {ended_s:.1f} s with exit code {code}."]
+    return report(lines, arguments, filled_s)
 
 
 if __name__ == "__main__":

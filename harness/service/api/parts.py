@@ -1,8 +1,11 @@
-"""What the routes of the API have in common: parameters, pages and scopes."""
+"""What the routes of the API have in common: parameters, pages and scopes.
+
+Dependencies are coroutines although they wait for nothing: FastAPI runs each other function in a thread.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Generic, TypeVar
 
 from fastapi import Depends, Path, Query, Request
@@ -50,7 +53,7 @@ def listing(page: Page[T]) -> Listing[T]:
     return Listing(items=list(page.items), next=page.next)
 
 
-def queries_of(request: Request) -> Queries:
+async def queries_of(request: Request) -> Queries:
     """Return the queries of the service."""
     queries: Queries = request.app.state.queries
     return queries
@@ -59,10 +62,10 @@ def queries_of(request: Request) -> Queries:
 Reads = Annotated[Queries, Depends(queries_of)]
 
 
-def require(scope: Scope) -> Callable[[Request], Principal]:
+def require(scope: Scope) -> Callable[[Request], Awaitable[Principal]]:
     """Return a dependency that refuses requests without a scope, and yields who has sent them."""
 
-    def check(request: Request) -> Principal:
+    async def check(request: Request) -> Principal:
         principal = principal_of(request)
         if not principal.scope.includes(scope):
             detail = f"the token has the scope {principal.scope}; this needs {scope}"

@@ -35,7 +35,7 @@ from harness.service.rows import (
 router = APIRouter()
 
 
-def _episode_filter(
+async def _episode_filter(
     run: Text | None = None,
     project: Text | None = None,
     strategy: Text | None = None,
@@ -46,13 +46,13 @@ def _episode_filter(
     return EpisodeFilter(run, project, strategy, check, artifact_id, valid)
 
 
-def _artifact_filter(
+async def _artifact_filter(
     kind: Text | None = None, repository: Text | None = None, strategy: Text | None = None
 ) -> ArtifactFilter:
     return ArtifactFilter(kind, repository, strategy)
 
 
-def _attempt_filter(
+async def _attempt_filter(
     artifact_id: Text | None = None,
     role: Text | None = None,
     player: Text | None = None,
@@ -62,7 +62,7 @@ def _attempt_filter(
     return AttemptFilter(artifact_id, role, player, status, resolved)
 
 
-def _candidate_filter(
+async def _candidate_filter(
     campaign: Text | None = None, status: Text | None = None, check: Text | None = None, file: Text | None = None
 ) -> CandidateFilter:
     return CandidateFilter(campaign, status, check, file)

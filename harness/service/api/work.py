@@ -46,12 +46,12 @@ class NewJob(BaseModel):
     )
 
 
-def _projects(request: Request) -> Projects:
+async def _projects(request: Request) -> Projects:
     projects: Projects = request.app.state.projects
     return projects
 
 
-def _queue(request: Request) -> JobQueue:
+async def _queue(request: Request) -> JobQueue:
     queue: JobQueue = request.app.state.queue
     return queue
 
@@ -89,7 +89,7 @@ def remove_project(projects: AllProjects, project_id: Name, _: Administrator) ->
     return Response(status_code=204)
 
 
-def _job_filter(
+async def _job_filter(
     status: JobStatus | None = None, kind: JobKind | None = None, project_id: Text | None = None
 ) -> JobFilter:
     return JobFilter(status, kind, project_id)
