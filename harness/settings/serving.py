@@ -23,11 +23,11 @@ class ServeSettings(CommandSettings):
     store: Path = option(_STORE, "STORE", "a store; a folder that does not exist becomes one", is_argument=True)
     host: str = option("127.0.0.1", "ADDRESS", "the address; others than this machine's need a token", is_personal=True)
     port: int = option(8700, "PORT", "the port; 0 takes a free one", bound=AT_LEAST_0)
-    workers: int = option(0, "N", "processes that run jobs; ssr worker starts more, on any machine", bound=AT_LEAST_0)
+    workers: int = option(1, "N", "processes that run jobs; ssr worker starts more, on any machine", bound=AT_LEAST_0)
     root: tuple[Path, ...] = option(
         (),
         "DIR",
-        "a folder whose projects may be added; can be repeated (default: none)",
+        "a folder whose projects may be added; can be repeated (default: beside the store, on this machine only)",
         is_own=True,
         is_personal=True,
     )

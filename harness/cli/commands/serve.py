@@ -42,7 +42,8 @@ def serve(settings: ServeSettings) -> int:
     access = _access_rules(settings, records)
     with listen(settings.host, settings.port) as listening:
         set_up_logging()
-        app = create_app(records, ServiceSettings(access, roots=settings.root))
+        roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
+        app = create_app(records, ServiceSettings(access, roots=roots))
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         if settings.json:

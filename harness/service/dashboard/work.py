@@ -22,6 +22,8 @@ from harness.service.worker_row import LOST_S
 from pytest_ssr.errors import SettingsError
 
 _NUMBERS = {int: int, float: float}
+_SHOWN_S = 60 * LOST_S
+"""How long a worker that has ended is listed."""
 _PROJECT = "project"
 _SENT_KEY = "key"
 
@@ -125,10 +127,6 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
         form if scope.includes(Scope.RUN) else None,
         following(found, address),
     )
-
-
-_SHOWN_S = 60 * LOST_S
-"""How long a worker that has ended is listed."""
 
 
 def job_page(job: Job | None, projects: Projects, scope: Scope) -> JobPage | None:

@@ -17,6 +17,7 @@ from harness.service.dashboard.rendering import link
 from harness.service.problems import not_found
 from harness.service.projects import ProjectRefusedError, Projects
 from harness.service.queue import JobQueue
+from harness.service.tokens import Scope
 from pytest_ssr.errors import SettingsError
 
 _SEE_OTHER, _INVALID = 303, 422
@@ -85,7 +86,7 @@ def _add_jobs(router: APIRouter, pages: Pages, queue: JobQueue, projects: Projec
 
 def _add_projects(router: APIRouter, pages: Pages, projects: Projects) -> None:
     def show(request: Request, entered: Mapping[str, str], error: str = "") -> Response:
-        can_change = principal_of(request).scope.includes(work.Scope.ADMIN)
+        can_change = principal_of(request).scope.includes(Scope.ADMIN)
         shown = {name: entered.get(name, "") for name in _PROJECT_FIELDS}
         page = work.ProjectsPage(projects.list(), can_change, shown, error)
         return pages.show(request, "projects", page, status=_INVALID if error else 200)
