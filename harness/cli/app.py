@@ -65,12 +65,14 @@ COMMANDS = {
     "serve": Command("service:ServeSettings", "serve:serve"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
+    "store gc": Command("service:StoreGcSettings", "store:gc"),
+    "store size": Command("service:StoreSizeSettings", "store:size"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of two words is a method of a group of commands."""
 _GROUPS = {
     "train": "Train a policy or a model from bugs and episodes.",
-    "store": "Share a store's results through a database, and check them.",
+    "store": "Share a store's results through a database, check them, and remove what is not needed.",
 }
 
 

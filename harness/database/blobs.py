@@ -7,6 +7,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,17 @@ _FOLDER = "blobs"
 class Blobs:
     """Files by the SHA-256 of their content; a file that exists is never written again."""
 
-    def __init__(self, url: str, root: Path) -> None:
+    def __init__(self, url: str, root: Path, owner: str) -> None:
         """url: where they are, such as `s3://bucket/prefix`; by default a folder in the store, `root`.
 
-        Raises SettingsError for an unknown scheme, MissingExtraError if its package is not installed.
+        owner: the id of the database whose files they are; those of each are in a folder of their own, so that stores
+        with the same URL do not remove each other's. Raises SettingsError for an unknown scheme, MissingExtraError if
+        its package is not installed.
         """
         self.url = url or str(root / _FOLDER)
         try:
-            self._system, path = fsspec.core.url_to_fs(self.url)
+            # Other processes write and remove, too: a list from before would be wrong.
+            self._system, path = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
         except ImportError as error:
             scheme = self.url.partition(":")[0]
             if scheme in ("s3", "s3a"):
@@ -36,7 +40,7 @@ class Blobs:
             raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
         except ValueError as error:
             raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
-        self._path = str(path).rstrip("/")
+        self._path = f"{str(path).rstrip('/')}/{owner}"
         self._is_local = fsspec.utils.get_protocol(self.url) in ("file", "local")
 
     def put(self, data: bytes) -> str:
@@ -73,6 +77,13 @@ class Blobs:
             raise StoreError(f"the file {self._at(digest)} is damaged: its content does not have the hash of its name")
         return data
 
+    def keep(self, digest: str, content: bytes | Path) -> None:
+        """Write a file again if it was removed since `put`; raises StoreWriteError."""
+        with self._describing(digest, StoreWriteError):
+            size = len(content) if isinstance(content, bytes) else content.stat().st_size
+            if not self._exists(digest, size):
+                self._write(digest, content if isinstance(content, bytes) else content.read_bytes())
+
     def remove(self, digest: str) -> None:
         """Remove a file if it exists; raises StoreWriteError."""
         with self._describing(digest, StoreWriteError), contextlib.suppress(FileNotFoundError):
@@ -87,6 +98,16 @@ class Blobs:
             found = self._system.find(self._path, detail=True)
         names = ((path.rpartition("/")[2], info) for path, info in found.items())
         return {name: (int(info["size"]), _written_at(info)) for name, info in names if _is_digest(name)}
+
+    def unfinished(self) -> list[tuple[Path, float]]:
+        """Return the files of writes that have not ended, and when they began; object stores show none."""
+        if not self._is_local:
+            return []
+        found = []
+        for path in Path(self._path).glob("*/.*-*"):
+            with contextlib.suppress(FileNotFoundError):
+                found.append((path, path.stat().st_mtime))
+        return found
 
     def _exists(self, digest: str, size: int) -> bool:
         try:
@@ -127,10 +148,11 @@ def _is_digest(name: str) -> bool:
 
 
 def _written_at(info: dict[str, Any]) -> float:
-    for name in ("mtime", "LastModified", "created"):
-        value = info.get(name)
-        if isinstance(value, int | float):
-            return float(value)
-        if value is not None and hasattr(value, "timestamp"):
-            return float(value.timestamp())
-    return 0.0
+    """Return when a file was written; a second name of an older file is as old as that name (`created`)."""
+    return max(_seconds(info.get(name)) for name in ("mtime", "LastModified", "created"))
+
+
+def _seconds(value: object) -> float:
+    if isinstance(value, datetime):
+        return value.timestamp()
+    return float(value) if isinstance(value, int | float) else 0.0

@@ -242,10 +242,18 @@ def replace_rows(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
 ) -> None:
     """Insert rows, or replace those with the same key."""
-    insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert
-    statement = insert(table)
+    statement = _insert(connection, table)
     others = {name: statement.excluded[name] for name in rows[0] if name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=others), list(rows))
+
+
+def add_row(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Insert a row unless there is one with the same key."""
+    connection.execute(_insert(connection, table).on_conflict_do_nothing(), row)
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def _first_line(path: Path) -> bytes:
