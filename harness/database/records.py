@@ -17,6 +17,7 @@ from harness.database import indexing
 from harness.database.blobs import Blobs
 from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
 from harness.database.events import add_event
+from harness.database.fitting import cleaned
 from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
@@ -25,6 +26,8 @@ VARIABLE = "SSR_DATABASE"
 _ID_PATH = "database/id"
 """An entry that is no result: its kind is not one of those that are listed."""
 _RECORD = ".json"
+_LONGEST_PATH, _LONGEST_KIND = 512, 32
+"""Characters; see the columns of `entries`."""
 
 
 def connect(root: Path, description: Mapping[str, object]) -> DatabaseRecords:
@@ -143,6 +146,13 @@ class DatabaseRecords:
             raise StoreWriteError(str(error)) from error
 
 
+def is_possible(path: str) -> bool:
+    """Return whether a file at a path of a store's folder can be an entry of a database."""
+    parts = path.split("/")
+    named = cleaned(path) == path and all(part not in ("", ".", "..") for part in parts)
+    return named and len(path) <= _LONGEST_PATH and len(parts[0]) <= _LONGEST_KIND
+
+
 def _id_of(engine: sa.Engine) -> str:
     """Return the id of a database, which it keeps if it is moved or copied; it has one from its first use on."""
     statement = sa.select(entries.c.data).where(entries.c.path == _ID_PATH)
@@ -158,6 +168,8 @@ def _id_of(engine: sa.Engine) -> str:
 
 
 def _entry(path: str, digest: str, size: int, data: bytes | None) -> dict[str, Any]:
+    if not is_possible(path):
+        raise StoreWriteError(f"{path[:100]!r} cannot be the path of a result: too long, or not text of UTF-8")
     return {
         "path": path,
         "kind": path.partition("/")[0],

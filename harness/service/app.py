@@ -74,7 +74,9 @@ def create_app(records: DatabaseRecords) -> FastAPI:
 
     @app.middleware("http")
     async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
+        # No database has such names, and PostgreSQL refuses even to look for them.
+        has_nul = "\0" in request.url.path or "%00" in request.url.query
+        response = PlainTextResponse("not found", 404) if has_nul else await call_next(request)
         response.headers.update(_HEADERS)
         return response
 
