@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,6 +18,9 @@ from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, Stor
 from pytest_ssr.storage.store import write_synced
 
 _FOLDER = "blobs"
+_SHORTEST_SECRET = 4
+"""Characters; to hide shorter ones would make messages unreadable."""
+_LOCAL = ("file", "local")
 
 
 class Blobs:
@@ -29,7 +33,8 @@ class Blobs:
         with the same URL do not remove each other's. Raises SettingsError for an unknown scheme, MissingExtraError if
         its package is not installed.
         """
-        self.url = url or str(root / _FOLDER)
+        self.url = url or str(root.absolute() / _FOLDER)
+        self.shown = _shown(self.url)
         try:
             # Other processes write and remove, too: a list from before would be wrong.
             self._system, path = fsspec.core.url_to_fs(self.url, use_listings_cache=False)
@@ -37,11 +42,13 @@ class Blobs:
             scheme = self.url.partition(":")[0]
             if scheme in ("s3", "s3a"):
                 raise MissingExtraError("s3fs", "s3") from None
-            raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
+            raise SettingsError(f"--blobs {self.shown}: {error}", option="blobs") from None
         except ValueError as error:
-            raise SettingsError(f"--blobs {self.url}: {error}", option="blobs") from None
+            raise SettingsError(f"--blobs {self.shown}: {error}", option="blobs") from None
+        if _protocol(self.url) == "memory":
+            raise SettingsError("--blobs memory: is lost when the process ends; name a folder or s3://", option="blobs")
         self._path = f"{str(path).rstrip('/')}/{owner}"
-        self._is_local = fsspec.utils.get_protocol(self.url) in ("file", "local")
+        self._is_local = _protocol(self.url) in _LOCAL
 
     def put(self, data: bytes) -> str:
         """Write a file and return its hash; raises StoreWriteError."""
@@ -69,12 +76,18 @@ class Blobs:
                     self._write(digest, data)
         return digest, len(data)
 
+    def probe(self) -> None:
+        """Write, read and remove a file; raises StoreError if that fails."""
+        digest = self.put(secrets.token_bytes(32))
+        self.get(digest)
+        self.remove(digest)
+
     def get(self, digest: str) -> bytes:
         """Return a file; raises StoreError if it is missing, damaged or cannot be read."""
         with self._describing(digest, StoreError):
             data: bytes = self._system.cat_file(self._at(digest))
         if hashlib.sha256(data).hexdigest() != digest:
-            raise StoreError(f"the file {self._at(digest)} is damaged: its content does not have the hash of its name")
+            raise StoreError(f"the file {digest} in {self.shown} is damaged: it does not have the hash of its name")
         return data
 
     def keep(self, digest: str, content: bytes | Path) -> None:
@@ -134,13 +147,46 @@ class Blobs:
             yield
         except FileNotFoundError:
             if kind is StoreWriteError:
-                raise kind(f"the blobs in {self.url} cannot be written: the bucket or folder does not exist") from None
-            raise kind(f"the file {self._at(digest)} is missing; `ssr store check` lists such files") from None
+                raise kind(
+                    f"the blobs in {self.shown} cannot be written: the bucket or folder does not exist"
+                ) from None
+            raise kind(f"the file {digest} in {self.shown} is missing; `ssr store check` lists such files") from None
         except StoreError:
             raise
         except Exception as error:
             cause = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
-            raise kind(f"the blobs in {self.url} cannot be used: {cause}; what is finished is kept") from error
+            for secret in _secrets(self.url):
+                cause = cause.replace(secret, "***")
+            raise kind(f"the blobs in {self.shown} cannot be used: {cause}; what is finished is kept") from error
+
+
+def absolute(url: str) -> str:
+    """Return the address of blobs so that it means the same in every directory: a local folder's path is absolute."""
+    if not url or _protocol(url) not in _LOCAL:
+        return url
+    return str(Path(fsspec.utils.infer_storage_options(url)["path"]).absolute())
+
+
+def _protocol(url: str) -> str:
+    return str(fsspec.utils.get_protocol(url))
+
+
+def _shown(url: str) -> str:
+    """Return an address for people, without keys: all before an @ and after a ?."""
+    if _protocol(url) in _LOCAL:
+        return url
+    for secret in _secrets(url):
+        url = url.replace(secret, "***")
+    return url
+
+
+def _secrets(url: str) -> list[str]:
+    """Return what may be a key, whole and in the parts in which messages show it, the longest first."""
+    address, _, query = url.partition("://")[2].partition("?")
+    key = address.rpartition("@")[0]
+    parts = re.split(r"[:/@&=]", f"{key}&{query}")
+    found = {secret for secret in (query, key, *parts) if len(secret) >= _SHORTEST_SECRET}
+    return sorted(found, key=len, reverse=True)
 
 
 def _is_digest(name: str) -> bool:

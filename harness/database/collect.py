@@ -99,7 +99,7 @@ def measure(root: Path, records: DatabaseRecords | None) -> Sizes:
         rows = connection.execute(statement.order_by(entries.c.kind)).all()
         database_bytes = int(connection.scalar(sa.text(_size_query(records.engine))) or 0)
     sizes = records.blobs.sizes()
-    blobs = Part(records.blobs.url, len(sizes), sum(size for size, _ in sizes.values()))
+    blobs = Part(records.blobs.shown, len(sizes), sum(size for size, _ in sizes.values()))
     return Sizes(tuple(Part(kind, count, int(size)) for kind, count, size in rows), folders, blobs, database_bytes)
 
 

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 LONGEST_TEXT = 512
 """Characters of a text without a length of its own; PostgreSQL cannot index a value of more than 2,700 bytes."""
-_LARGEST = {sa.Integer: 2**31 - 1, sa.BigInteger: 2**63 - 1}
+_LARGEST, _LARGEST_BIG = 2**31 - 1, 2**63 - 1
 
 
 def fitted(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
@@ -31,6 +31,6 @@ def _fitted(kind: sa.types.TypeEngine[Any], value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else 0.0
     if isinstance(value, int) and not isinstance(value, bool):
-        largest = _LARGEST.get(type(kind), 2**63 - 1)
+        largest = _LARGEST if type(kind) is sa.Integer else _LARGEST_BIG
         return max(-largest, min(value, largest))
     return value

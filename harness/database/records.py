@@ -30,12 +30,12 @@ _LONGEST_PATH, _LONGEST_KIND = 512, 32
 """Characters; see the columns of `entries`."""
 
 
-def connect(root: Path, description: Mapping[str, object]) -> DatabaseRecords:
-    """Open the database of a store. description: the content of its `ssr-store.json`."""
+def connect(root: Path, description: Mapping[str, object], *, create: bool = False) -> DatabaseRecords:
+    """Open the database of a store. description: the content of its `ssr-store.json`; create: as in `open_engine`."""
     database, blobs = description.get("database"), description.get("blobs", "")
     if not isinstance(database, str) or not isinstance(blobs, str):
         raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
-    engine = open_engine(database_url(os.environ.get(VARIABLE) or database, root))
+    engine = open_engine(database_url(os.environ.get(VARIABLE) or database, root), create=create)
     return DatabaseRecords(engine, Blobs(blobs, root, _id_of(engine)))
 
 

@@ -18,7 +18,7 @@ class StoreMigrateSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr store migrate .ssr --dry-run"
     store: Path = required("STORE", _STORE, is_argument=True)
-    database: str = option("sqlite", "URL", "sqlite, for a file in the store, or postgresql://USER@HOST/NAME")
+    database: str = option("", "URL", "sqlite, for a file in the store (default), or postgresql://USER@HOST/NAME")
     blobs: str = option("", "URL", "where large files are kept, such as s3://BUCKET/FOLDER (default: in the store)")
     dry_run: bool = switch("only report what would be taken over")
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fsspec
 import pytest
 import sqlalchemy as sa
 from shared_stores import MakeStore, execute, records_of
@@ -111,9 +112,12 @@ def test_a_database_that_is_down_is_reported_and_works_again(make_store: MakeSto
     store.put_record("wanted", "after", {})
 
 
-@pytest.mark.usefixtures("s3")
-def test_an_object_store_that_refuses_is_reported_and_nothing_is_recorded(tmp_path: Path) -> None:
-    store = share_store(tmp_path / "store", blobs="s3://a-bucket-that-does-not-exist/x")
+def test_an_object_store_that_refuses_is_reported_and_nothing_is_recorded(tmp_path: Path, s3: str) -> None:
+    bucket = f"{s3}-gone"
+    system = fsspec.filesystem("s3")
+    system.mkdir(bucket)
+    store = share_store(tmp_path / "store", blobs=f"{bucket}/x")
+    system.rm(bucket, recursive=True)
     with pytest.raises(StoreWriteError):
         store.put_file("rollouts/a", "patch.diff", b"1")
     assert records_of(store).digests("rollouts") == {}

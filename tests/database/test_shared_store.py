@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -178,23 +179,22 @@ def test_an_interrupted_migration_is_made_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engine_module.command, "upgrade", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        open_engine(url)
+        open_engine(url, create=True)
     with sqlite3.connect(tmp_path / "ssr.db") as connection:
         tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
     connection.close()
     assert tables == []
     monkeypatch.undo()
-    assert "entries" in sa.inspect(open_engine(url)).get_table_names()
+    assert "entries" in sa.inspect(open_engine(url, create=True)).get_table_names()
 
 
 def test_blobs_that_cannot_be_written_are_one_error(tmp_path):
-    store = share_store(tmp_path / "s", blobs="memory://x")
-    (tmp_path / "file").write_text("")
-    other = share_store(tmp_path / "t", blobs=str(tmp_path / "file" / "blobs"))
-    store.put_file("rollouts/k", "patch.diff", b"x")
+    store = share_store(tmp_path / "s", blobs=str(tmp_path / "blobs"))
+    shutil.rmtree(tmp_path / "blobs")
+    (tmp_path / "blobs").write_text("")
     with pytest.raises(StoreWriteError):
-        other.put_file("rollouts/k", "patch.diff", b"x")
-    assert other.file("rollouts/k", "patch.diff") is None
+        store.put_file("rollouts/k", "patch.diff", b"x")
+    assert store.file("rollouts/k", "patch.diff") is None
 
 
 def test_tables_are_those_of_the_migrations(database, tmp_path):
@@ -203,7 +203,7 @@ def test_tables_are_those_of_the_migrations(database, tmp_path):
 
     from harness.database.schema import METADATA
 
-    with open_engine(database_url(database, tmp_path)).connect() as connection:
+    with open_engine(database_url(database, tmp_path), create=True).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 
