@@ -59,7 +59,8 @@ class Blobs:
         return digest
 
     def put_file(self, path: Path) -> tuple[str, int]:
-        """Keep a local file, which is never changed in place afterwards; return its hash and size."""
+        """Keep a local file, and return its hash and size; one that is still being written is kept as it is now."""
+        before = path.stat()
         data = path.read_bytes()
         if not self._is_local:
             return self.put(data), len(data)
@@ -72,7 +73,10 @@ class Blobs:
                     # A second name of the same file: it takes no space.
                     target.unlink(missing_ok=True)
                     os.link(path, target)
+                    is_same = _version(target.stat()) == _version(before)
                 except OSError:
+                    is_same = False
+                if not is_same:
                     self._write(digest, data)
         return digest, len(data)
 
@@ -90,12 +94,14 @@ class Blobs:
             raise StoreError(f"the file {digest} in {self.shown} is damaged: it does not have the hash of its name")
         return data
 
-    def keep(self, digest: str, content: bytes | Path) -> None:
+    def keep(self, digest: str, size: int, content: bytes | Path) -> None:
         """Write a file again if it was removed since `put`; raises StoreWriteError."""
         with self._describing(digest, StoreWriteError):
-            size = len(content) if isinstance(content, bytes) else content.stat().st_size
-            if not self._exists(digest, size):
-                self._write(digest, content if isinstance(content, bytes) else content.read_bytes())
+            is_kept = self._exists(digest, size)
+        if not is_kept:
+            data = content if isinstance(content, bytes) else content.read_bytes()
+            if self.put(data) != digest:
+                raise StoreWriteError(f"the file {digest} has changed while it was stored; run the same command again")
 
     def remove(self, digest: str) -> None:
         """Remove a file if it exists; raises StoreWriteError."""
@@ -187,6 +193,11 @@ def _secrets(url: str) -> list[str]:
     parts = re.split(r"[:/@&=]", f"{key}&{query}")
     found = {secret for secret in (query, key, *parts) if len(secret) >= _SHORTEST_SECRET}
     return sorted(found, key=len, reverse=True)
+
+
+def _version(found: os.stat_result) -> tuple[int, int, int]:
+    """Return what differs if a file was replaced or changed."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _is_digest(name: str) -> bool:

@@ -127,11 +127,12 @@ class DatabaseRecords:
     ) -> None:
         if not rows:
             return
+        sizes = {row["digest"]: row["size"] for row in rows}
         with self._writing() as connection:
             indexing.replace_rows(connection, entries, rows, key=["path"])
             for digest, content in blobs.items():
                 # It may have existed unused, and have been collected since; from here on the rows protect it.
-                self.blobs.keep(digest, content)
+                self.blobs.keep(digest, sizes[digest], content)
             for change in indexing.add(connection, files, folder):
                 add_event(connection, change.kind, change.subject, change.data)
 

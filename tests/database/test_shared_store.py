@@ -65,6 +65,56 @@ def test_artifacts_are_published_and_set_aside_everywhere(shared):
     assert one.artifact_ids() == ["i"]
 
 
+def test_an_artifact_whose_run_was_killed_before_it_was_shared_is_shared_by_the_next(shared, monkeypatch):
+    one, two = shared
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        one.put_artifact("i", ARTIFACT)
+    monkeypatch.undo()
+    assert not one.has_artifact("i")
+    one.put_artifact("i", ARTIFACT)
+    assert two.artifact("i") == ARTIFACT
+
+
+def test_a_journal_that_another_process_is_writing_is_not_replaced(shared, database):
+    one, two = shared
+    one.put_file("rollouts/k", "trajectory.jsonl", b"aborted")
+    two.fetch("rollouts/k")
+    path = two.root / "rollouts" / "k" / "trajectory.jsonl"
+    path.write_bytes(b"again")
+    reader = Store(two.root)
+    with two.alone("k"):
+        reader.fetch("rollouts")
+        assert path.read_bytes() == b"again"
+        two.fetch("rollouts/k")
+        assert path.read_bytes() == b"aborted"
+
+
+def test_the_plugin_finds_artifacts_in_the_database(shared, tmp_path):
+    one, two = shared
+    one.put_artifact("i" * 20, ARTIFACT)
+    (tmp_path / "pytest.ini").touch()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--collect-only",
+        "--ssr-sandbox",
+        "process",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += ["--ssr-solve", "iii", "--ssr-store", str(two.root)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "does not exist" not in done.stdout + done.stderr
+    assert (two.root / "artifacts" / ("i" * 20)).is_dir()
+
+
 def test_caches_stay_on_their_machine(shared):
     one, two = shared
     one.put_record("baselines", "b", {"a": 1})

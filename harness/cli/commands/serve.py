@@ -20,13 +20,14 @@ def serve(settings: ServeSettings) -> int:
     from harness.service.server import run
 
     terminal = Terminal(quiet=settings.json)
-    is_new = not has_database(settings.store)
-    if is_new:
+    if not has_database(settings.store):
         share_store(settings.store)
+        terminal.echo(f"{settings.store} has a database now")
     records = records_of(settings.store)
-    if is_new:
-        taken = migrate(settings.store, records, progress=terminal.status)
-        terminal.echo(f"{settings.store} has a database now, with {taken.files} files of earlier results")
+    # Always: an earlier migration may have been interrupted, and a run may have begun before there was a database.
+    taken = migrate(settings.store, records, progress=terminal.status)
+    if taken.files:
+        terminal.echo(f"{taken.files} files of earlier results are in the database now")
     with socket.socket() as listening:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

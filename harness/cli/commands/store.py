@@ -37,6 +37,12 @@ def migrate(settings: StoreMigrateSettings) -> int:
         return ExitCode.DONE
     verb = "would be taken over" if settings.dry_run else "taken over"
     terminal.echo(f"{done.files} files, {done.bytes / _MIB:.1f} MiB {verb}; {done.present} were in the database")
+    if done.unfinished:
+        terminal.echo(f"{done.unfinished} files of rollouts are still being written; run the same command again later")
+    if done.skipped:
+        terminal.echo(
+            f"{done.skipped} files were left out: they were removed, or their names are not text of UTF-8", "bad"
+        )
     return ExitCode.DONE
 
 
