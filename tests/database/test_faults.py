@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,9 +13,11 @@ import sqlalchemy as sa
 from shared_stores import MakeStore, execute, records_of
 
 from harness.database import engine as engines
+from harness.database.engine import close_engines
 from harness.database.migrate import check, migrate
 from harness.database.sharing import share_store
 from pytest_ssr.errors import StoreError, StoreWriteError
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.storage.store import Store
 
 _WRITER = """
@@ -42,6 +45,18 @@ try:
 except StoreWriteError:
     sys.exit(3)
 """
+_LARGE_WRITER = """
+import itertools, sys
+from pathlib import Path
+from pytest_ssr.storage.store import Store
+
+store = Store(Path(sys.argv[1]))
+for n in itertools.count():
+    name = f"{n:04}-{id(store):016}"
+    store.put_file(f"rollouts/{name}", "patch.diff", name.encode()[:16] + bytes((16 << 20) - 16))
+    print(name, flush=True)
+"""
+_LARGE = 16 << 20
 _WRITERS = 8
 
 
@@ -53,6 +68,12 @@ def is_healthy(store: Store) -> bool:
 def writer(store: Store, name: str, count: int) -> subprocess.Popen[str]:
     command = [sys.executable, "-c", _WRITER, str(store.root), name, str(count)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def fill(store: Store, stored: list[int]) -> None:
+    for n in range(100):
+        store.put_file(f"rollouts/{n}", "patch.diff", b"%03d" % n * 50_000)
+        stored.append(n)
 
 
 def test_eight_processes_write_at_once(tmp_path: Path, database: str) -> None:
@@ -176,3 +197,106 @@ def _drop_tables(engine: sa.Engine) -> None:
     metadata = sa.MetaData()
     metadata.reflect(engine)
     metadata.drop_all(engine)
+
+
+def test_what_a_killed_writer_has_reported_is_complete(make_store: MakeStore) -> None:
+    store = make_store("sqlite")
+    for _ in range(3):
+        process = subprocess.Popen(
+            [sys.executable, "-c", _LARGE_WRITER, str(store.root)], stdout=subprocess.PIPE, text=True
+        )
+        assert process.stdout is not None
+        reported = [process.stdout.readline().strip() for _ in range(2)]
+        # It is writing the next file of 16 MB now.
+        process.kill()
+        process.communicate()
+        for name in filter(None, reported):
+            data = Store(store.root).file(f"rollouts/{name}", "patch.diff")
+            assert data is not None
+            assert (len(data), data[:16]) == (_LARGE, name.encode()[:16])
+        assert is_healthy(Store(store.root))
+
+
+def test_large_files_are_kept_by_each_store(store: Store) -> None:
+    data = bytes(range(256)) * (_LARGE // 256)
+    store.put_file("rollouts/a", "patch.diff", data)
+    store.put_file("attempts/a", "00001.json", b'"' + b"x" * _LARGE + b'"')
+    folder = store.root / "rollouts" / "b"
+    folder.mkdir()
+    (folder / "trajectory.jsonl").write_bytes(data)
+    store.keep("rollouts/b")
+    assert store.file("rollouts/a", "patch.diff") == store.file("rollouts/b", "trajectory.jsonl") == data
+    found = store.file("attempts/a", "00001.json")
+    assert found is not None
+    assert len(found) == _LARGE + 2
+
+
+@pytest.mark.parametrize("statement", ["INSERT INTO entries", "INSERT INTO candidates", "INSERT INTO events"])
+def test_a_connection_that_breaks_in_the_middle_of_a_write_stores_nothing(
+    make_store: MakeStore, postgres_url: str, statement: str
+) -> None:
+    store = make_store("postgres")
+    engine = records_of(store).engine
+    candidate = CandidateResult(0, CandidateStatus.VALID, "s", "o", "p", 1, "f", "", "").to_json()
+    store.put_record("attempts/c", "before", candidate)
+
+    def break_connections(*args: object) -> None:
+        if str(args[2]).startswith(statement):
+            name = engine.url.database
+            execute(
+                f"{postgres_url}/postgres",
+                f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+            )
+
+    # After the last statement, so that the commit fails, too.
+    sa.event.listen(engine, "after_cursor_execute", break_connections)
+    with pytest.raises(StoreWriteError):
+        store.put_record("attempts/c", "during", candidate)
+    sa.event.remove(engine, "after_cursor_execute", break_connections)
+    assert store.record("attempts/c", "during") is None
+    assert store.record("attempts/c", "before") == candidate
+    store.put_record("attempts/c", "during", candidate)
+    assert store.record("attempts/c", "during") == candidate
+
+
+def test_an_object_store_that_fails_in_the_middle_is_reported(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = make_store("postgres")
+    store.put_file("rollouts/a", "patch.diff", b"1")
+    system = records_of(store).blobs._system
+
+    def refuse(*_: object, **__: object) -> bytes:
+        raise ConnectionError("the server has gone")
+
+    monkeypatch.setattr(system, "pipe_file", refuse)
+    monkeypatch.setattr(system, "cat_file", refuse)
+    with pytest.raises(StoreWriteError):
+        store.put_file("rollouts/b", "patch.diff", b"2")
+    with pytest.raises(StoreError):
+        store.file("rollouts/a", "patch.diff")
+    monkeypatch.undo()
+    assert store.file("rollouts/a", "patch.diff") == b"1"
+    assert store.file("rollouts/b", "patch.diff") is None
+
+
+def test_a_full_disk_is_reported_and_keeps_what_was_stored(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)]
+    if os.geteuid() or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small file system")
+    try:
+        store = share_store(disk / "store")
+        stored: list[int] = []
+        with pytest.raises(StoreWriteError):
+            fill(store, stored)
+        assert stored
+        for n in stored:
+            assert store.file(f"rollouts/{n}", "patch.diff") == b"%03d" % n * 50_000
+        assert set(records_of(store).digests("rollouts")) == {f"rollouts/{n}/patch.diff" for n in stored}
+        # Whatever is missing now is the copy that was not stored.
+        assert is_healthy(store)
+        close_engines()
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)
