@@ -35,7 +35,12 @@ def connect(root: Path, description: Mapping[str, object], *, create: bool = Fal
     database, blobs = description.get("database"), description.get("blobs", "")
     if not isinstance(database, str) or not isinstance(blobs, str):
         raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
-    engine = open_engine(database_url(os.environ.get(VARIABLE) or database, root), create=create)
+    return open_records(root, os.environ.get(VARIABLE) or database, blobs, create=create)
+
+
+def open_records(root: Path, database: str, blobs: str, *, create: bool = False) -> DatabaseRecords:
+    """Open a database and blobs by their addresses; those in the folder are below `root`."""
+    engine = open_engine(database_url(database, root), create=create)
     return DatabaseRecords(engine, Blobs(blobs, root, _id_of(engine)))
 
 
