@@ -70,13 +70,15 @@ COMMANDS = {
     "worker": Command("worker:WorkerSettings", "worker:worker"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
+    "store gc": Command("service:StoreGcSettings", "store:gc"),
+    "store size": Command("service:StoreSizeSettings", "store:size"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of several words is a method of a group of commands."""
 _GROUPS = {
     "train": "Train a policy or a model from bugs and episodes.",
     "serve token": "Create, list and revoke the tokens of the service.",
-    "store": "Share a store's results through a database, and check them.",
+    "store": "Share a store's results through a database, check them, and remove what is not needed.",
 }
 
 

@@ -65,6 +65,9 @@ class AccessMiddleware:
             return
         headers, state, path = Headers(scope=scope), scope.setdefault("state", {}), scope["path"]
         try:
+            if "\0" in path or b"%00" in scope["query_string"]:
+                # No database has such names, and PostgreSQL refuses even to look for them.
+                raise ProblemError(ProblemCode.NOT_FOUND, "there is nothing at this address")
             self._require_own_host(headers)
             if scope["method"] not in _SAFE_METHODS:
                 _require_own_origin(headers)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.settings.commands import CommandSettings
-from pytest_ssr.options import option, required, switch
+from pytest_ssr.options import NOT_NEGATIVE, option, required, switch
 
 _STORE = "a store; a folder that does not exist becomes one"
 
@@ -18,7 +18,7 @@ class StoreMigrateSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr store migrate .ssr --dry-run"
     store: Path = required("STORE", _STORE, is_argument=True)
-    database: str = option("sqlite", "URL", "sqlite, for a file in the store, or postgresql://USER@HOST/NAME")
+    database: str = option("", "URL", "sqlite, for a file in the store (default), or postgresql://USER@HOST/NAME")
     blobs: str = option("", "URL", "where large files are kept, such as s3://BUCKET/FOLDER (default: in the store)")
     dry_run: bool = switch("only report what would be taken over")
 
@@ -28,6 +28,24 @@ class StoreCheckSettings(CommandSettings):
     """Read every result of a store with a database, and report what is missing or damaged."""
 
     example: ClassVar[str] = "ssr store check .ssr"
+    store: Path = required("STORE", "a store", is_argument=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreGcSettings(CommandSettings):
+    """Remove files that nothing in a store with a database refers to, such as those of interrupted writes."""
+
+    example: ClassVar[str] = "ssr store gc .ssr --dry-run"
+    store: Path = required("STORE", "a store", is_argument=True)
+    grace: float = option(24.0, "HOURS", "keep files that are younger", bound=NOT_NEGATIVE, is_own=True)
+    dry_run: bool = switch("only report what would be removed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSizeSettings(CommandSettings):
+    """Report what a store holds, by kind."""
+
+    example: ClassVar[str] = "ssr store size .ssr"
     store: Path = required("STORE", "a store", is_argument=True)
 
 

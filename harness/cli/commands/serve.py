@@ -105,13 +105,14 @@ def _opened(root: Path, terminal: Terminal) -> DatabaseRecords:
     from harness.database.migrate import migrate
     from harness.database.records import records_of
 
-    is_new = not has_database(root)
-    if is_new:
+    if not has_database(root):
         share_store(root)
+        terminal.echo(f"{root} has a database now")
     records = records_of(root)
-    if is_new:
-        taken = migrate(root, records, progress=terminal.status)
-        terminal.echo(f"{root} has a database now, with {taken.files} files of earlier results")
+    # Always: an earlier migration may have been interrupted, and a run may have begun before there was a database.
+    taken = migrate(root, records, progress=terminal.status)
+    if taken.files:
+        terminal.echo(f"{taken.files} files of earlier results are in the database now")
     return records
 
 
