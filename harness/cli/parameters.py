@@ -102,9 +102,10 @@ def signature_of(leaves: list[Leaf]) -> inspect.Signature:
 
 def _annotation(leaf: Leaf) -> Any:
     """Return the type that cyclopts converts to; choices are a Literal, so that an error lists them."""
-    if leaf.option.choices is None:
-        return leaf.kind
-    return Literal[leaf.option.choices()]
+    if leaf.option.choices is not None:
+        return Literal[leaf.option.choices()]
+    # If pydantic is imported, cyclopts lets it validate the defaults, too.
+    return leaf.kind if leaf.default is not None else leaf.kind | None
 
 
 def _parameter(leaf: Leaf, group: Group | None) -> Parameter:
