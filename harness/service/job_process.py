@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.service.jobs import JOB_ENVIRONMENT, Plan
+from pytest_ssr.sandbox.counting import VARIABLE as SANDBOX_COUNTS
+from pytest_ssr.sandbox.counting import counts_in
 from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
 _MAX_OUTPUT_BYTES = 256 << 20
@@ -77,6 +79,10 @@ class JobProcess:
             return {}
         return data if isinstance(data, dict) else {}
 
+    def sandboxes(self) -> Mapping[str, int]:
+        """Return how many sandboxes the commands have started, and how many did not start."""
+        return counts_in(self.folder)
+
     def interrupt(self) -> None:
         """Ask the command to end; it keeps what is finished."""
         self._interrupted = True
@@ -109,7 +115,7 @@ class JobProcess:
                 stderr=err,
                 # A folder without settings of anybody.
                 cwd=self.folder,
-                env={**os.environ, **JOB_ENVIRONMENT},
+                env={**os.environ, **JOB_ENVIRONMENT, SANDBOX_COUNTS: str(self.folder)},
                 start_new_session=True,
             )
 

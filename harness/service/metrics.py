@@ -23,10 +23,10 @@ _FRESH_S = 5.0
 _BUCKETS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0)
 _REQUEST_BUCKETS_S = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 _SANDBOXES = {
-    "sandbox_starts": "Sandboxes that workers have started.",
-    "sandbox_failures": "Sandboxes of workers that failed.",
+    "sandbox_starts": "Sandboxes that jobs have started.",
+    "sandbox_failures": "Sandboxes of jobs that did not start.",
 }
-"""Counters of workers; those that no worker reports are left out."""
+"""Counters of workers."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 _Rows = Sequence[Any]
 _Values = Mapping[Any, float | None]
@@ -159,14 +159,14 @@ def _of_jobs(run: _Run) -> Iterator[Metric]:
 def _of_workers(run: _Run) -> Iterator[Metric]:
     rows = run(sa.select(workers.c.status, workers.c.seen_at, workers.c.counters))
     counts: dict[str, int] = {}
-    sandboxes: dict[str, float] = {}
+    sandboxes = dict.fromkeys(_SANDBOXES, 0.0)
     for status, seen_at, counters in rows:
         is_lost = status != WorkerStatus.STOPPED and time.time() - seen_at > LOST_S
         shown = str(WorkerStatus.LOST) if is_lost else status
         counts[shown] = counts.get(shown, 0) + 1
         for name, value in (json_object(counters) or {}).items():
             if name in _SANDBOXES and isinstance(value, int | float):
-                sandboxes[name] = sandboxes.get(name, 0.0) + value
+                sandboxes[name] += value
     family = GaugeMetricFamily("ssr_workers", "Workers by status.", labels=["status"])
     for status, count in counts.items():
         family.add_metric([status], count)

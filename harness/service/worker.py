@@ -10,6 +10,7 @@ import json
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,9 +61,9 @@ Planner = Callable[[Job], Plan]
 class _Running:
     """A job that this worker has."""
 
-    def __init__(self, claim: Claim, held_at: float) -> None:
-        self.claim, self.held_at = claim, held_at
-        """When the lease was last known to be held."""
+    def __init__(self, claim: Claim, held_at: float, sandboxes: Counter[str]) -> None:
+        """held_at: when the lease was last known to be held. sandboxes: gets the counts of the job at its end."""
+        self.claim, self.held_at, self._sandboxes = claim, held_at, sandboxes
         self.process: JobProcess | None = None
         self.outcome: Outcome | None = None
         self.stage = ""
@@ -72,6 +73,7 @@ class _Running:
         """End its processes and remove their files."""
         if self.process is not None:
             self.process.kill()
+            self._sandboxes.update(self.process.sandboxes())
             self.process.remove()
             self.process = None
 
@@ -194,7 +196,6 @@ class Worker:
         if running.outcome is not None:
             if self._queue.finish(running.claim, running.outcome):
                 self._row.jobs_done += 1
-                self._row.sandbox_failures += running.outcome.error_code is JobErrorCode.SANDBOX
             self._drop(running)
             self._show()
             return
@@ -230,7 +231,7 @@ class Worker:
             if claim is None:
                 self._claim_at = now + _CLAIM_S
                 return
-            running = _Running(claim, held_at)
+            running = _Running(claim, held_at, self._row.sandboxes)
             self._running.append(running)
             self._start(running)
             self._show()

@@ -6,6 +6,7 @@ import json
 import os
 import secrets
 import socket
+from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -38,7 +39,8 @@ class WorkerRow:
     sandbox: str
     id: str = field(default_factory=lambda: secrets.token_hex(16))
     jobs_done: int = 0
-    sandbox_failures: int = 0
+    sandboxes: Counter[str] = field(default_factory=Counter)
+    """Starts and failures of the sandboxes of its jobs that have ended."""
 
     def show(self, status: WorkerStatus, job_id: str = "") -> None:
         """Record that the worker is alive, and what it does."""
@@ -46,7 +48,7 @@ class WorkerRow:
             "status": str(status),
             "job_id": job_id,
             "jobs_done": self.jobs_done,
-            "counters": json.dumps({"sandbox_failures": self.sandbox_failures}),
+            "counters": json.dumps({f"sandbox_{name}": count for name, count in self.sandboxes.items()}),
         }
         with describing(self.engine.url), self.engine.begin() as connection:
             row["seen_at"] = now = database_time(connection)

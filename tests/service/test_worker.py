@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import subprocess
 import sys
@@ -104,6 +105,9 @@ def test_ssr_worker_plays_a_round_and_makes_a_leaderboard_and_an_export(
     assert {"artifact", "round", "rollout"} <= {change.kind for change in changes}
     assert any(change.data["stage"] for change in changes if change.kind == "job")
     assert (row.status, row.jobs_done, row.job_id) == (WorkerStatus.STOPPED, 3, "")
+    counters = json.loads(row.counters)
+    assert counters["sandbox_starts"] > 5
+    assert counters["sandbox_failures"] == 0
     # What jobs have made is there for all machines.
     assert [job_of(queue, job_id).error for job_id in (board, export)] == ["", ""]
     assert records.get(f"boards/{board}.json")
