@@ -33,7 +33,6 @@ from harness.service.tracing import start_tracing
 from pytest_ssr import __version__
 
 LOOPBACK = "127.0.0.1"
-PREFIX = "/api/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
 def _api() -> APIRouter:
     # The scheme is for the description; the middleware has checked the token.
     bearer = HTTPBearer(auto_error=False, description="from `ssr serve token create`")
-    api = APIRouter(prefix=PREFIX, dependencies=[Depends(bearer), Depends(require(Scope.READ))], responses=RESPONSES)
+    api = APIRouter(dependencies=[Depends(bearer), Depends(require(Scope.READ))], responses=RESPONSES)
     for part in (work, results, summaries, events):
         api.include_router(part.router)
     return api

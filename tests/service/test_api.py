@@ -115,6 +115,16 @@ def test_one_of_each_kind(client: TestClient) -> None:
     )  # fmt: skip
     assert {path: client.get(f"/api/v1/{path}").status_code for path in paths} == dict.fromkeys(paths, 200)
     assert client.get(f"/api/v1/attempts/{ATTEMPT}/trajectory").text.startswith("{")
+    assert client.get(f"/api/v1/artifacts/{ARTIFACT}/verdict").json()["artifact_id"] == ARTIFACT
+
+
+def test_what_jobs_made_can_be_read(filled: DatabaseRecords, client: TestClient) -> None:
+    filled.put({"boards/0a.json": b'{"solvers": []}', "exports/0b/train/part-0.jsonl": b"{}\n"})
+    assert [file["name"] for file in client.get("/api/v1/leaderboards").json()] == ["0a.json"]
+    assert client.get("/api/v1/leaderboards/0a").json() == {"solvers": []}
+    assert [file["name"] for file in client.get("/api/v1/exports").json()] == ["0b/train/part-0.jsonl"]
+    assert client.get("/api/v1/exports/0b/train/part-0.jsonl").text == "{}\n"
+    assert code_of(client.get("/api/v1/exports/..%2Fboards/0a.json")) in ("invalid-request", "not-found")
 
 
 def test_a_file_is_sent_as_a_download_and_only_once(client: TestClient) -> None:
@@ -313,10 +323,25 @@ def test_positions_come_back_as_they_were() -> None:
 def test_metrics_count_the_store(client: TestClient) -> None:
     text = client.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
-    episodes = sum(float(value) for name, value in lines.items() if name.startswith("ssr_episodes_total"))
-    assert episodes == float(lines["ssr_episode_seconds_count"]) >= 130
+
+    def total(name: str) -> float:
+        return sum(float(value) for line, value in lines.items() if line.split("{")[0] == name)
+
+    assert total("ssr_episodes_total") == total("ssr_episode_seconds_count") == 130
+    assert total("ssr_episodes_rejected_total") == float(lines['ssr_episodes_total{verdict="rejected"}'])
+    assert total("ssr_attempts_total") == total("ssr_attempt_seconds_count") == 121
+    assert 0 < total("ssr_attempts_solved_total") < total("ssr_attempts_graded_total")
+    assert total("ssr_injector_rewards_total") == 130
+    models = {row["player"]: row for row in client.get("/api/v1/models").json()}
+    small = models["model-small"]
+    assert float(lines['ssr_tokens_total{model="model-small",role="solver"}']) == small["tokens"]
+    assert float(lines['ssr_cost_usd_total{model="model-small",role="solver"}']) == pytest.approx(small["cost_usd"])
+    assert total("ssr_queue_length") == len(client.get("/api/v1/jobs?status=queued&limit=200").json()["items"])
     assert lines["ssr_database_up"] == "1.0"
-    assert 'ssr_http_request_seconds_count{method="GET",route="/metrics",status="200"}' in client.get("/metrics").text
+    assert client.get("/models").status_code == 200
+    text = client.get("/metrics").text
+    for route in ("/metrics", "/models", "/api/v1/models"):
+        assert f'ssr_http_request_seconds_count{{method="GET",route="{route}",status="200"}} 1.0' in text
 
 
 def test_without_a_database_the_service_is_not_ready(filled: DatabaseRecords, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from harness.service.api import PREFIX
 from harness.service.streams import Streams
 
-router = APIRouter()
+router = APIRouter(prefix=PREFIX)
 for_pages = APIRouter(include_in_schema=False)
 """The same stream for the pages of the dashboard, whose addresses people edit: it takes every position."""
 _MAX_ID = 2**63 - 1

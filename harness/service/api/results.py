@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 
+from harness.service.api import PREFIX
 from harness.service.api.parts import (
     After,
     FileName,
@@ -32,7 +33,7 @@ from harness.service.rows import (
     StoredFile,
 )
 
-router = APIRouter()
+router = APIRouter(prefix=PREFIX)
 
 
 async def _episode_filter(

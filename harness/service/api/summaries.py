@@ -5,6 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from harness.service.api import PREFIX
 from harness.service.api.parts import FileName, Name, Reads, Text, stored_file
 from harness.service.rows import (
     CheckCount,
@@ -16,7 +17,7 @@ from harness.service.rows import (
     WorkerRow,
 )
 
-router = APIRouter()
+router = APIRouter(prefix=PREFIX)
 
 
 @router.get("/models", tags=["models"])

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from harness.service.api import PREFIX
 from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
 from harness.service.filters import JobFilter
 from harness.service.job import Job, JobKind, JobStatus
@@ -17,7 +18,7 @@ from harness.service.queries import DEFAULT_LIMIT
 from harness.service.queue import JobQueue
 from pytest_ssr.errors import SettingsError
 
-router = APIRouter()
+router = APIRouter(prefix=PREFIX)
 _MAX_CHARS = 4_000
 Key = Annotated[str | None, Header(pattern=r"^[!-~]{1,100}$", description="a second request with it makes no job")]
 
