@@ -1,4 +1,4 @@
-"""Define the settings of the commands about databases and the dashboard."""
+"""Define the settings of the commands about databases, the dashboard and reports."""
 
 from __future__ import annotations
 
@@ -38,3 +38,13 @@ class ServeSettings(CommandSettings):
     example: ClassVar[str] = "ssr serve .ssr"
     store: Path = option(Path(".ssr"), "STORE", _STORE, is_argument=True)
     port: int = option(8700, "PORT", "the port on 127.0.0.1; 0 takes a free one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSettings(CommandSettings):
+    """Write the results of a store, or of one run, as a page that needs no server and no network."""
+
+    example: ClassVar[str] = "ssr report .ssr --html report.html"
+    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    html: Path = option(Path("ssr-report.html"), "FILE", "the page; an existing one is replaced")
+    run: str = option("", "ID", "only what belongs to this run of ssr play, or the beginning of its id", is_own=True)

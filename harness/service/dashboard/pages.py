@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,9 +15,8 @@ from fastapi.staticfiles import StaticFiles
 from harness.database.records import DatabaseRecords
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads
-from harness.service.dashboard.rendering import render
+from harness.service.dashboard.rendering import STATIC, render
 
-STATIC = Path(__file__).parent / "static"
 _MOST_FILTER = 200
 """Characters of a filter; a longer one cannot match."""
 _NOT_FOUND = 404

@@ -56,8 +56,9 @@ class EpisodeFilter:
 class Reads:
     """Queries of the dashboard; they wait for no writer."""
 
-    def __init__(self, records: DatabaseRecords) -> None:
-        self._records = records
+    def __init__(self, records: DatabaseRecords, *, run: str = "", page_rows: int = PAGE_ROWS) -> None:
+        """run: reads only what belongs to a run; by default to any. page_rows: length of a batch."""
+        self._records, self._run, self._page_rows = records, run, page_rows
         self._engine = reading(records.engine)
 
     def events_after(self, last: int) -> Sequence[Event]:
@@ -73,24 +74,25 @@ class Reads:
     def totals(self) -> Row:
         """Return sums over all rounds."""
         names = ("episodes", "valid", "solved", "graded", "rewards", "rewarded", "tokens", "cost_usd")
-        return self._all(sa.select(*(sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)))[0]
+        sums = (sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)
+        return self._all(sa.select(*sums).where(*self._own(rounds)))[0]
 
     def counts(self) -> Mapping[str, int]:
         """Return the numbers of artifacts, attempts and candidates."""
         return {
-            table.name: int(self._all(sa.select(sa.func.count()).select_from(table))[0][0])
+            table.name: int(self._all(sa.select(sa.func.count()).select_from(table).where(*self._own(table)))[0][0])
             for table in (artifacts, rollouts, candidates)
         }
 
     def rounds(self, run: str = "") -> Sequence[Row]:
         """Return the last rounds, of one run or of all, in the order of time."""
-        statement = sa.select(rounds).order_by(rounds.c.stored_at.desc()).limit(_MOST_ROUNDS)
+        statement = sa.select(rounds).where(*self._own(rounds)).order_by(rounds.c.stored_at.desc()).limit(_MOST_ROUNDS)
         return self._all(statement.where(rounds.c.run == run) if run else statement)[::-1]
 
     def difficulty(self) -> Sequence[int]:
         """Return the number of graded bugs by tenths of their solve rate; those that all solve are the last."""
         rate = sa.cast(episodes.c.solve_rate * _BUCKETS, sa.Integer)
-        graded: Any = sa.select(rate, sa.func.count()).where(episodes.c.solve_rate.is_not(None))
+        graded: Any = sa.select(rate, sa.func.count()).where(episodes.c.solve_rate.is_not(None), *self._own(episodes))
         counts = [0] * (_BUCKETS + 1)
         for row in self._all(graded.group_by(rate)):
             counts[min(_BUCKETS, max(0, row[0]))] += row[1]
@@ -101,7 +103,7 @@ class Reads:
 
         Episodes count; only in a store without episodes, candidates do.
         """
-        by_episode = sa.select(episodes.c.check, sa.func.count()).group_by(episodes.c.check)
+        by_episode = sa.select(episodes.c.check, sa.func.count()).where(*self._own(episodes)).group_by(episodes.c.check)
         found = {row[0]: row[1] for row in self._all(by_episode)}
         if found:
             return found
@@ -120,6 +122,7 @@ class Reads:
                 *(sa.func.sum(rounds.c[name]).label(name) for name in names),
                 newest.label("stored_at"),
             )
+            .where(*self._own(rounds))
             .group_by(rounds.c.run)
             .order_by(newest.desc(), rounds.c.run.desc())
         )
@@ -127,9 +130,15 @@ class Reads:
             statement = statement.having(sa.tuple_(newest, rounds.c.run) < sa.tuple_(*map(sa.literal, bounds)))
         return self._batch(statement, lambda row: f"{row.stored_at!r}~{row.run}")
 
+    def run_ids(self, beginning: str) -> Sequence[str]:
+        """Return the ids of runs, two at most, that begin with a text."""
+        matches = rounds.c.run.startswith(beginning, autoescape=True)
+        return [row.run for row in self._all(sa.select(rounds.c.run).where(matches).distinct().limit(2))]
+
     def episodes(self, wanted: EpisodeFilter, after: str = "") -> Batch:
         """Return episodes, the last first."""
-        statement = sa.select(episodes).where(*wanted.conditions()).order_by(episodes.c.number.desc())
+        wanted_rows = sa.select(episodes).where(*wanted.conditions(), *self._own(episodes))
+        statement = wanted_rows.order_by(episodes.c.number.desc())
         if after.isdecimal() and len(after) < 19:
             statement = statement.where(episodes.c.number < int(after))
         return self._batch(statement, lambda row: str(row.number))
@@ -160,7 +169,7 @@ class Reads:
                 sa.func.sum(sa.case((rollouts.c.resolved, 1), else_=0)).label("resolved"),
                 *(sa.func.sum(rollouts.c[name]).label(name) for name in ("tokens", "cost_usd", "seconds")),
             )
-            .where(rollouts.c.role == "solver")
+            .where(rollouts.c.role == "solver", *self._own(rollouts))
             .group_by(rollouts.c.player)
             .order_by(rollouts.c.player)
         )
@@ -171,6 +180,7 @@ class Reads:
         statement = (
             sa.select(candidates.c.campaign, sa.func.coalesce(sa.func.max(artifacts.c.repository), "").label("project"))
             .select_from(candidates.outerjoin(artifacts, artifacts.c.id == candidates.c.artifact_id))
+            .where(*self._own(candidates))
             .group_by(candidates.c.campaign)
             .order_by(sa.func.max(candidates.c.stored_at).desc())
         )
@@ -181,7 +191,7 @@ class Reads:
         survived = sa.func.sum(sa.case((candidates.c.status == CandidateStatus.SURVIVED, 1), else_=0))
         statement = (
             sa.select(candidates.c.file, candidates.c.scope, survived.label("survived"), sa.func.count().label("tried"))
-            .where(candidates.c.file != "")
+            .where(candidates.c.file != "", *self._own(candidates))
             .group_by(candidates.c.file, candidates.c.scope)
             .order_by(survived.desc(), sa.func.count().desc(), candidates.c.file, candidates.c.scope)
         )
@@ -193,7 +203,7 @@ class Reads:
         """Return changes that survived, each with its record."""
         statement = (
             sa.select(candidates)
-            .where(candidates.c.status == CandidateStatus.SURVIVED)
+            .where(candidates.c.status == CandidateStatus.SURVIVED, *self._own(candidates))
             .order_by(candidates.c.file, candidates.c.scope, candidates.c.line, candidates.c.path)
         )
         rows = self._all(
@@ -220,7 +230,8 @@ class Reads:
         return None if data is None else data[:_MOST_BYTES].decode(errors="replace")
 
     def _by_time(self, table: sa.Table, after: str, condition: sa.ColumnElement[bool] | None = None) -> Batch:
-        statement = sa.select(*_columns(table)).order_by(table.c.stored_at.desc(), table.c.id.desc())
+        rows = sa.select(*_columns(table)).where(*self._own(table))
+        statement = rows.order_by(table.c.stored_at.desc(), table.c.id.desc())
         if condition is not None:
             statement = statement.where(condition)
         if bounds := _bounds(after):
@@ -228,9 +239,23 @@ class Reads:
         return self._batch(statement, lambda row: f"{row.stored_at!r}~{row.id}")
 
     def _batch(self, statement: sa.Select[Any], key: Any) -> Batch:
-        rows = self._all(statement.limit(PAGE_ROWS + 1))
-        shown = rows[:PAGE_ROWS]
-        return Batch(shown, key(shown[-1]) if len(rows) > PAGE_ROWS else "")
+        rows = self._all(statement.limit(self._page_rows + 1))
+        shown = rows[: self._page_rows]
+        return Batch(shown, key(shown[-1]) if len(rows) > self._page_rows else "")
+
+    def _own(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions of what belongs to the run; a bug that two runs found belongs to both."""
+        if not self._run:
+            return []
+        bugs = sa.select(episodes.c.artifact_id).where(episodes.c.run == self._run, episodes.c.artifact_id != "")
+        if table is artifacts:
+            return [artifacts.c.id.in_(bugs)]
+        if table is rollouts:
+            return [rollouts.c.artifact_id.in_(bugs)]
+        if table is candidates:
+            found = candidates.alias()
+            return [candidates.c.campaign.in_(sa.select(found.c.campaign).where(found.c.artifact_id.in_(bugs)))]
+        return [table.c.run == self._run]
 
     def _one(self, statement: sa.Select[Any]) -> Row | None:
         rows = self._all(statement)
