@@ -98,10 +98,13 @@ class Blobs:
         """Write a file again if it was removed since `put`; raises StoreWriteError."""
         with self._describing(digest, StoreWriteError):
             is_kept = self._exists(digest, size)
-        if not is_kept:
-            data = content if isinstance(content, bytes) else content.read_bytes()
-            if self.put(data) != digest:
-                raise StoreWriteError(f"the file {digest} has changed while it was stored; run the same command again")
+        if is_kept:
+            return
+        data = content if isinstance(content, bytes) else content.read_bytes()
+        if hashlib.sha256(data).hexdigest() != digest:
+            raise StoreWriteError(f"the file {digest} has changed while it was stored; run the same command again")
+        with self._describing(digest, StoreWriteError):
+            self._write(digest, data)
 
     def remove(self, digest: str) -> None:
         """Remove a file if it exists; raises StoreWriteError."""

@@ -89,7 +89,7 @@ def test_writers_lose_nothing_to_a_collection_that_runs_beside_them(shared_store
     until = time.monotonic() + 2
     count = 0
     try:
-        while time.monotonic() < until:
+        while time.monotonic() < until or count < 6:
             # The same contents come and go, so that each is often unused when it is needed again.
             data = b"%d" % (count % 3)
             shared_store.put_file("rollouts/a", "patch.diff", data)
@@ -99,7 +99,6 @@ def test_writers_lose_nothing_to_a_collection_that_runs_beside_them(shared_store
         ended.set()
         thread.join()
     assert not failures
-    assert count > 3
 
 
 def test_a_file_that_is_referred_to_since_it_was_listed_stays(
