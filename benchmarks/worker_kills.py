@@ -49,6 +49,7 @@ WORKERS = 4
 _JOBS_AT_ONCE = 2
 _WORK_S = 1.0
 _LIMIT_S = 3_600.0
+_END_S = 60.0
 _SUCCEEDED, _LOST = "succeeded", "failed (worker-lost)"
 _STARTS = "starts"
 """A file with a line for each time that a job has begun its work."""
@@ -75,6 +76,8 @@ class Measured:
     """How often each content key was graded."""
     stored: int
     starts: int
+    deaf: int
+    """Workers that did not end by SIGTERM at the end."""
 
     @property
     def holds(self) -> bool:
@@ -90,6 +93,7 @@ class Measured:
             and counts == [{1: self.submitted}, {1: self.stored}]
             and self.stored >= succeeded
             and not self.held
+            and not self.deaf
         )
 
 
@@ -135,11 +139,19 @@ class Workers:
         self._processes[chosen] = self._start()
         return process.pid
 
-    def end(self) -> None:
+    def end(self) -> int:
+        """End the workers as a user does; return how many had to be killed."""
         for process in self._processes:
             process.terminate()
+        deaf = 0
         for process in self._processes:
-            process.wait()
+            try:
+                process.wait(_END_S)
+            except subprocess.TimeoutExpired:
+                deaf += 1
+                process.kill()
+                process.wait()
+        return deaf
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen([sys.executable, __file__, "--as-worker", str(self._root)])
@@ -169,8 +181,8 @@ def measure(folder: Path, database: str, arguments: argparse.Namespace) -> Measu
                 time.sleep(0.1)
         seconds = time.monotonic() - begin
     finally:
-        workers.end()
-    measured = counted(records, root, seconds=seconds, kills=kills, busy=busy, submitted=arguments.jobs)
+        deaf = workers.end()
+    measured = counted(records, root, seconds=seconds, kills=kills, busy=busy, submitted=arguments.jobs, deaf=deaf)
     close_engines()
     return measured
 
@@ -241,6 +253,7 @@ def report(measured: list[Measured], arguments: argparse.Namespace) -> str:
         "gradings begun": [str(m.starts) for m in measured],
         "keys graded once": [str(Counter(m.graded.values())[1]) for m in measured],
         "keys graded more than once": [str(sum(n > 1 for n in m.graded.values())) for m in measured],
+        "workers that SIGTERM did not end": [str(m.deaf) for m in measured],
         "all as promised": ["yes" if m.holds else "**no**" for m in measured],
     }
     lines += [f"| {name} | " + " | ".join(values) + " |" for name, values in rows.items()]
@@ -268,13 +281,16 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), help="only on this one")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     measured = []
-    with tempfile.TemporaryDirectory() as folder:
-        measured.append(measure(Path(folder), "sqlite", arguments))
-    with tempfile.TemporaryDirectory() as folder, postgres_database() as url:
-        measured.append(measure(Path(folder), url, arguments))
+    if arguments.database != "postgresql":
+        with tempfile.TemporaryDirectory() as folder:
+            measured.append(measure(Path(folder), "sqlite", arguments))
+    if arguments.database != "sqlite":
+        with tempfile.TemporaryDirectory() as folder, postgres_database() as url:
+            measured.append(measure(Path(folder), url, arguments))
     arguments.out.write_text(report(measured, arguments))
     print(arguments.out.read_text())
     return 0 if all(m.holds for m in measured) else 1
