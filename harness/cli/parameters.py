@@ -102,10 +102,9 @@ def signature_of(leaves: list[Leaf]) -> inspect.Signature:
 
 def _annotation(leaf: Leaf) -> Any:
     """Return the type that cyclopts converts to; choices are a Literal, so that an error lists them."""
-    if leaf.option.choices is not None:
-        return Literal[leaf.option.choices()]
-    # If pydantic is imported, cyclopts lets it validate the defaults, too.
-    return leaf.kind if leaf.default is not None else leaf.kind | None
+    kind = leaf.kind if leaf.option.choices is None else Literal[leaf.option.choices()]
+    # Cyclopts validates defaults, too, in a process that has imported pydantic.
+    return Union[kind, None] if leaf.default is None else kind  # noqa: UP007 - a type that is not known here
 
 
 def _parameter(leaf: Leaf, group: Group | None) -> Parameter:
