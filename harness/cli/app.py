@@ -62,6 +62,7 @@ COMMANDS = {
     "train kto": Command("language:TrainKtoSettings", "train_language:train_kto"),
     "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
     "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
+    "report": Command("service:ReportSettings", "report:report"),
     "serve": Command("serving:ServeSettings", "serve:serve"),
     "serve token create": Command("serving:CreateTokenSettings", "serve:create_token"),
     "serve token list": Command("serving:ListTokensSettings", "serve:list_tokens"),

@@ -51,14 +51,16 @@ class Queries:
     Lists raise SettingsError for a position that is not one of theirs.
     """
 
-    def __init__(self, records: DatabaseRecords) -> None:
+    def __init__(self, records: DatabaseRecords, *, run: str = "", page_rows: int = DEFAULT_LIMIT) -> None:
+        """run: read only what belongs to a run; by default to any. page_rows: length of pages without a limit."""
         self.records = records
+        self._run, self._page_rows = run, page_rows
         self._engine = reading(records.engine)
 
-    def runs(self, after: str = "", *, limit: int = DEFAULT_LIMIT) -> Page[RunRow]:
+    def runs(self, after: str = "", *, limit: int | None = None) -> Page[RunRow]:
         """Return the runs, the last first. A run that stores a round in the meantime moves to the beginning."""
         newest = sa.func.max(rounds.c.stored_at)
-        statement = _run_statement()
+        statement = self._run_statement()
         if after:
             last = decode_cursor(after, (float, str))
             statement = statement.having(sa.tuple_(newest, rounds.c.run) < sa.tuple_(*map(sa.literal, last)))
@@ -67,17 +69,18 @@ class Queries:
 
     def run(self, run: str) -> RunRow | None:
         """Return a run, or None if it does not exist."""
-        return self._one(_run_statement().where(rounds.c.run == run), RunRow)
+        return self._one(self._run_statement().where(rounds.c.run == run), RunRow)
 
     def rounds(self, run: str | None = None) -> Sequence[RoundRow]:
         """Return the last rounds, of one run or of all, in the order of time."""
-        statement = _select(rounds, RoundRow).order_by(rounds.c.stored_at.desc(), rounds.c.path.desc())
+        statement = _select(rounds, RoundRow).where(*self._own(rounds))
         if run is not None:
             statement = statement.where(rounds.c.run == run)
-        return self._all(statement.limit(_MAX_ROUNDS), RoundRow)[::-1]
+        newest = statement.order_by(rounds.c.stored_at.desc(), rounds.c.path.desc()).limit(_MAX_ROUNDS)
+        return self._all(newest, RoundRow)[::-1]
 
     def episodes(
-        self, after: str = "", filters: EpisodeFilter | None = None, *, limit: int = DEFAULT_LIMIT
+        self, after: str = "", filters: EpisodeFilter | None = None, *, limit: int | None = None
     ) -> Page[EpisodeRow]:
         """Return the episodes, the last first."""
         return self._numbered_page(episodes, EpisodeRow, filters, after, limit)
@@ -87,7 +90,7 @@ class Queries:
         return self._one(_select(episodes, EpisodeRow).where(episodes.c.number == number), EpisodeRow)
 
     def artifacts(
-        self, after: str = "", filters: ArtifactFilter | None = None, *, limit: int = DEFAULT_LIMIT
+        self, after: str = "", filters: ArtifactFilter | None = None, *, limit: int | None = None
     ) -> Page[ArtifactRow]:
         """Return the artifacts, the last first."""
         return self._timed_page(artifacts, "id", ArtifactRow, filters, after, limit)
@@ -103,7 +106,7 @@ class Queries:
         return f"{folder}/{last.name}" if last is not None else None
 
     def attempts(
-        self, after: str = "", filters: AttemptFilter | None = None, *, limit: int = DEFAULT_LIMIT
+        self, after: str = "", filters: AttemptFilter | None = None, *, limit: int | None = None
     ) -> Page[AttemptRow]:
         """Return the attempts, the last first."""
         return self._timed_page(rollouts, "id", AttemptRow, filters, after, limit)
@@ -113,7 +116,7 @@ class Queries:
         return self._one(_select(rollouts, AttemptRow).where(rollouts.c.id == attempt_id), AttemptRow)
 
     def candidates(
-        self, after: str = "", filters: CandidateFilter | None = None, *, limit: int = DEFAULT_LIMIT
+        self, after: str = "", filters: CandidateFilter | None = None, *, limit: int | None = None
     ) -> Page[CandidateRow]:
         """Return the changes that were tried, the last first."""
         return self._timed_page(candidates, "path", CandidateRow, filters, after, limit)
@@ -124,7 +127,8 @@ class Queries:
         Episodes count; only in a store without episodes, candidates do.
         """
         count = sa.func.count().label("bugs")
-        found = self._all(sa.select(episodes.c.check, count).group_by(episodes.c.check), CheckCount)
+        own = sa.select(episodes.c.check, count).where(*self._own(episodes))
+        found = self._all(own.group_by(episodes.c.check), CheckCount)
         if not found:
             counted = sa.select(candidates.c.check, count).where(candidates.c.status.in_(_COUNTED))
             found = self._all(counted.group_by(candidates.c.check), CheckCount)
@@ -134,8 +138,8 @@ class Queries:
         """Return how many graded bugs have which solve rate, in tenths; those that all attempts solve are the last."""
         # Whole numbers: the two databases round a fraction to an integer differently.
         tenth: Any = (episodes.c.solved * _BUCKETS) // episodes.c.graded
-        statement = sa.select(tenth, sa.func.count()).where(episodes.c.graded > 0).group_by(tenth)
-        counts = {int(row[0]): int(row[1]) for row in self._rows(statement)}
+        statement = sa.select(tenth, sa.func.count()).where(episodes.c.graded > 0, *self._own(episodes))
+        counts = {int(row[0]): int(row[1]) for row in self._rows(statement.group_by(tenth))}
         return [DifficultyBucket(n / _BUCKETS, counts.get(n, 0)) for n in range(_BUCKETS + 1)]
 
     def models(self) -> Sequence[ModelRow]:
@@ -151,7 +155,7 @@ class Queries:
                 (sa.cast(resolved, sa.Float) / sa.func.nullif(graded, 0)).label("solve_rate"),
                 *(_total(rollouts.c[name]) for name in ("tokens", "cost_usd", "unpriced", "seconds")),
             )
-            .where(rollouts.c.role == "solver")
+            .where(rollouts.c.role == "solver", *self._own(rollouts))
             .group_by(rollouts.c.player)
             .order_by(rollouts.c.player)
         )
@@ -162,7 +166,7 @@ class Queries:
         statement = _select(workers, WorkerRow).order_by(workers.c.seen_at.desc(), workers.c.id).limit(MAX_LIMIT)
         return self._all(statement, WorkerRow)
 
-    def jobs(self, after: str = "", filters: JobFilter | None = None, *, limit: int = DEFAULT_LIMIT) -> Page[Job]:
+    def jobs(self, after: str = "", filters: JobFilter | None = None, *, limit: int | None = None) -> Page[Job]:
         """Return the jobs, the last first."""
         return self._numbered_page(jobs, Job, filters, after, limit)
 
@@ -172,7 +176,7 @@ class Queries:
         tried = sa.func.count()
         statement = (
             sa.select(candidates.c.file, candidates.c.scope, survived.label("survived"), tried.label("tried"))
-            .where(candidates.c.file != "")
+            .where(candidates.c.file != "", *self._own(candidates))
             .group_by(candidates.c.file, candidates.c.scope)
             .order_by(survived.desc(), tried.desc(), candidates.c.file, candidates.c.scope)
         )
@@ -205,12 +209,32 @@ class Queries:
         with describing(self._engine.url), self._engine.connect() as connection:
             return events_after(connection, last, limit=limit)
 
+    def _run_statement(self) -> sa.Select[Any]:
+        sums = (_total(rounds.c[name]) for name in _SUMMED)
+        columns = (rounds.c.run, sa.func.min(rounds.c.project).label("project"), sa.func.count().label("rounds"), *sums)
+        statement = sa.select(*columns, sa.func.max(rounds.c.stored_at).label("stored_at")).where(*self._own(rounds))
+        return statement.group_by(rounds.c.run)
+
+    def _own(self, table: sa.Table) -> list[sa.ColumnElement[bool]]:
+        """Return the conditions of what belongs to the run; a bug that two runs found belongs to both."""
+        if not self._run:
+            return []
+        bugs = sa.select(episodes.c.artifact_id).where(episodes.c.run == self._run, episodes.c.artifact_id != "")
+        if table is artifacts:
+            return [artifacts.c.id.in_(bugs)]
+        if table is rollouts:
+            return [rollouts.c.artifact_id.in_(bugs)]
+        if table is candidates:
+            found = candidates.alias()
+            return [candidates.c.campaign.in_(sa.select(found.c.campaign).where(found.c.artifact_id.in_(bugs)))]
+        return [table.c.run == self._run]
+
     def _timed_page(
-        self, table: sa.Table, name: str, kind: type[T], filters: _Filter | None, after: str, limit: int
+        self, table: sa.Table, name: str, kind: type[T], filters: _Filter | None, after: str, limit: int | None
     ) -> Page[T]:
         """Return a page of a table whose rows are sorted by time; name: of the column that identifies a row."""
         key = (table.c.stored_at, table.c[name])
-        statement = _select(table, kind).where(*_conditions(table, filters))
+        statement = _select(table, kind).where(*_conditions(table, filters), *self._own(table))
         if after:
             last = decode_cursor(after, (float, str))
             statement = statement.where(sa.tuple_(*key) < sa.tuple_(*map(sa.literal, last)))
@@ -218,18 +242,19 @@ class Queries:
         return self._page(statement, kind, limit, lambda row: (row.stored_at, getattr(row, name)))
 
     def _numbered_page(
-        self, table: sa.Table, kind: type[T], filters: _Filter | None, after: str, limit: int
+        self, table: sa.Table, kind: type[T], filters: _Filter | None, after: str, limit: int | None
     ) -> Page[T]:
         number = table.c.number
-        statement = _select(table, kind).where(*_conditions(table, filters))
+        own = self._own(table) if table is episodes else []
+        statement = _select(table, kind).where(*_conditions(table, filters), *own)
         if after:
             statement = statement.where(number < decode_cursor(after, (int,))[0])
         return self._page(statement.order_by(number.desc()), kind, limit, lambda row: (row.number,))
 
     def _page(
-        self, statement: sa.Select[Any], kind: type[T], limit: int, key: Callable[[Any], tuple[object, ...]]
+        self, statement: sa.Select[Any], kind: type[T], limit: int | None, key: Callable[[Any], tuple[object, ...]]
     ) -> Page[T]:
-        size = max(1, min(limit, MAX_LIMIT))
+        size = limit or self._page_rows
         rows = self._rows(statement.limit(size + 1))
         following = encode_cursor(key(rows[size - 1])) if len(rows) > size else ""
         return Page([_made(kind, row) for row in rows[:size]], following)
@@ -252,16 +277,6 @@ def _select(table: sa.Table, kind: type) -> sa.Select[Any]:
     if kind is AttemptRow:
         return sa.select(*columns, sa.exists().where(artifacts.c.id == table.c.artifact_id).label("has_artifact"))
     return sa.select(*columns)
-
-
-def _run_statement() -> sa.Select[Any]:
-    return sa.select(
-        rounds.c.run,
-        sa.func.min(rounds.c.project).label("project"),
-        sa.func.count().label("rounds"),
-        *(_total(rounds.c[name]) for name in _SUMMED),
-        sa.func.max(rounds.c.stored_at).label("stored_at"),
-    ).group_by(rounds.c.run)
 
 
 def _file_statement(folder: str) -> sa.Select[Any]:

@@ -158,7 +158,9 @@ class Worker:
         if process is not None and running.outcome is None and not process.is_fetching:
             code = process.poll()
             if code in _WITH_RESULT:
-                running.outcome = self._outcome(running, process, code)
+                outcome = self._outcome(running, process, code)
+                # What an interrupt has broken runs again.
+                running.outcome = outcome if outcome.status is JobStatus.SUCCEEDED else None
         running.end()
         if running.outcome is not None:
             self._queue.finish(running.claim, running.outcome)
@@ -253,7 +255,8 @@ class Worker:
         output, last = process.output(), process.last_line()
         if process.is_fetching:
             return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=last)
-        if code not in _WITH_RESULT:
+        # Python also ends with 1 after an error that nothing expected, but then without an output.
+        if code not in _WITH_RESULT or (code and not output):
             return _failure(code, output, last)
         try:
             self._keep(process, output, code)

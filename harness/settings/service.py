@@ -1,4 +1,4 @@
-"""Define the settings of the commands about databases."""
+"""Define the settings of the commands about databases and of reports."""
 
 from __future__ import annotations
 
@@ -29,3 +29,13 @@ class StoreCheckSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr store check .ssr"
     store: Path = required("STORE", "a store", is_argument=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportSettings(CommandSettings):
+    """Write the results of a store, or of one run, as a page that needs no server and no network."""
+
+    example: ClassVar[str] = "ssr report .ssr --html report.html"
+    store: Path = option(Path(".ssr"), "STORE", "a store", is_argument=True)
+    html: Path = option(Path("ssr-report.html"), "FILE", "the page; an existing one is replaced")
+    run: str = option("", "ID", "only what belongs to this run of ssr play, or the beginning of its id", is_own=True)

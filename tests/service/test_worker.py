@@ -31,6 +31,7 @@ from pytest_ssr.errors import StoreError
 from pytest_ssr.storage.store import Store
 
 SLEEPS = "import time; time.sleep(600)"
+NEGATIVE = "print('{\"valid\": 0}'); exit(1)"
 PRINTS = "print('{\"valid\": 3}')"
 PLAY = {"count": 1, "attempts": 2, "tries": 20, "higher_order": 0}
 
@@ -292,6 +293,7 @@ def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
         ('print(\'{"error": "no", "kind": "SandboxError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
         ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
         ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "it broke"),
+        ("raise ValueError('a defect')", JobErrorCode.BROKEN, "a defect"),
         ("print('[' * 100_000); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
         ("import os; os.kill(os.getpid(), 9)", JobErrorCode.KILLED, "signal 9"),
     ],
@@ -306,6 +308,15 @@ def test_the_failure_of_a_job_has_a_code_and_a_message(
     job = job_of(queue, job_id)
     assert (job.status, job.error_code) == (JobStatus.FAILED, error_code)
     assert error in job.error
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_negative_result_is_a_result(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+    worker = worker_of(records, root, NEGATIVE)
+    job_id = started(worker, queue)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.result) == (JobStatus.SUCCEEDED, {"exit_code": 1, "valid": 0})
 
 
 @pytest.mark.parametrize("database", ["sqlite"], indirect=True)

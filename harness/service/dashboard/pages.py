@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,12 +14,11 @@ from fastapi.staticfiles import StaticFiles
 
 from harness.service.dashboard import details, gap_map, summaries
 from harness.service.dashboard.reading import Reads
-from harness.service.dashboard.rendering import render
+from harness.service.dashboard.rendering import STATIC, render
 from harness.service.dashboard.summaries import following, page_after
 from harness.service.filters import EpisodeFilter
 from harness.service.rows import Page
 
-STATIC = Path(__file__).parent / "static"
 _MOST_FILTER = 200
 """Characters of a filter; a longer one cannot match."""
 _NOT_FOUND = 404

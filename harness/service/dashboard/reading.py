@@ -24,20 +24,27 @@ class Reads(Queries):
     def totals(self) -> Row:
         """Return sums over all rounds."""
         names = ("episodes", "valid", "solved", "graded", "rewards", "rewarded", "tokens", "cost_usd")
-        return self._rows(sa.select(*(sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)))[0]
+        sums = (sa.func.coalesce(sa.func.sum(rounds.c[n]), 0).label(n) for n in names)
+        return self._rows(sa.select(*sums).where(*self._own(rounds)))[0]
 
     def counts(self) -> Mapping[str, int]:
         """Return the numbers of artifacts, attempts and candidates."""
         return {
-            table.name: int(self._rows(sa.select(sa.func.count()).select_from(table))[0][0])
+            table.name: int(self._rows(sa.select(sa.func.count()).select_from(table).where(*self._own(table)))[0][0])
             for table in (artifacts, rollouts, candidates)
         }
+
+    def run_ids(self, beginning: str) -> Sequence[str]:
+        """Return the ids of runs, two at most, that begin with a text."""
+        matches = rounds.c.run.startswith(beginning, autoescape=True)
+        return [row.run for row in self._rows(sa.select(rounds.c.run).where(matches).distinct().limit(2))]
 
     def campaigns(self) -> Sequence[Row]:
         """Return the campaigns, the last first, each with the project of a bug that it found."""
         statement = (
             sa.select(candidates.c.campaign, sa.func.coalesce(sa.func.max(artifacts.c.repository), "").label("project"))
             .select_from(candidates.outerjoin(artifacts, artifacts.c.id == candidates.c.artifact_id))
+            .where(*self._own(candidates))
             .group_by(candidates.c.campaign)
             .order_by(sa.func.max(candidates.c.stored_at).desc())
         )
@@ -47,7 +54,7 @@ class Reads(Queries):
         """Return changes that survived, each with its record."""
         statement = (
             sa.select(candidates)
-            .where(candidates.c.status == CandidateStatus.SURVIVED)
+            .where(candidates.c.status == CandidateStatus.SURVIVED, *self._own(candidates))
             .order_by(candidates.c.file, candidates.c.scope, candidates.c.line, candidates.c.path)
         )
         if campaign is not None:

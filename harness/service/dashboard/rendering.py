@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -15,6 +16,10 @@ from markupsafe import Markup
 from harness.service.dashboard.charts import number
 from harness.service.dashboard.visible import visible
 
+STATIC = Path(__file__).parent / "static"
+"""Styles and scripts."""
+Address = Callable[..., str]
+"""Returns the address of a page by its name, or of an item by the name of its kind and its id."""
 _LAST_TIME = 253_402_300_799
 """The end of the year 9999 in seconds since the epoch."""
 
@@ -53,9 +58,9 @@ def link(name: str, item: str = "") -> str:
     return "/" if name == "overview" else f"/{name}"
 
 
-def render(template: str, **values: Any) -> str:
-    """Return a rendered template."""
-    return environment().get_template(template).render(values)
+def render(template: str, *, layout: str = "page.html", address: Address = link, **values: Any) -> str:
+    """Return a rendered template. layout: what surrounds it; address: returns where an item is, empty if nowhere."""
+    return environment().get_template(template).render(layout=layout, link=address, **values)
 
 
 @cache
@@ -76,7 +81,7 @@ def environment() -> Environment:
         "short_count": short_count,
     }
     made.filters.update(filters)
-    made.globals.update(link=link, navigation=NAVIGATION)
+    made.globals.update(navigation=NAVIGATION)
     return made
 
 

@@ -25,7 +25,8 @@
 
   // "g" and the first letter of a page goes there; "/" goes to the first filter; "j" and "k" walk along links of rows.
   let waiting = false;
-  const rows = () => [...document.querySelectorAll("main tbody tr a:first-of-type")];
+  const rows = () => [...document.querySelectorAll("main tbody tr a:first-of-type")]
+    .filter((link) => link.checkVisibility());
   const walk = (step) => {
     const links = rows();
     const at = links.indexOf(document.activeElement);
