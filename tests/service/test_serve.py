@@ -153,3 +153,34 @@ def waited(read: Any, count: int) -> Any:
         assert time.monotonic() < end, found
         time.sleep(0.2)
     return found
+
+
+@pytest.mark.browser
+def test_people_log_in_with_a_browser(tmp_path: Path, browser: Any) -> None:
+    from axe_core_python.sync_playwright import Axe
+
+    store = tmp_path / "store"
+    secret = ssr("serve", "token", "create", "laptop", "--store", store)[1]["token"]
+    with served(store, "--host", "0.0.0.0") as (url, _):
+        page, problems = browser.new_page(), []
+        page.on("pageerror", lambda error: problems.append(str(error)))
+        page.goto(f"{url}/models")
+        page.get_by_label("Token").fill("wrong")
+        page.get_by_role("button", name="Log in").click()
+        page.get_by_role("alert").wait_for()
+        checked = browser.new_context(bypass_csp=True).new_page()
+        checked.goto(f"{url}/login")
+        assert [v["id"] for v in Axe().run(checked)["violations"] if v["impact"] in ("serious", "critical")] == []
+        checked.context.close()
+        page.get_by_label("Token").fill(secret)
+        page.get_by_role("button", name="Log in").click()
+        page.wait_for_url(f"{url}/models")
+        # The stream of events has the cookie, too.
+        with page.expect_response(lambda answer: "/events" in answer.url) as stream:
+            page.goto(url)
+        assert stream.value.status == 200
+        page.get_by_role("button", name="Log out").click()
+        page.goto(f"{url}/models")
+        assert page.url.startswith(f"{url}/login")
+        page.close()
+        assert problems == []
