@@ -66,7 +66,7 @@ class AccessMiddleware:
         headers, state, path = Headers(scope=scope), scope.setdefault("state", {}), scope["path"]
         try:
             if "\0" in path or (b"%00" in scope["query_string"] and not path.startswith(_API)):
-                # No database has such names, and PostgreSQL refuses even to look for them. The API validates its values.
+                # No database has such names, and PostgreSQL refuses to look for them. The API validates its values.
                 raise ProblemError(ProblemCode.NOT_FOUND, "there is nothing at this address")
             self._require_own_host(headers)
             if scope["method"] not in _SAFE_METHODS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
@@ -20,14 +22,16 @@ def worker(settings: WorkerSettings) -> int:
     if settings.sandbox != "auto":
         load_provider(settings.sandbox)
     terminal = Terminal(quiet=settings.json)
-    is_new = not has_database(settings.store)
-    if is_new or {"database", "blobs"} & settings.typed:
-        share_store(settings.store, database=settings.database, blobs=settings.blobs)
-    store = Store(settings.store)
-    records = records_of(store.root)
-    if is_new:
-        migrate(store.root, records, progress=terminal.status)
-    running = Worker(store, records, jobs_at_once=settings.jobs_at_once, sandbox=settings.sandbox)
-    terminal.echo(f"worker {running.id[:12]} runs jobs of {store.root}; stop it with Ctrl-C")
-    running.run()
+    # A worker that is told to end before it has begun ends as well.
+    with contextlib.suppress(KeyboardInterrupt):
+        is_new = not has_database(settings.store)
+        if is_new or {"database", "blobs"} & settings.typed:
+            share_store(settings.store, database=settings.database, blobs=settings.blobs)
+        store = Store(settings.store)
+        records = records_of(store.root)
+        if is_new:
+            migrate(store.root, records, progress=terminal.status)
+        running = Worker(store, records, jobs_at_once=settings.jobs_at_once, sandbox=settings.sandbox)
+        terminal.echo(f"worker {running.id[:12]} runs jobs of {store.root}; stop it with Ctrl-C")
+        running.run()
     return ExitCode.DONE
