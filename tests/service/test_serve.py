@@ -83,7 +83,10 @@ def test_what_cannot_be_served_is_refused(tmp_path: Path, argv: Sequence[str], o
 def test_other_machines_need_a_token_and_the_log_has_no_secret(tmp_path: Path) -> None:
     store, log = tmp_path / "store", tmp_path / "log"
     secret = ssr("serve", "token", "create", "laptop", "--store", store)[1]["token"]
-    with served(store, "--host", "0.0.0.0", log=log) as (url, _), httpx.Client(base_url=url) as client:
+    with (
+        served(store, "--host", "0.0.0.0", "--workers", "0", log=log) as (url, _),
+        httpx.Client(base_url=url) as client,
+    ):
         assert client.get("/api/v1/runs").status_code == 401
         headers = {"Authorization": f"Bearer {secret}", "X-Request-ID": "mine"}
         assert client.get("/api/v1/runs", headers=headers).status_code == 200

@@ -15,23 +15,27 @@ from pytest_ssr.storage.store import Store
 def worker(settings: WorkerSettings) -> int:
     """Run jobs until SIGINT or SIGTERM; return 0."""
     require_packages()
+    if settings.sandbox != "auto":
+        load_provider(settings.sandbox)
+    # A worker that is told to end before it has begun ends as well.
+    with contextlib.suppress(KeyboardInterrupt):
+        _run(settings)
+    return ExitCode.DONE
+
+
+def _run(settings: WorkerSettings) -> None:
     from harness.database.migrate import migrate
     from harness.database.records import records_of
     from harness.service.worker import Worker
 
-    if settings.sandbox != "auto":
-        load_provider(settings.sandbox)
     terminal = Terminal(quiet=settings.json)
-    # A worker that is told to end before it has begun ends as well.
-    with contextlib.suppress(KeyboardInterrupt):
-        is_new = not has_database(settings.store)
-        if is_new or {"database", "blobs"} & settings.typed:
-            share_store(settings.store, database=settings.database, blobs=settings.blobs)
-        store = Store(settings.store)
-        records = records_of(store.root)
-        if is_new:
-            migrate(store.root, records, progress=terminal.status)
-        running = Worker(store, records, jobs_at_once=settings.jobs_at_once, sandbox=settings.sandbox)
-        terminal.echo(f"worker {running.id[:12]} runs jobs of {store.root}; stop it with Ctrl-C")
-        running.run()
-    return ExitCode.DONE
+    is_new = not has_database(settings.store)
+    if is_new or {"database", "blobs"} & settings.typed:
+        share_store(settings.store, database=settings.database, blobs=settings.blobs)
+    store = Store(settings.store)
+    records = records_of(store.root)
+    if is_new:
+        migrate(store.root, records, progress=terminal.status)
+    running = Worker(store, records, jobs_at_once=settings.jobs_at_once, sandbox=settings.sandbox)
+    terminal.echo(f"worker {running.id[:12]} runs jobs of {store.root}; stop it with Ctrl-C")
+    running.run()
