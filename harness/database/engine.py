@@ -35,6 +35,8 @@ _BUSY_S = 60
 _CONNECT_S = 10
 _POLL_S = 0.1
 _POSTGRES = {
+    # Whatever the database's own is: from one of SQL_ASCII, texts would be bytes.
+    "client_encoding": "utf8",
     "connect_timeout": _CONNECT_S,
     # A server that has vanished without a word is noticed before leases of jobs end.
     "keepalives_idle": 5,

@@ -57,9 +57,7 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
         task = asyncio.create_task(streams.run())
         yield
         streams.close()
-        task.cancel()
-        # It may be reading in a thread, with a connection that is closed after it.
-        await asyncio.gather(task, return_exceptions=True)
+        await task
         await asyncio.to_thread(app.state.stop_tracing)
 
     app = FastAPI(

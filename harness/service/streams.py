@@ -68,8 +68,11 @@ class Streams:
         return len(self._streams)
 
     async def run(self) -> None:
-        """Hand out new events until the task is cancelled."""
-        while True:
+        """Hand out new events until the streams are closed.
+
+        Not until the task is cancelled: a thread that reads would go on, with a connection that nobody closes.
+        """
+        while not self._is_closed:
             try:
                 if not self._started.is_set():
                     self._last = await run_in_threadpool(self._queries.last_event)

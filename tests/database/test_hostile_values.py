@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import secrets
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
-from shared_stores import records_of
+from shared_stores import execute, records_of
 
 from harness.database.schema import METADATA, artifacts, candidates, episodes, rollouts, rounds
+from harness.database.sharing import share_store
 from harness.records.episode import Episode
 from pytest_ssr.errors import StoreWriteError
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
@@ -93,3 +96,11 @@ def test_unreadable_records_are_stored_all_the_same(shared_store: Store) -> None
             folder, _, name = path.rpartition("/")
             shared_store.put_file(folder, name, data)
             assert shared_store.file(folder, name) == data
+
+
+def test_a_database_of_another_encoding_holds_texts(postgres_url: str, tmp_path: Path) -> None:
+    name = f"t{secrets.token_hex(6)}"
+    execute(f"{postgres_url}/postgres", f"CREATE DATABASE {name} ENCODING SQL_ASCII LOCALE 'C' TEMPLATE template0")
+    store = share_store(tmp_path / "store", database=f"{postgres_url}/{name}")
+    store.put_record("attempts/c", "00000", {"text": "ä→"})
+    assert store.record("attempts/c", "00000") == {"text": "ä→"}

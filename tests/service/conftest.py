@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,6 +41,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     server.should_exit = True
     thread.join(20)
     close_engines()
+
+
+@pytest.fixture
+def as_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse command lines as a process of `ssr` does, which imports pydantic later: Cyclopts lets it check defaults."""
+    monkeypatch.delitem(sys.modules, "pydantic", raising=False)
 
 
 @pytest.fixture(scope="session")

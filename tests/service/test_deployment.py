@@ -41,6 +41,7 @@ def commands() -> list[list[str]]:
     return [*map(shlex.split, lines), COMPOSE["services"]["worker"]["command"]]
 
 
+@pytest.mark.usefixtures("as_command")
 @pytest.mark.parametrize("argv", commands(), ids=" ".join)
 def test_every_command_has_the_options_that_it_is_given(argv):
     assert parse(argv) is not None

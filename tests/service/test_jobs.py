@@ -73,6 +73,7 @@ def store(tmp_path: Path) -> Store:
     return store
 
 
+@pytest.mark.usefixtures("as_command")
 @pytest.mark.parametrize("kind", JobKind)
 def test_the_command_of_every_kind_is_one_that_ssr_accepts(kind: JobKind, store: Store, project: Path) -> None:
     assert kind is JobKind.SOLVE or set(EXAMPLES[kind]) == {setting.name for setting in SETTINGS[kind]}
@@ -87,6 +88,7 @@ def test_the_command_of_every_kind_is_one_that_ssr_accepts(kind: JobKind, store:
         assert parsed.settings.json
 
 
+@pytest.mark.usefixtures("as_command")
 @pytest.mark.parametrize("kind", JobKind)
 def test_defaults_that_are_shown_are_those_of_the_command(kind: JobKind, store: Store, project: Path) -> None:
     """A client that reads the defaults of settings and sends them gets the same job."""

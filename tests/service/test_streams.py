@@ -44,7 +44,8 @@ def run(streams: Streams, body: Callable[[], Awaitable[None]]) -> None:
         try:
             await asyncio.wait_for(body(), 20)
         finally:
-            task.cancel()
+            streams.close()
+            await task
 
     # In another thread: the browser of other tests may have a loop in this one.
     with ThreadPoolExecutor(1) as pool:
