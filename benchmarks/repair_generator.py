@@ -63,11 +63,11 @@ def only(source: ParsedSource, qualname: str) -> Scope | None:
     return same[0] if len(same) == 1 else None
 
 
-def places(repairs: Sequence[Repair], right: Sequence[bool], seed: str) -> list[int]:
+def places(scores: Sequence[float], right: Sequence[bool], seed: str) -> list[int]:
     if not any(right):
         return [0] * DRAWS
     rng = np.random.default_rng(list(seed.encode()))
-    logs, flags = np.array([math.log(r.weight) for r in repairs]), np.array(right)
+    logs, flags = np.array(scores), np.array(right)
     result = []
     for _ in range(DRAWS):
         noisy = logs + rng.gumbel(size=len(logs))
@@ -96,8 +96,9 @@ def measured(project: str, number: int, bug: Bug, policy: Policy) -> Measured:
     rankings: list[tuple[Sequence[Repair], Sequence[bool]]] = [(repairs, own), (repairs, own), (completed, flags)]
     found = []
     for index, (listed, of_listed) in enumerate(rankings):
-        ranked = policy.reweighted(source, scope, listed) if index and any(of_listed) else listed
-        found.append(places(ranked, of_listed, f"{project} {number}"))
+        learned = index > 0 and any(of_listed)
+        scores = policy.scores(source, scope, listed) if learned else [math.log(r.weight) for r in listed]
+        found.append(places(scores, of_listed, f"{project} {number}"))
     by_generator = any(flags[len(repairs) :])
     return Measured(project, number, bug.operator, True, any(own), by_generator, len(completed), found, seconds)
 

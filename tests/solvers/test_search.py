@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +17,10 @@ from harness.rollouts.task import open_task
 from harness.solvers.protocol import SolverTask
 from harness.solvers.search.donors import module_names, unused_names
 from harness.solvers.search.localisation import ochiai
-from harness.solvers.search.patterns import repairs_of
+from harness.solvers.search.patterns import Repair, repairs_of
+from harness.solvers.search.policy import Policy
 from harness.solvers.search.solver import SearchSolver
+from harness.solvers.search.token_model import TokenModel
 from harness.solvers.search.workspace import allowance
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.execution.baseline import Baseline
@@ -124,6 +128,26 @@ def test_it_repairs_and_the_same_seed_gives_the_same_patch(proven: Proven) -> No
     assert not {r.id for r in again} & {r.id for r in first}, "other settings are other attempts"
     stored = RolloutRunner(proven.runner, proven.artifact, proven.verdict, SearchSolver(), proven.store).attempts(2)
     assert stored == first
+
+
+@pytest.mark.bubblewrap
+def test_a_policy_scores_repairs_without_the_weight_of_their_function(proven: Proven, tmp_path: Path) -> None:
+    class Indifferent(Policy):
+        def scores(self, source: object, scope: object, repairs: Sequence[Repair]) -> list[float]:
+            return [0.5] * len(repairs)
+
+    task, solver = open_task(proven.runner, proven.artifact, tmp_path / "task"), SearchSolver()
+    workspace = solver._workspace(task)
+    by_weight = workspace.repairs(workspace.original)
+    workspace.use(Indifferent(None, TokenModel(), sharpness=2.0))  # type: ignore[arg-type]
+    by_policy = workspace.repairs(workspace.original)
+    assert by_policy
+    assert {r for _, r in by_policy} == {r for _, r in by_weight}
+    for logs, sharpness, scored in ((by_weight, 6, lambda r: math.log(r.weight)), (by_policy, 12, lambda r: 0.5)):
+        for log, repair in logs:
+            suspicion = workspace.suspicion.of(repair.path, repair.first, repair.last, function=repair.function)
+            assert log == pytest.approx(sharpness * math.log(suspicion) + scored(repair))
+    solver.release(task)
 
 
 @pytest.mark.bubblewrap

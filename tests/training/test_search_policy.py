@@ -293,14 +293,14 @@ def trained(projects, tmp_path_factory) -> Path:
     return out
 
 
-def test_a_policy_is_trained_and_keeps_the_sum_of_weights(trained):
+def test_a_policy_is_trained_and_scores_repairs(trained):
     policy = load_policy(trained)
     source, all_scopes = parsed()
     repairs = repairs_of(source, all_scopes[0], all_scopes)
-    reweighted = policy.reweighted(source, all_scopes[0], repairs)
-    assert [r.edits for r in reweighted] == [r.edits for r in repairs]
-    assert sum(r.weight for r in reweighted) == pytest.approx(sum(r.weight for r in repairs))
-    assert [r.weight for r in reweighted] != [r.weight for r in repairs]
+    scores, total = policy.scores(source, all_scopes[0], repairs), sum(r.weight for r in repairs)
+    assert len(scores) == len(repairs)
+    assert scores != pytest.approx([math.log(r.weight / total) for r in repairs])
+    assert policy.scores(source, all_scopes[0], []) == []
     assert PlayerFactory().solver(f"search:policy={trained}").name == f"search:policy={trained}"
 
 
@@ -326,12 +326,13 @@ def test_a_policy_names_only_the_files_that_it_has_written(trained, tmp_path, mo
         load_policy(folder)
 
 
-def test_without_a_share_the_weights_are_those_of_the_patterns(trained):
+def test_without_a_share_the_scores_are_those_of_the_patterns(trained):
     policy = load_policy(trained)
     source, all_scopes = parsed()
     repairs = repairs_of(source, all_scopes[0], all_scopes)
-    same = Policy(policy.ranker, policy.tokens, share=0.0, sharpness=1.0).reweighted(source, all_scopes[0], repairs)
-    assert [r.weight for r in same] == pytest.approx([r.weight for r in repairs], rel=1e-6)
+    total = sum(r.weight for r in repairs)
+    scores = Policy(policy.ranker, policy.tokens, share=0.0, sharpness=1.0).scores(source, all_scopes[0], repairs)
+    assert scores == pytest.approx([math.log(r.weight / total) for r in repairs])
 
 
 def test_a_second_run_reads_the_examples_of_the_first(trained, projects, capsys):
@@ -453,7 +454,7 @@ def test_a_damaged_token_model_is_refused(trained, tmp_path, data):
         load_policy(folder)
 
 
-def test_no_weight_is_zero(trained):
+def test_all_scores_are_finite(trained):
     source, all_scopes = parsed()
     repairs = repairs_of(source, all_scopes[0], all_scopes)
 
@@ -461,8 +462,8 @@ def test_no_weight_is_zero(trained):
         def predict(self, rows):
             return [1e6 * (index == 0) for index in range(len(rows))]
 
-    reweighted = Policy(Certain(), TokenModel()).reweighted(source, all_scopes[0], repairs)
-    assert all(r.weight > 0 for r in reweighted)
+    scores = Policy(Certain(), TokenModel()).scores(source, all_scopes[0], repairs)
+    assert all(math.isfinite(score) for score in scores)
 
 
 @pytest.mark.parametrize(

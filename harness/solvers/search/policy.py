@@ -16,7 +16,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,6 @@ _FORMAT = 1
 _MOST_SHARPNESS = 100.0
 _MOST_SETTINGS_BYTES = 1 << 22
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
-_LEAST_LOG_SHARE = -300.0
 _SETTINGS, _RANKER, _TOKENS, GENERATOR = "policy.json", "ranker.txt", "tokens.npz", "generator.npz"
 
 
@@ -70,16 +69,12 @@ class Policy:
             return list(repairs)
         return self.generator.with_generated(source, scope, repairs)
 
-    def reweighted(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[Repair]:
-        """Return the repairs of one scope with new weights; the sum of the weights stays as it is."""
-        if len(repairs) < 2:
-            return list(repairs)
-        logits = self.logits(source, scope, repairs)
+    def scores(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
+        """Return the logarithms of scores of the repairs of one scope, which compare with those of other scopes."""
+        if not repairs:
+            return []
         total = sum(r.weight for r in repairs)
-        logs = self.mixed_logits(logits, [r.weight / total for r in repairs])
-        # The solver takes the logarithm of a weight, so none may be 0.
-        shares = [math.exp(max(v, _LEAST_LOG_SHARE)) for v in _log_softmax(logs)]
-        return [replace(r, weight=total * share) for share, r in zip(shares, repairs, strict=True)]
+        return self.mixed_logits(self.logits(source, scope, repairs), [r.weight / total for r in repairs])
 
     def logits(self, source: ParsedSource, scope: Scope, repairs: Sequence[Repair]) -> list[float]:
         """Return the trees' logit of each repair of one scope."""

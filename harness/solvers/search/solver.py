@@ -7,7 +7,6 @@ wall time, so an attempt with the same seed gives the same patch on a busy machi
 
 from __future__ import annotations
 
-import math
 import shutil
 import threading
 from dataclasses import dataclass, field, replace
@@ -183,7 +182,7 @@ def _search_level(
     journal: Journal,
 ) -> CodebaseState | None:
     scored = workspace.repairs(base)
-    order = sorted(scored, key=lambda pair: -(math.log(pair[0]) / _TEMPERATURE + noise(rng)))
+    order = sorted(scored, key=lambda pair: -(pair[0] / _TEMPERATURE + noise(rng)))
     until = progress.tries - share
     for _, repair in order:
         # Once a state improved, half of the remaining share is reserved for repairs on top of it.

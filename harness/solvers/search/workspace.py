@@ -107,7 +107,10 @@ class SearchWorkspace:
         self._repairs.clear()
 
     def repairs(self, base: CodebaseState) -> list[tuple[float, Repair]]:
-        """Return the scored candidate repairs of a state, the best first; computed once for all attempts."""
+        """Return the candidate repairs of a state with the logarithms of their scores, the best first.
+
+        They are computed once for all attempts.
+        """
         name = base.tree_hash
         if name not in self._repairs:
             self._repairs[name] = heapq.nlargest(_MAX_REPAIRS, self._scored(base), key=lambda pair: pair[0])
@@ -124,14 +127,19 @@ class SearchWorkspace:
             all_scopes = scopes(source)
             for scope in (s for s in all_scopes if s.qualname in names):
                 repairs = repairs_of(source, scope, all_scopes)
-                if self.policy is not None:
+                if self.policy is None:
+                    sharpness: float = _SHARPNESS
+                    logs = [math.log(r.weight) for r in repairs]
+                else:
+                    # One list of all functions: what a function's weights add up to does not count.
+                    sharpness = _SHARPNESS * self.policy.sharpness
                     if (path, scope.qualname) in generated:
                         repairs = self.policy.completed(source, scope, repairs)
-                    repairs = self.policy.reweighted(source, scope, repairs)
-                for repair in repairs:
-                    score = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
-                    if score:
-                        yield score**_SHARPNESS * repair.weight, repair
+                    logs = self.policy.scores(source, scope, repairs)
+                for log, repair in zip(logs, repairs, strict=True):
+                    suspicion = self.suspicion.of(path, repair.first, repair.last, function=repair.function)
+                    if suspicion:
+                        yield sharpness * math.log(suspicion) + log, repair
 
     def _suspicious_functions(self) -> list[tuple[str, str]]:
         """Return (path, function) of the most suspicious functions, in order; listing others is not worth the time."""

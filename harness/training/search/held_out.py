@@ -6,7 +6,6 @@ training run is measured on the same bugs with the same budget.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,7 +100,7 @@ def solve_places(workspace: SearchWorkspace, policy: Policy | None, name: str, m
 
 def _place(workspace: SearchWorkspace, rng: Random, most: int) -> int:
     scored = workspace.repairs(workspace.original)
-    order = sorted(scored, key=lambda pair: -(math.log(pair[0]) + noise(rng)))
+    order = sorted(scored, key=lambda pair: -(pair[0] + noise(rng)))
     tried = 0
     for _, repair in order:
         state = workspace.state(workspace.original, repair)
