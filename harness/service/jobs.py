@@ -44,7 +44,8 @@ class Setting:
     def check(self, value: object) -> Value:
         """Return the value in the setting's type; raises SettingsError."""
         if self.kind is float and type(value) is int:
-            value = float(value)
+            # The range of an integer is checked before it is a float, which holds no such number as 10**400.
+            value = float(value) if self.low <= value <= self.high else math.inf
         if type(value) is not self.kind:
             raise self._wrong(f"should be {_TYPE_NAMES[self.kind]}")
         if isinstance(value, str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
@@ -119,10 +120,12 @@ class Projects:
         if _ADDRESS.fullmatch(source) and len(source) <= 500:
             return source
         if source.startswith("/") and "\0" not in source and len(source) <= 4_000:
-            # Resolved, so that no link leads out of the roots.
-            folder = Path(source).resolve()
-            if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
-                return str(folder)
+            # An OSError: a name is too long, or a folder may not be read. A RuntimeError: links lead in a circle.
+            with contextlib.suppress(OSError, RuntimeError):
+                # Resolved, so that no link leads out of the roots.
+                folder = Path(source).resolve()
+                if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
+                    return str(folder)
         # The same answer whether a folder does not exist or is not allowed: it is not to be explored.
         message = "the source is neither an https address of a git repository nor a folder below those of --roots"
         raise ProjectRefusedError(message, code=ProjectErrorCode.SOURCE)

@@ -143,6 +143,7 @@ def found(settings: Any, name: str) -> Any:
         (JobKind.PLAY, {"count": 10**30}, "count"),
         (JobKind.PLAY, {"budget_usd": float("nan")}, "budget_usd"),
         (JobKind.PLAY, {"budget_usd": float("inf")}, "budget_usd"),
+        (JobKind.PLAY, {"budget_usd": 10**400}, "budget_usd"),
         (JobKind.PLAY, {"solver": ["search"]}, "solver"),
         (JobKind.INJECT, {"time": ""}, "time"),
         (JobKind.INJECT, {"time": "1h --store=/srv"}, "time"),
@@ -203,6 +204,8 @@ def test_projects_are_kept(records: DatabaseRecords, project: Path) -> None:
         "{root}/../outside",
         "{root}/link",
         "{root}/file",
+        "{root}/circle",
+        "{root}/%s" % ("a" * 300),
         "{outside}",
         "project",
         "/",
@@ -226,6 +229,7 @@ def test_projects_elsewhere_are_refused(records: DatabaseRecords, tmp_path: Path
         folder.mkdir(parents=True)
     (root / "link").symlink_to(outside)
     (root / "file").touch()
+    (root / "circle").symlink_to("circle")
     with pytest.raises(ProjectRefusedError) as refused:
         Projects(records.engine, [root]).add("calc", source.format(root=root, outside=outside))
     assert refused.value.code is ProjectErrorCode.SOURCE
