@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.service.projects import Project
+from harness.service.projects import IMAGE, Project
 from harness.service.queue import Job, JobKind
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.options import INJECTOR_NAMES
@@ -107,7 +107,11 @@ SETTINGS: Mapping[JobKind, Sequence[Setting]] = {
     ),
     JobKind.VALIDATE: (_FULL_ARTIFACT, Setting("per_hunk", bool, "inverse mutation reverts hunks, not files", False)),
     JobKind.SOLVE: (_FULL_ARTIFACT, *_OF_SOLVER, _SEED, _JOBS),
-    JobKind.EXPORT: (Setting("format", str, "a format of ssr export", choices=_formats), _SEED),
+    JobKind.EXPORT: (
+        Setting("format", str, "a format of ssr export", choices=_formats),
+        Setting("image", str, "the container image with the project, which slime-prompts needs", "", pattern=IMAGE),
+        _SEED,
+    ),
     JobKind.LEADERBOARD: (_SEED,),
 }
 """What a client may set, by the kind of the job."""

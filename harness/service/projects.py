@@ -21,7 +21,7 @@ from pytest_ssr.errors import SsrError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)+/?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _PYTHON = re.compile(r"python3(\.[0-9]{1,2})?")
 
 
@@ -79,7 +79,7 @@ class Projects:
         for pattern, value, code in (
             (_NAME, name, ProjectErrorCode.NAME),
             (_COMMIT, commit, ProjectErrorCode.COMMIT),
-            (_IMAGE, image, ProjectErrorCode.IMAGE),
+            (IMAGE, image, ProjectErrorCode.IMAGE),
             (_PYTHON, python, ProjectErrorCode.PYTHON),
         ):
             if (value or code is ProjectErrorCode.NAME) and not pattern.fullmatch(value):

@@ -33,7 +33,7 @@ EXAMPLES: dict[JobKind, dict[str, Any]] = {
     JobKind.INJECT: {"injector": "removal", "count": 3, "time": "1h30m", "per_hunk": True, "seed": 7, "jobs": 2},
     JobKind.VALIDATE: {"artifact": ARTIFACT, "per_hunk": True},
     JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:openai/gpt-5", "attempts": 2, "seed": 7},
-    JobKind.EXPORT: {"format": "swe-bench", "seed": 7},
+    JobKind.EXPORT: {"format": "slime-prompts", "image": "registry.example/calc:1", "seed": 7},
     JobKind.LEADERBOARD: {"seed": 7},
 }
 HTTPS = "https://git.example/group/calc.git"
