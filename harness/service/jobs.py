@@ -21,6 +21,7 @@ _OPERATORS = "|".join(INJECTOR_NAMES)
 INJECTOR = re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}")
 """Names that stand for files or programs of the worker's machine, such as replay:PATH, are not for clients."""
 SOLVER = re.compile(rf"search|(mini-swe-agent:)?{_MODEL}")
+_IMAGE = re.compile(rf"({IMAGE.pattern})?")
 _ARTIFACT = re.compile(r"[0-9a-f]{6,64}")
 _TIME = re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])")
 _MAX_TEXT = 200
@@ -109,7 +110,7 @@ SETTINGS: Mapping[JobKind, Sequence[Setting]] = {
     JobKind.SOLVE: (_FULL_ARTIFACT, *_OF_SOLVER, _SEED, _JOBS),
     JobKind.EXPORT: (
         Setting("format", str, "a format of ssr export", choices=_formats),
-        Setting("image", str, "the container image with the project, which slime-prompts needs", "", pattern=IMAGE),
+        Setting("image", str, "the container image with the project, which slime-prompts needs", "", pattern=_IMAGE),
         _SEED,
     ),
     JobKind.LEADERBOARD: (_SEED,),
