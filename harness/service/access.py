@@ -98,13 +98,12 @@ class AccessMiddleware:
     async def _principal(self, scope: ASGIScope, headers: Headers) -> Principal:
         token: Token | None = None
         if "authorization" in headers:
-            address = _address_of(scope)
-            require_patience(self._failures.wait_s(address), TOO_MANY_FAILURES)
             kind, _, secret = headers["authorization"].partition(" ")
             if kind.lower() == "bearer":
                 token = await run_in_threadpool(self._tokens.check, secret.strip())
             if token is None:
-                self._failures.take(address)
+                # Only after the check: behind a proxy all clients have its address, and those with a token never wait.
+                require_patience(self._failures.take(_address_of(scope)), TOO_MANY_FAILURES)
                 raise unauthorized("the token is unknown, expired or revoked")
         elif cookie := cookie_parser(headers.get("cookie", "")).get(COOKIE, ""):
             token_id = self._sessions.token_id(cookie)
@@ -145,7 +144,11 @@ def _require_own_origin(headers: Headers) -> None:
     """Refuse what a page of another site makes a browser send; other programs send neither header."""
     site, origin = headers.get("sec-fetch-site", "none"), headers.get("origin")
     # A proxy may have changed the scheme, so that only host and port are compared.
-    is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    try:
+        is_own = origin is None or urlsplit(origin).netloc == headers.get("host", "")
+    except ValueError:
+        # Such as `http://[`, which is the origin of no page.
+        is_own = False
     if not is_own or site not in ("same-origin", "none"):
         raise ProblemError(ProblemCode.FOREIGN_ORIGIN, "a page of another site may not send this request")
 

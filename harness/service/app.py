@@ -50,7 +50,8 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     """Return the application for the results in these records; by default it answers to this machine alone."""
     settings = settings or ServiceSettings()
     reads = Reads(records)
-    streams = Streams(reads, max_streams=settings.max_streams)
+    tokens, sessions, failures = Tokens(records.engine), Sessions(), failed_logins()
+    streams = Streams(reads, tokens, max_streams=settings.max_streams)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -71,7 +72,6 @@ def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None
     app.state.queries, app.state.streams = reads, streams
     app.state.metrics = Metrics(records.engine, lambda: streams.count)
     app.state.projects, app.state.queue = Projects(records.engine, settings.roots), JobQueue(records.engine)
-    tokens, sessions, failures = Tokens(records.engine), Sessions(), failed_logins()
     app.add_middleware(EntityTagMiddleware)
     app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
     app.add_middleware(AccessMiddleware, rules=settings.access, tokens=tokens, sessions=sessions, failures=failures)

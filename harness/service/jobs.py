@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.service.projects import Project
+from harness.service.projects import IMAGE, Project
 from harness.service.queue import Job, JobKind
 from pytest_ssr.errors import ProjectError, SettingsError
 from pytest_ssr.options import INJECTOR_NAMES
@@ -21,6 +21,7 @@ _OPERATORS = "|".join(INJECTOR_NAMES)
 INJECTOR = re.compile(rf"({_OPERATORS})(,({_OPERATORS}))*|{_MODEL}")
 """Names that stand for files or programs of the worker's machine, such as replay:PATH, are not for clients."""
 SOLVER = re.compile(rf"search|(mini-swe-agent:)?{_MODEL}")
+_IMAGE = re.compile(rf"({IMAGE.pattern})?")
 _ARTIFACT = re.compile(r"[0-9a-f]{6,64}")
 _TIME = re.compile(r"[0-9]{1,6}|([0-9]{1,4}h)?([0-9]{1,4}m)?([0-9]{1,6}s)?(?<=[hms])")
 _MAX_TEXT = 200
@@ -44,7 +45,8 @@ class Setting:
     def check(self, value: object) -> Value:
         """Return the value in the setting's type; raises SettingsError."""
         if self.kind is float and type(value) is int:
-            value = float(value)
+            # The range of an integer is checked before it is a float, which holds no such number as 10**400.
+            value = float(value) if self.low <= value <= self.high else math.inf
         if type(value) is not self.kind:
             raise self._wrong(f"should be {_TYPE_NAMES[self.kind]}")
         if isinstance(value, str):
@@ -106,7 +108,11 @@ SETTINGS: Mapping[JobKind, Sequence[Setting]] = {
     ),
     JobKind.VALIDATE: (_FULL_ARTIFACT, Setting("per_hunk", bool, "inverse mutation reverts hunks, not files", False)),
     JobKind.SOLVE: (_FULL_ARTIFACT, *_OF_SOLVER, _SEED, _JOBS),
-    JobKind.EXPORT: (Setting("format", str, "a format of ssr export", choices=_formats), _SEED),
+    JobKind.EXPORT: (
+        Setting("format", str, "a format of ssr export", choices=_formats),
+        Setting("image", str, "the container image with the project, which slime-prompts needs", "", pattern=_IMAGE),
+        _SEED,
+    ),
     JobKind.LEADERBOARD: (_SEED,),
 }
 """What a client may set, by the kind of the job."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import secrets
 import time
@@ -20,7 +21,7 @@ from pytest_ssr.errors import SsrError
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _ADDRESS = re.compile(r"https://[A-Za-z0-9][A-Za-z0-9.-]*(:[0-9]{1,5})?(/[A-Za-z0-9._~+-]+)+/?")
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
+IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
 _PYTHON = re.compile(r"python3(\.[0-9]{1,2})?")
 
 
@@ -78,7 +79,7 @@ class Projects:
         for pattern, value, code in (
             (_NAME, name, ProjectErrorCode.NAME),
             (_COMMIT, commit, ProjectErrorCode.COMMIT),
-            (_IMAGE, image, ProjectErrorCode.IMAGE),
+            (IMAGE, image, ProjectErrorCode.IMAGE),
             (_PYTHON, python, ProjectErrorCode.PYTHON),
         ):
             if (value or code is ProjectErrorCode.NAME) and not pattern.fullmatch(value):
@@ -119,10 +120,12 @@ class Projects:
         if _ADDRESS.fullmatch(source) and len(source) <= 500:
             return source
         if source.startswith("/") and "\0" not in source and len(source) <= 4_000:
-            # Resolved, so that no link leads out of the roots.
-            folder = Path(source).resolve()
-            if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
-                return str(folder)
+            # An OSError: a name is too long, or a folder may not be read. A RuntimeError: links lead in a circle.
+            with contextlib.suppress(OSError, RuntimeError):
+                # Resolved, so that no link leads out of the roots.
+                folder = Path(source).resolve()
+                if any(folder.is_relative_to(root) for root in self._roots) and folder.is_dir():
+                    return str(folder)
         # The same answer whether a folder does not exist or is not allowed: it is not to be explored.
         message = "the source is neither an https address of a git repository nor a folder below those of --roots"
         raise ProjectRefusedError(message, code=ProjectErrorCode.SOURCE)

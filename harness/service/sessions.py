@@ -56,12 +56,11 @@ def login_router(tokens: Tokens, sessions: Sessions, failures: Buckets) -> APIRo
     @router.post("/login")
     async def log_in(request: Request) -> Response:
         address = request.client.host if request.client is not None else ""
-        require_patience(failures.wait_s(address), TOO_MANY_FAILURES)
         values = parse_qs((await request.body()).decode(errors="replace"))
         secret, target = (values.get(name, [""])[0] for name in ("token", "next"))
         token = await run_in_threadpool(tokens.check, secret.strip())
         if token is None:
-            failures.take(address)
+            require_patience(failures.take(address), TOO_MANY_FAILURES)
             return _form(_own_path(target), has_failed=True)
         response = RedirectResponse(_own_path(target), _SEE_OTHER)
         # A proxy that ends TLS says so; to believe it can only make the cookie stricter.

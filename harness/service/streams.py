@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from harness.database.events import Event
 from harness.service.logs import logger
 from harness.service.problems import ProblemCode, ProblemError
 from harness.service.queries import Queries
+from harness.service.tokens import Tokens
 from pytest_ssr.errors import StoreError
 
 MAX_STREAMS = 1_000
@@ -28,6 +30,8 @@ _POLL_S = 0.25
 _RETRY_S = 2.0
 """Until the next attempt after the database has failed."""
 _HEARTBEAT_S = 15.0
+_CHECK_S = 5.0
+"""How often the tokens of open streams are checked, which may have been revoked or have expired."""
 _BATCH = 500
 _MAX_WAITING = 32
 """Batches that wait for a slow client; they are shared between streams."""
@@ -48,15 +52,20 @@ _Batch = Sequence[Sent]
 
 @dataclass(eq=False, slots=True)
 class _Stream:
+    token_id: str = ""
     waiting: asyncio.Queue[_Batch | None] = field(default_factory=lambda: asyncio.Queue(_MAX_WAITING + 1))
-    is_late: bool = False
+    has_ended: bool = False
 
 
 class Streams:
     """The event streams of a process."""
 
-    def __init__(self, queries: Queries, *, max_streams: int = MAX_STREAMS, poll_s: float = _POLL_S) -> None:
-        self._queries, self._max_streams, self._poll_s = queries, max_streams, poll_s
+    def __init__(
+        self, queries: Queries, tokens: Tokens, *, max_streams: int = MAX_STREAMS, poll_s: float = _POLL_S
+    ) -> None:
+        """tokens: those of the clients; a stream ends soon after its token."""
+        self._queries, self._tokens, self._max_streams, self._poll_s = queries, tokens, max_streams, poll_s
+        self._check_at = 0.0
         self._streams: set[_Stream] = set()
         self._last = 0
         self._started = asyncio.Event()
@@ -78,6 +87,7 @@ class Streams:
                     self._last = await run_in_threadpool(self._queries.last_event)
                     self._started.set()
                 found = await run_in_threadpool(self._queries.events_after, self._last, limit=_BATCH)
+                await self._end_unauthorized()
             except StoreError as error:
                 logger().error("events-unreadable", error=str(error))
                 await asyncio.sleep(_RETRY_S)
@@ -92,20 +102,31 @@ class Streams:
         """End all streams, and accept no more."""
         self._is_closed = True
         for stream in self._streams:
-            if not stream.is_late:
-                stream.is_late = True
-                stream.waiting.put_nowait(_END)
+            _end(stream)
 
-    def open(self, after: int | None, kinds: Collection[str] = ()) -> EventResponse:
+    async def _end_unauthorized(self) -> None:
+        """End the streams whose tokens are no longer valid."""
+        now = time.monotonic()
+        ids = {stream.token_id for stream in self._streams if stream.token_id}
+        if now < self._check_at or not ids:
+            return
+        self._check_at = now + _CHECK_S
+        valid = await run_in_threadpool(self._tokens.valid_among, ids)
+        for stream in self._streams:
+            if stream.token_id in ids - valid:
+                _end(stream)
+
+    def open(self, after: int | None, kinds: Collection[str] = (), *, token_id: str = "") -> EventResponse:
         """Return a stream as a response. after: id of the last event that the client has, None for new ones only.
 
-        kinds: of events; all if empty. The stream counts from now on, so that no number of clients that come at once
-        exceeds the limit. Raises ProblemError if there are too many, or the service ends.
+        kinds: of events; all if empty. token_id: of the client's token; empty if it needs none. The stream counts from
+        now on, so that no number of clients that come at once exceeds the limit. Raises ProblemError if there are too
+        many, or the service ends.
         """
         if self._is_closed or len(self._streams) >= self._max_streams:
             detail = f"there are {len(self._streams)} open event streams, and no more are accepted now"
             raise ProblemError(ProblemCode.TOO_MANY_STREAMS, detail, headers={"Retry-After": "10"})
-        stream = _Stream()
+        stream = _Stream(token_id)
         self._streams.add(stream)
         return EventResponse(self._follow(stream, after, kinds), lambda: self._streams.discard(stream))
 
@@ -142,13 +163,19 @@ class Streams:
 
     def _hand_out(self, batch: _Batch) -> None:
         for stream in self._streams:
-            if stream.is_late:
+            if stream.has_ended:
                 continue
             if stream.waiting.qsize() >= _MAX_WAITING:
-                stream.is_late = True
-                stream.waiting.put_nowait(_END)
+                _end(stream)
             else:
                 stream.waiting.put_nowait(batch)
+
+
+def _end(stream: _Stream) -> None:
+    """End a stream after what waits for it; there is always room for the end."""
+    if not stream.has_ended:
+        stream.has_ended = True
+        stream.waiting.put_nowait(_END)
 
 
 class EventResponse(StreamingResponse):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -109,6 +109,13 @@ class Tokens:
             with describing(self._engine.url), self._engine.begin() as connection:
                 connection.execute(sa.update(tokens).where(tokens.c.id == token.id).values(used_at=now))
         return token
+
+    def valid_among(self, ids: Collection[str]) -> set[str]:
+        """Return the ids of those tokens that are valid."""
+        now = time.time()
+        with describing(self._engine.url), reading(self._engine).connect() as connection:
+            found = connection.execute(sa.select(tokens).where(tokens.c.id.in_(ids))).all()
+        return {row.id for row in found if _token(row).is_valid(now)}
 
     def any_valid(self) -> bool:
         """Return whether a token can be used."""

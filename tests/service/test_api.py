@@ -190,7 +190,13 @@ def test_a_foreign_host_is_refused_on_this_machine(client: TestClient, host: str
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "https://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}]
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
 )
 def test_what_another_site_sends_is_refused(client: TestClient, headers: dict[str, str]) -> None:
     assert code_of(client.post("/api/v1/runs", headers=headers)) == "foreign-origin"
@@ -213,7 +219,8 @@ def test_without_a_token_others_are_refused(filled: DatabaseRecords) -> None:
         assert code_of(client.get("/api/v1/runs", headers=good)) == "unauthorized"
 
 
-def test_who_sends_wrong_tokens_has_to_wait(filled: DatabaseRecords) -> None:
+def test_who_sends_wrong_tokens_has_to_wait_and_nobody_else(filled: DatabaseRecords) -> None:
+    _, secret = Tokens(filled.engine).create("test", Scope.READ)
     with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
         wrong = {"Authorization": "Bearer wrong"}
         codes = [code_of(client.get("/api/v1/runs", headers=wrong)) for _ in range(22)]
@@ -221,6 +228,9 @@ def test_who_sends_wrong_tokens_has_to_wait(filled: DatabaseRecords) -> None:
         assert codes[-1] == "rate-limited"
         assert code_of(client.post("/login", data={"token": "wrong"})) == "rate-limited"
         assert code_of(client.get("/api/v1/runs")) == "unauthorized"
+        # Behind a proxy, all clients have the same address.
+        assert client.get("/api/v1/runs", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+        assert client.post("/login", data={"token": secret}, follow_redirects=False).status_code == 303
 
 
 def test_a_browser_logs_in_with_a_token(filled: DatabaseRecords) -> None:

@@ -33,7 +33,7 @@ EXAMPLES: dict[JobKind, dict[str, Any]] = {
     JobKind.INJECT: {"injector": "removal", "count": 3, "time": "1h30m", "per_hunk": True, "seed": 7, "jobs": 2},
     JobKind.VALIDATE: {"artifact": ARTIFACT, "per_hunk": True},
     JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:openai/gpt-5", "attempts": 2, "seed": 7},
-    JobKind.EXPORT: {"format": "swe-bench", "seed": 7},
+    JobKind.EXPORT: {"format": "slime-prompts", "image": "registry.example/calc:1", "seed": 7},
     JobKind.LEADERBOARD: {"seed": 7},
 }
 HTTPS = "https://git.example/group/calc.git"
@@ -143,6 +143,7 @@ def found(settings: Any, name: str) -> Any:
         (JobKind.PLAY, {"count": 10**30}, "count"),
         (JobKind.PLAY, {"budget_usd": float("nan")}, "budget_usd"),
         (JobKind.PLAY, {"budget_usd": float("inf")}, "budget_usd"),
+        (JobKind.PLAY, {"budget_usd": 10**400}, "budget_usd"),
         (JobKind.PLAY, {"solver": ["search"]}, "solver"),
         (JobKind.INJECT, {"time": ""}, "time"),
         (JobKind.INJECT, {"time": "1h --store=/srv"}, "time"),
@@ -203,6 +204,8 @@ def test_projects_are_kept(records: DatabaseRecords, project: Path) -> None:
         "{root}/../outside",
         "{root}/link",
         "{root}/file",
+        "{root}/circle",
+        "{root}/%s" % ("a" * 300),
         "{outside}",
         "project",
         "/",
@@ -226,6 +229,7 @@ def test_projects_elsewhere_are_refused(records: DatabaseRecords, tmp_path: Path
         folder.mkdir(parents=True)
     (root / "link").symlink_to(outside)
     (root / "file").touch()
+    (root / "circle").symlink_to("circle")
     with pytest.raises(ProjectRefusedError) as refused:
         Projects(records.engine, [root]).add("calc", source.format(root=root, outside=outside))
     assert refused.value.code is ProjectErrorCode.SOURCE

@@ -19,6 +19,7 @@ from harness.service import streams as streams_module
 from harness.service.problems import ProblemCode, ProblemError
 from harness.service.queries import Queries
 from harness.service.streams import Streams
+from harness.service.tokens import Scope, Tokens
 from pytest_ssr.errors import StoreError
 
 
@@ -35,7 +36,7 @@ def add(store: DatabaseRecords, count: int, kind: str = "job") -> None:
 
 
 def streams_of(store: DatabaseRecords, max_streams: int = 10) -> Streams:
-    return Streams(Queries(store), max_streams=max_streams, poll_s=0.01)
+    return Streams(Queries(store), Tokens(store.engine), max_streams=max_streams, poll_s=0.01)
 
 
 def run(streams: Streams, body: Callable[[], Awaitable[None]]) -> None:
@@ -158,6 +159,27 @@ def test_streams_are_bounded_when_they_are_accepted_and_end_with_the_service(sto
         streams.close()
         assert await asyncio.gather(*readers) == [[], []]
         assert streams.count == 0
+
+    run(streams, body)
+
+
+def test_a_stream_ends_with_its_token(store: DatabaseRecords, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_module, "_CHECK_S", 0.01)
+    tokens = Tokens(store.engine)
+    (kept, _), (revoked, _) = (tokens.create(name, Scope.READ) for name in ("kept", "revoked"))
+    streams = streams_of(store)
+
+    async def body() -> None:
+        opened = {token: streams.open(0, token_id=token) for token in (kept.id, revoked.id, "")}
+        contents = {token: aiter(response.body_iterator) for token, response in opened.items()}
+        for content in contents.values():
+            await anext(content)
+        tokens.revoke(revoked.id)
+        with pytest.raises(StopAsyncIteration):
+            await anext(contents[revoked.id])
+        add(store, 1)
+        assert b"id: 1" in await anext(contents[kept.id])  # type: ignore[operator]
+        assert b"id: 1" in await anext(contents[""])  # type: ignore[operator]
 
     run(streams, body)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 
+from harness.service.access import LOCAL, principal_of
 from harness.service.api import PREFIX
 from harness.service.streams import Streams
 
@@ -29,14 +30,19 @@ async def follow_events(
     """
     streams: Streams = request.app.state.streams
     known = _position(last_event_id)
-    return streams.open(after if known is None else known, frozenset(kinds or ()))
+    return streams.open(after if known is None else known, frozenset(kinds or ()), token_id=_token_id(request))
 
 
 @for_pages.get("/events")
 async def follow_events_of_pages(request: Request, after: str = "") -> Response:
     """Send all events."""
     streams: Streams = request.app.state.streams
-    return streams.open(_position(request.headers.get("last-event-id", after)))
+    return streams.open(_position(request.headers.get("last-event-id", after)), token_id=_token_id(request))
+
+
+def _token_id(request: Request) -> str:
+    principal = principal_of(request)
+    return "" if principal is LOCAL else principal.id
 
 
 def _position(text: str) -> int | None:
