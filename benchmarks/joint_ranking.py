@@ -55,7 +55,7 @@ TREES = {
 
 
 def drawn_scores(item: Listing, policy: Policy | None) -> Floats:
-    """Return the logarithms of the scores that the solver draws by, with the patterns' weights or with a policy."""
+    """Return the logarithms of the scores that the solver draws by, or that it drew by with a policy before."""
     inside = item.column("share")
     if policy is not None:
         inside = inside.copy()
@@ -67,7 +67,7 @@ def drawn_scores(item: Listing, policy: Policy | None) -> Floats:
 
 
 def joint_scores(item: Listing, policy: Policy) -> Floats:
-    """Return the logarithms of scores of one list of all functions, without a fit.
+    """Return the logarithms of the scores that the solver draws by with a policy: one list of all functions, no fit.
 
     Unlike `drawn_scores` with a policy, the functions do not count by the sum of their candidates' weights, and the
     sharpness applies to the suspicion, too.
@@ -195,7 +195,7 @@ def rankings(
     linear, trees, others = fit_linear(tuned), fit_trees(tuned), fit_others(tuned, held)
     return {
         "patterns, drawn (as the solver does)": lambda i: hits(i, drawn_scores(i, None), np.random.default_rng(0)),
-        "policy, drawn (as the solver does)": lambda i: hits(i, drawn_scores(i, policy), np.random.default_rng(0)),
+        "policy, drawn (as the solver did)": lambda i: hits(i, drawn_scores(i, policy), np.random.default_rng(0)),
         "patterns, sorted": lambda i: hits(i, drawn_scores(i, None)),
         "policy, sorted": lambda i: hits(i, drawn_scores(i, policy)),
         "joint, drawn": lambda i: hits(i, joint_scores(i, policy), np.random.default_rng(0)),
