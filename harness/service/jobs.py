@@ -198,8 +198,12 @@ def _require_folder(folder: Path) -> None:
 
 def _environment(project: Project, sandbox: str) -> list[str]:
     chosen = f"docker:{project.image}" if project.image else sandbox
-    python = [f"--python={project.python}"] if project.python else []
-    return [f"--sandbox={chosen}", *python]
+    python = project.python
+    has_image = ":" in chosen
+    if project.is_address and not python and not has_image:
+        # A `.venv` in a clone is whatever its authors have committed, and it is started outside the sandbox.
+        python = sys.executable
+    return [f"--sandbox={chosen}", *([f"--python={python}"] if python else [])]
 
 
 def _flag(name: str, value: Value) -> str:

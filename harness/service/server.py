@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import resource
 import socket
 import subprocess
 import sys
@@ -22,6 +23,8 @@ from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 _GRACE_S = 3
 """How long requests may take after the end was requested."""
 _BACKLOG = 2_048
+_MAX_FILES = 8_192
+"""Each stream is an open file; many systems allow 1,024 of them, and more on demand."""
 _POLL_S = 0.2
 _RESTART_S = 2.0
 _WORKER_GRACE_S = 20
@@ -56,6 +59,16 @@ def listen(host: str, port: int) -> socket.socket:
         raise SettingsError(f"--port {port} cannot be used at {host}: {advice}", option="port") from None
 
 
+def allow_open_files() -> None:
+    """Raise the number of files that this process may open, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # macOS has a limit below the one that it reports.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
 def run(app: FastAPI, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
     config = uvicorn.Config(
@@ -68,6 +81,7 @@ def run(app: FastAPI, listening: socket.socket) -> None:
         # The address of a client in a header is whatever the client wrote.
         proxy_headers=False,
     )
+    allow_open_files()
     server = _Server(config)
     server.streams = app.state.streams
     server.run(sockets=[listening])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -261,3 +262,11 @@ def test_wrong_values_of_a_project_are_refused(
     with pytest.raises(ProjectRefusedError) as refused:
         Projects(records.engine, [project.parent]).add(**values)
     assert refused.value.code is code
+
+
+@pytest.mark.parametrize("settings", [{}, {"python": "python3.12"}, {"image": "registry.example/calc"}])
+def test_the_environment_that_a_repository_has_committed_is_not_used(store: Store, settings: dict[str, str]) -> None:
+    plan = plan_of(job_for(JobKind.INJECT, {}), project_at(HTTPS, **settings), store, sandbox="bubblewrap")
+    chosen = [word for word in plan.argv if word.startswith("--python=")]
+    expected = {"python": ["--python=python3.12"], "image": []}
+    assert chosen == expected.get(next(iter(settings), ""), [f"--python={sys.executable}"])

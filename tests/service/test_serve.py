@@ -187,3 +187,16 @@ def test_people_log_in_with_a_browser(tmp_path: Path, browser: Any) -> None:
         assert page.url.startswith(f"{url}/login")
         page.close()
         assert problems == []
+
+
+def test_a_service_raises_a_low_limit_of_open_files() -> None:
+    code = (
+        "import resource; limit = resource.RLIMIT_NOFILE; hard = resource.getrlimit(limit)[1]\n"
+        "resource.setrlimit(limit, (256, hard))\n"
+        "from harness.service.server import allow_open_files; allow_open_files()\n"
+        "print(*resource.getrlimit(limit), hard)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    soft, hard, before = map(int, done.stdout.split())
+    assert hard == before
+    assert soft >= 2_048

@@ -84,6 +84,15 @@ def test_a_wrong_form_is_shown_again_with_what_was_entered(client, folder, recor
     assert not JobQueue(records.engine)._has_work()
 
 
+@pytest.mark.parametrize("nul", ["%00", "\0", "%%0000"])
+def test_no_form_brings_a_nul_to_the_database(client, nul):
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    sent = f"kind=leaderboard&key={'k' * 20}{nul}"
+    assert client.post("/jobs", content=sent, headers=headers).status_code == 303
+    sent = f"kind=play&key={'k' * 20}&project=a{nul}"
+    assert client.post("/jobs", content=sent, headers=headers).status_code == 422
+
+
 def test_every_kind_of_job_has_a_form_with_its_settings(client, folder):
     add_shop(client, folder)
     for kind in JobKind:

@@ -26,10 +26,10 @@ _PROJECT_FIELDS = ("name", "source", "commit", "image", "python")
 
 
 async def _sent(request: Request) -> Mapping[str, str]:
-    """Return the fields of a form that were filled in."""
-    body = (await request.body()).decode(errors="replace").replace("%00", "")
+    """Return the fields of a form that were filled in, without NUL, which PostgreSQL does not take."""
+    body = (await request.body()).decode(errors="replace")
     try:
-        return dict(parse_qsl(body, max_num_fields=_MOST_FIELDS))
+        return {name: value.replace("\0", "") for name, value in parse_qsl(body, max_num_fields=_MOST_FIELDS)}
     except ValueError:
         return {}
 
