@@ -20,6 +20,8 @@ SsrError
 │   └── RowError                a row of a dataset cannot be read; also a SettingsError
 ├── ActionError                 an environment cannot take this action
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
+├── QueueError                  the queue of jobs refuses something, such as to retry a job that runs
+├── ProjectRefusedError         a project cannot be added to the service
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
 │   Raised and caught inside of a package:
@@ -31,6 +33,7 @@ SsrError
 ├── UnableError                 the search has no test to repair
 ├── LateError                   mini-swe-agent does not answer in time
 ├── SkippedError                an item yields no row of an export
+├── ProblemError                the service refuses a request
 └── LeftOutError                a row is not trained on
 
 Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the

@@ -42,24 +42,33 @@ class _Scope:
         """deadline: a time of `time.monotonic`."""
         self._parent = parent
         self._event = threading.Event()
+        self._signalled = False
         self.deadline: float = deadline if parent is None else min(deadline, parent.deadline)
 
     def stop(self) -> None:
         self._event.set()
 
+    def stop_by_signal(self) -> None:
+        # Not by the event: the code that the signal has interrupted may hold its lock.
+        self._signalled = True
+
     def is_stopped(self) -> bool:
         scope: _Scope | None = self
         while scope is not None:
-            if scope._event.is_set():
+            if scope._signalled or scope._event.is_set():
                 return True
             scope = scope._parent
         return False
 
     def wait(self, seconds: float) -> None:
-        self._event.wait(seconds)
+        if self._parent is None:
+            # Only a signal stops the process, and that also ends a sleep.
+            time.sleep(seconds)
+        else:
+            self._event.wait(seconds)
 
     def reopen(self) -> None:
-        self._event.clear()
+        self._signalled = False
 
 
 _process = _Scope(None)
@@ -233,7 +242,7 @@ class _Signals:
     def handle(self, number: int, frame: object) -> None:
         """Interrupt at the first signal, do not disturb the clean-up at the second, exit immediately at the third."""
         self.received += 1
-        _process.stop()
+        _process.stop_by_signal()
         if self.received >= _SIGNALS_TO_EXIT:
             os._exit(128 + number)
         if self.received > 1:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
+import postgres
 import pytest
 from plain import plain_python
 
@@ -100,3 +102,25 @@ def project(tmp_path: Path, calculator: dict[str, str]) -> Path:
     for name, text in calculator.items():
         (folder / name).write_text(text)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The URL of a PostgreSQL server of our own, without a database."""
+    if postgres.programs() is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is needed: apt-get install postgresql")
+    with postgres.server() as url:
+        yield url
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest) -> str:
+    """The address of an empty database."""
+    if request.param == "sqlite":
+        return "sqlite"
+    import psycopg
+
+    url, name = request.getfixturevalue("postgres_url"), f"t{secrets.token_hex(6)}"
+    with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{url}/{name}"

@@ -63,15 +63,22 @@ COMMANDS = {
     "train grpo": Command("language:TrainGrpoSettings", "train_language:train_grpo"),
     "train reinforce": Command("language:TrainReinforceSettings", "train_language:train_reinforce"),
     "report": Command("service:ReportSettings", "report:report"),
-    "serve": Command("service:ServeSettings", "serve:serve"),
+    "serve": Command("serving:ServeSettings", "serve:serve"),
+    "serve token create": Command("serving:CreateTokenSettings", "serve:create_token"),
+    "serve token list": Command("serving:ListTokensSettings", "serve:list_tokens"),
+    "serve token revoke": Command("serving:RevokeTokenSettings", "serve:revoke_token"),
+    "worker": Command("worker:WorkerSettings", "worker:worker"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
+    "store gc": Command("service:StoreGcSettings", "store:gc"),
+    "store size": Command("service:StoreSizeSettings", "store:size"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
-"""A command of two words is a method of a group of commands."""
+"""A command of several words is a method of a group of commands."""
 _GROUPS = {
     "train": "Train a policy or a model from bugs and episodes.",
-    "store": "Share a store's results through a database, and check them.",
+    "serve token": "Create, list and revoke the tokens of the service.",
+    "store": "Share a store's results through a database, check them, and remove what is not needed.",
 }
 
 
@@ -103,9 +110,9 @@ def parse(argv: Sequence[str]) -> Parsed | None:
     if not argv:
         raise SettingsError(f"a command is missing; choose from {', '.join(COMMANDS)}, or see ssr --help")
     own = _command_of(argv)
-    names = [own] if own else list(COMMANDS)
-    for group in _GROUPS.keys() & {n.partition(" ")[0] for n in names}:
-        app.command(App(name=group, help=_GROUPS[group], help_format="plaintext", help_formatter="default"))
+    names = [own] if own else _listed(argv)
+    for group in sorted(_GROUPS.keys() & {_group_of(name) for name in names}):
+        _add_group(app, group)
     leaves = {name: _add(app, name) for name in names}
     if own:
         argv = list(_with_dashes(argv, leaves[own]))
@@ -126,16 +133,44 @@ def _command_of(argv: Sequence[str]) -> str:
     first, commands = argv[0], list(dict.fromkeys(n.partition(" ")[0] for n in COMMANDS))
     if first not in (*commands, *_WITHOUT_COMMAND):
         raise SettingsError(_not_a_command(first, commands, "ssr"))
-    if first not in _GROUPS:
+    group = _typed_group(argv)
+    if not group:
         return first if first in commands else ""
-    methods = [n.partition(" ")[2] for n in COMMANDS if n.startswith(f"{first} ")]
-    if len(argv) == 1:
-        raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {first} --help")
-    if argv[1] in methods:
-        return f"{first} {argv[1]}"
-    if argv[1] in _WITHOUT_COMMAND:
+    methods = [n.rpartition(" ")[2] for n in COMMANDS if _group_of(n) == group]
+    typed = argv[len(group.split())] if len(argv) > len(group.split()) else ""
+    if not typed:
+        raise SettingsError(f"a method is missing; choose from {', '.join(methods)}, or see ssr {group} --help")
+    if typed in methods:
+        return f"{group} {typed}"
+    if typed in _WITHOUT_COMMAND:
         return ""
-    raise SettingsError(_not_a_command(argv[1], methods, f"ssr {first}"))
+    raise SettingsError(_not_a_command(typed, methods, f"ssr {group}"))
+
+
+def _group_of(command: str) -> str:
+    return command.rpartition(" ")[0]
+
+
+def _typed_group(argv: Sequence[str]) -> str:
+    """Return the group of commands that a command line begins with, empty if there is none."""
+    return next((group for group in _GROUPS if list(argv[: len(group.split())]) == group.split()), "")
+
+
+def _listed(argv: Sequence[str]) -> list[str]:
+    """Return the commands of a help page of several."""
+    group = _typed_group(argv)
+    if group:
+        return [name for name in COMMANDS if _group_of(name) == group]
+    return [name for name in COMMANDS if " " not in _group_of(name)]
+
+
+def _add_group(app: App, group: str) -> None:
+    parent = app
+    for index, word in enumerate(group.split()):
+        path = " ".join(group.split()[: index + 1])
+        shown = _GROUPS.get(path, "")
+        parent.command(App(name=word, help=shown, help_format="plaintext", help_formatter="default"))
+        parent = parent[word]
 
 
 def _not_a_command(name: str, known: Sequence[str], parent: str) -> str:
@@ -168,8 +203,11 @@ def _add(app: App, name: str) -> list[Leaf]:
 
     collect.__signature__ = signature_of(leaves)  # type: ignore[attr-defined]
     collect.__doc__ = settings.__doc__
-    group, _, own = name.rpartition(" ")
-    (app[group] if group else app).command(
+    *groups, own = name.split()
+    parent = app
+    for group in groups:
+        parent = parent[group]
+    parent.command(
         collect,
         name=own,
         help_epilogue=_EPILOGUE.format(settings.example),

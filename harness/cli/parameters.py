@@ -102,9 +102,9 @@ def signature_of(leaves: list[Leaf]) -> inspect.Signature:
 
 def _annotation(leaf: Leaf) -> Any:
     """Return the type that cyclopts converts to; choices are a Literal, so that an error lists them."""
-    if leaf.option.choices is None:
-        return leaf.kind
-    return Literal[leaf.option.choices()]
+    kind = leaf.kind if leaf.option.choices is None else Literal[leaf.option.choices()]
+    # Cyclopts validates defaults, too, in a process that has imported pydantic.
+    return Union[kind, None] if leaf.default is None else kind  # noqa: UP007 - a type that is not known here
 
 
 def _parameter(leaf: Leaf, group: Group | None) -> Parameter:

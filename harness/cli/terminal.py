@@ -20,6 +20,10 @@ _CODES = {
 }
 
 
+STATUS_LINES = "SSR_STATUS_LINES"
+"""A variable with which all progress is written to standard error, a line each, for a program that follows it."""
+
+
 class Terminal:
     """Writes lines to standard output, and the status line to standard error; nothing if quiet, except status lines."""
 
@@ -28,6 +32,7 @@ class Terminal:
         plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
         self._colour = sys.stdout.isatty() and not plain
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._followed = bool(os.environ.get(STATUS_LINES))
         self._shown = False
         self._start = time.monotonic()
 
@@ -39,6 +44,7 @@ class Terminal:
     def echo(self, line: str, kind: str = "") -> None:
         """Print one line; `kind` selects the colour."""
         if self._quiet:
+            self._follow(line)
             return
         self._clear()
         code = _CODES.get(kind) if self._colour else None
@@ -47,7 +53,9 @@ class Terminal:
 
     def status(self, line: str) -> None:
         """Show a status line, which the next line replaces."""
-        if self._live:
+        if self._followed:
+            self._follow(line)
+        elif self._live:
             self._clear()
             width = shutil.get_terminal_size().columns - 1
             sys.stderr.write(escaped_line(line)[:width])
@@ -56,14 +64,18 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Whether status lines are useful: standard error is a terminal, and the output is not quiet."""
-        return self._live and not self._quiet
+        """Whether status lines are useful: a terminal or a program shows them."""
+        return self._followed or (self._live and not self._quiet)
 
     def note(self, line: str) -> None:
         """Print a progress line to standard error; standard output is for results."""
         if not self._quiet:
             self._clear()
             print(escaped(line), file=sys.stderr, flush=True)
+
+    def _follow(self, line: str) -> None:
+        if self._followed:
+            print(escaped_line(line), file=sys.stderr, flush=True)
 
     def _clear(self) -> None:
         if self._shown:

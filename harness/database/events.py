@@ -63,3 +63,9 @@ def events_after(connection: sa.Connection, last: int, *, limit: int = 500) -> l
 def last_event(connection: sa.Connection) -> int:
     """Return the id of the last event, or 0 without any."""
     return int(connection.scalar(sa.select(sa.func.max(events.c.id))) or 0)
+
+
+def remove_events(connection: sa.Connection, *, before: float) -> int:
+    """Remove events that are older than a time, in seconds since the epoch, but never the last; return how many."""
+    statement = sa.delete(events).where(events.c.created_at < before, events.c.id < last_event(connection))
+    return int(connection.execute(statement).rowcount)

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from harness.database.events import Change
+from harness.database.fitting import fitted
 from harness.database.schema import artifacts, candidates, episodes, rollouts, rounds
 from harness.records.episode import Episode, Rollout
 from harness.records.usage import NAME
@@ -19,6 +20,8 @@ from pytest_ssr.records.decoding import json_object
 
 _HEADER_BYTES = 1 << 20
 """Longest first line of a trajectory that is read."""
+_LONGEST_NAME = 64
+"""Characters of an id."""
 _Add = Callable[[sa.Connection, str, bytes], Change | None]
 
 
@@ -56,6 +59,9 @@ def move(connection: sa.Connection, source: str, target: str) -> None:
 
 def _function(path: str) -> _Add | None:
     parts = path.split("/")
+    if any(len(part) > _LONGEST_NAME for part in parts[:-1]):
+        # Nothing of ours has such a name, and a part of it could be that of another.
+        return None
     match parts:
         case ["artifacts" | "spare", _, "artifact.json"]:
             return _add_artifact
@@ -77,21 +83,22 @@ def _add_artifact(connection: sa.Connection, path: str, data: bytes) -> Change |
     kind, name, _ = path.split("/")
     injector, sizes = _mapping(info.get("injector")), _mapping(info.get("sizes"))
     tests = info.get("FAIL_TO_PASS")
-    row = {
+    values = {
         "id": name,
         "kind": kind,
         "repository": _text(info.get("repository")),
-        "tree_hash": _text(info.get("tree_hash"))[:64],
+        "tree_hash": _text(info.get("tree_hash")),
         "strategy": _text(injector.get("strategy")),
         "operator": _text(injector.get("operator")),
         "model": _text(injector.get("model")),
         "order": _count(info.get("order")) or 1,
-        "parent": _text(info.get("parent"))[:64],
+        "parent": _text(info.get("parent")),
         "fail_to_pass": len(tests) if isinstance(tests, list) else 0,
         "files": _count(sizes.get("files")),
         "lines": _count(sizes.get("lines_added")) + _count(sizes.get("lines_removed")),
         "stored_at": time.time(),
     }
+    row = fitted(artifacts, values)
     replace_rows(connection, artifacts, [row], key=["id"])
     return Change("artifact", name, _shown(row, "repository", "strategy", "operator", "fail_to_pass"))
 
@@ -110,7 +117,7 @@ def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | No
     connection.execute(sa.insert(episodes), rows)
     counted = [row for row in rows if row["order"] == 1]
     rewards = [row["reward"] for row in rows if row["reward"] is not None]
-    total = {
+    values = {
         "path": path,
         "run": run,
         "round": rows[0]["round"],
@@ -125,6 +132,7 @@ def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | No
         "cost_usd": sum(row["cost_usd"] for row in rows),
         "stored_at": time.time(),
     }
+    total = fitted(rounds, values)
     connection.execute(sa.insert(rounds).values(total))
     return Change("round", run, _shown(total, "round", "project", "episodes", "valid", "solved", "graded"))
 
@@ -132,22 +140,22 @@ def _add_round(connection: sa.Connection, path: str, data: bytes) -> Change | No
 def _episode_row(path: str, run: str, position: int, episode: Episode, item: Mapping[str, Any]) -> dict[str, Any]:
     verdicts = [r.verdict for r in episode.rollouts if r.verdict is not None]
     reward = item.get("injector_reward")
-    return {
+    values = {
         "path": path,
         "position": position,
         "run": run,
         "round": episode.round,
-        "project": _text(episode.project),
-        "artifact_id": episode.artifact_id[:64],
-        "strategy": _text(episode.strategy),
-        "operator": _text(episode.operator),
-        "file": _text(episode.path),
-        "scope": _text(episode.scope),
+        "project": episode.project,
+        "artifact_id": episode.artifact_id,
+        "strategy": episode.strategy,
+        "operator": episode.operator,
+        "file": episode.path,
+        "scope": episode.scope,
         "lines": episode.lines,
         "fail_to_pass": episode.fail_to_pass,
         "order": episode.order,
         "valid": episode.valid,
-        "check": _text(episode.rejected_by),
+        "check": episode.rejected_by,
         "solved": sum(verdicts),
         "graded": len(verdicts),
         "solve_rate": episode.rate,
@@ -157,28 +165,30 @@ def _episode_row(path: str, run: str, position: int, episode: Episode, item: Map
         "seconds": episode.seconds + sum(r.seconds + r.grading_s for r in episode.rollouts),
         "stored_at": time.time(),
     }
+    return fitted(episodes, values)
 
 
 def _add_candidate(connection: sa.Connection, path: str, data: bytes) -> Change | None:
     result = CandidateResult.from_json(json_object(data) or {})
     if result is None:
         return None
-    row = {
+    values = {
         "path": path,
-        "campaign": path.split("/")[1][:96],
+        "campaign": path.split("/")[1],
         "position": result.index,
         "status": str(result.status),
-        "strategy": _text(result.strategy),
-        "operator": _text(result.operator),
-        "file": _text(result.path),
-        "scope": _text(result.scope),
+        "strategy": result.strategy,
+        "operator": result.operator,
+        "file": result.path,
+        "scope": result.scope,
         "line": result.line,
-        "check": _text(result.check),
-        "artifact_id": result.artifact_id[:64],
+        "check": result.check,
+        "artifact_id": result.artifact_id,
         "fail_to_pass": result.fail_to_pass,
         "seconds": result.seconds,
         "stored_at": time.time(),
     }
+    row = fitted(candidates, values)
     replace_rows(connection, candidates, [row], key=["path"])
     shown = _shown(row, "status", "strategy", "operator", "file", "scope", "check", "artifact_id")
     return Change("candidate", path, shown)
@@ -189,15 +199,15 @@ def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | 
     if rollout is None:
         return None
     name = path.split("/")[1]
-    row = {
-        "player": _text(rollout.solver),
+    values = {
+        "player": rollout.solver,
         "attempt": rollout.attempt,
         "resolved": rollout.resolved,
         "tests": rollout.tests,
         "reward": rollout.reward,
         "reason": str(rollout.reason.code),
-        "exit_reason": _text(rollout.exit_reason)[:64],
-        "status": _text(rollout.status)[:32],
+        "exit_reason": rollout.exit_reason,
+        "status": rollout.status,
         "steps": rollout.steps,
         "tokens": rollout.tokens,
         "cost_usd": rollout.cost_usd,
@@ -206,6 +216,7 @@ def _add_rollout(connection: sa.Connection, path: str, data: bytes) -> Change | 
         "grading_s": rollout.grading_s,
         "stored_at": time.time(),
     }
+    row = fitted(rollouts, values)
     known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(row)).rowcount
     if not known:
         connection.execute(sa.insert(rollouts).values({**row, "id": name, "artifact_id": "", "role": "solver"}))
@@ -218,10 +229,10 @@ def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change
     if header is None:
         return None
     name, attempt = path.split("/")[1], _count(header.get("attempt"))
-    row = {
+    values = {
         "id": name,
-        "artifact_id": _text(header.get("task_id"))[:128],
-        "role": _text(header.get("role"))[:16],
+        "artifact_id": _text(header.get("task_id")),
+        "role": _text(header.get("role")),
         "player": _text(header.get("model")),
         "attempt": attempt,
         "reason": "",
@@ -230,6 +241,7 @@ def _add_trajectory(connection: sa.Connection, path: str, data: bytes) -> Change
         **dict.fromkeys(("steps", "tokens", "cost_usd", "unpriced", "seconds", "grading_s"), 0),
         "stored_at": time.time(),
     }
+    row = fitted(rollouts, values)
     identity = {name: row[name] for name in ("artifact_id", "role", "player", "attempt")}
     known = connection.execute(sa.update(rollouts).where(rollouts.c.id == name).values(identity)).rowcount
     if known:
@@ -242,10 +254,18 @@ def replace_rows(
     connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]], *, key: Sequence[str]
 ) -> None:
     """Insert rows, or replace those with the same key."""
-    insert = (sqlite if connection.dialect.name == "sqlite" else postgresql).insert
-    statement = insert(table)
+    statement = _insert(connection, table)
     others = {name: statement.excluded[name] for name in rows[0] if name not in key}
     connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=others), list(rows))
+
+
+def add_row(connection: sa.Connection, table: sa.Table, row: Mapping[str, Any]) -> None:
+    """Insert a row unless there is one with the same key."""
+    connection.execute(_insert(connection, table).on_conflict_do_nothing(), row)
+
+
+def _insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
+    return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
 def _first_line(path: Path) -> bytes:
@@ -261,9 +281,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 
 
 def _text(value: object) -> str:
-    """Return a string that every database can hold: PostgreSQL takes no NUL, and nothing takes a lone surrogate."""
-    text = value if isinstance(value, str) else ""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+    return value if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:

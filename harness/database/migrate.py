@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.database.records import DatabaseRecords
+from harness.database.records import DatabaseRecords, is_possible
 from harness.records.usage import NAME
-from pytest_ssr.errors import StoreError
+from pytest_ssr.errors import StoreError, os_error_advice
+from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
 
 
@@ -21,6 +22,10 @@ class Migration:
     bytes: int
     present: int
     """Files that the database has already."""
+    skipped: int
+    """Files whose names no database can hold, and those that were removed meanwhile."""
+    unfinished: int
+    """Files of rollouts that a run is writing; a later migration takes them over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +42,28 @@ class Check:
     """Files of the folder that the database does not have; `ssr store migrate` takes them over."""
 
 
-def stored_files(root: Path) -> dict[str, Path]:
-    """Return the result files of a store's folder by their path in it."""
+@dataclass(frozen=True, slots=True)
+class _Files:
+    """The result files of a store's folder."""
+
+    by_path: Mapping[str, Path]
+    skipped: int
+    unfinished: int
+
+
+def _stored_files(root: Path) -> _Files:
+    """List the result files of a store's folder by their path in it."""
     folders = (root / kind for kind in sorted(DURABLE))
-    found = (p for folder in folders for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink())
-    return {str(path.relative_to(root)): path for path in found}
+    found = [p for folder in folders for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
+    by_path = {path: local for local in found if is_possible(path := local.relative_to(root).as_posix())}
+    running = {name for name in _rollouts(by_path) if is_locked(root, name)}
+    finished = {path: local for path, local in by_path.items() if running.isdisjoint(_rollouts([path]))}
+    return _Files(finished, len(found) - len(by_path), len(by_path) - len(finished))
+
+
+def _rollouts(paths: Iterable[str]) -> set[str]:
+    """Return the ids of the rollouts to which files belong; a run that writes one holds the lock of its id."""
+    return {path.split("/")[1] for path in paths if path.startswith("rollouts/")}
 
 
 def migrate(
@@ -52,23 +74,55 @@ def migrate(
     records: None for a store that has no database yet, in a dry run. Files that the database has stay as they are.
     """
     known = _known(records) if records is not None else {}
+    found = _stored_files(root)
     folders: dict[str, dict[str, Path]] = {}
-    present = 0
-    for path, local in stored_files(root).items():
-        if path in known:
-            present += 1
-        else:
-            folders.setdefault(path.rpartition("/")[0], {})[path] = local
+    unshared = _unshared(found.by_path, known)
+    for path in unshared:
+        folders.setdefault(path.rpartition("/")[0], {})[path] = found.by_path[path]
     count = size = 0
-    # A rollout's trajectory names its task, which its grade alone does not.
     for folder, files in folders.items():
-        count += len(files)
-        size += sum(local.stat().st_size for local in files.values())
-        if records is not None and not dry_run:
-            ordered = dict(sorted(files.items(), key=lambda item: not item[0].endswith(NAME)))
-            records.put_folder(root / folder, ordered)
-            progress(f"{count} files")
-    return Migration(count, size, present)
+        try:
+            taken = _take(root / folder, files, None if dry_run else records)
+        except OSError as error:
+            raise StoreError(f"cannot read {error.filename or folder}: {os_error_advice(error)}") from None
+        count += len(taken)
+        size += sum(taken)
+        progress(f"{count} files")
+    skipped = found.skipped + len(unshared) - count
+    return Migration(count, size, len(found.by_path) - len(unshared), skipped, found.unfinished)
+
+
+def _take(folder: Path, files: Mapping[str, Path], records: DatabaseRecords | None) -> list[int]:
+    """Put files of a folder into the database, and return their sizes; those that were removed are left out."""
+    while True:
+        here = {path: local for path, local in files.items() if local.exists()}
+        try:
+            sizes = [local.stat().st_size for local in here.values()]
+            if records is not None:
+                # A rollout's trajectory names its task, which its grade alone does not.
+                ordered = dict(sorted(here.items(), key=lambda item: not item[0].endswith(NAME)))
+                records.put_folder(folder, ordered)
+        except FileNotFoundError:
+            if all(local.exists() for local in here.values()):
+                raise
+        else:
+            return sizes
+
+
+def _unshared(paths: Iterable[str], known: Mapping[str, str]) -> list[str]:
+    """Return the files that a database does not have, sorted.
+
+    It has those of an artifact that was published or set aside on another machine, under its other path.
+    """
+    others = {"artifacts": "spare", "spare": "artifacts"}
+    folders = {path.rpartition("/")[0] for path in known}
+
+    def is_known(path: str) -> bool:
+        folder = path.rpartition("/")[0]
+        kind, _, name = folder.partition("/")
+        return path in known or (kind in others and folder not in folders and f"{others[kind]}/{name}" in folders)
+
+    return sorted(path for path in paths if not is_known(path))
 
 
 def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], None]) -> Check:
@@ -87,7 +141,7 @@ def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], Non
         else:
             size += len(data)
         progress(f"{number} of {len(known)} files")
-    unshared = tuple(sorted(stored_files(root).keys() - known.keys()))
+    unshared = tuple(_unshared(_stored_files(root).by_path, known))
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,20 +17,31 @@ from harness.database import indexing
 from harness.database.blobs import Blobs
 from harness.database.engine import advisory_lock, database_url, describing, is_sqlite, open_engine, reading
 from harness.database.events import add_event
+from harness.database.fitting import cleaned
 from harness.database.schema import entries
 from harness.database.sharing import description_of
 from pytest_ssr.errors import StoreError, StoreWriteError
 
 VARIABLE = "SSR_DATABASE"
+_ID_PATH = "database/id"
+"""An entry that is no result: its kind is not one of those that are listed."""
 _RECORD = ".json"
+_LONGEST_PATH, _LONGEST_KIND = 512, 32
+"""Characters; see the columns of `entries`."""
 
 
-def connect(root: Path, description: Mapping[str, object]) -> DatabaseRecords:
-    """Open the database of a store. description: the content of its `ssr-store.json`."""
+def connect(root: Path, description: Mapping[str, object], *, create: bool = False) -> DatabaseRecords:
+    """Open the database of a store. description: the content of its `ssr-store.json`; create: as in `open_engine`."""
     database, blobs = description.get("database"), description.get("blobs", "")
     if not isinstance(database, str) or not isinstance(blobs, str):
         raise StoreError(f"{root}/ssr-store.json is damaged: database and blobs should be strings")
-    return DatabaseRecords(open_engine(database_url(os.environ.get(VARIABLE) or database, root)), Blobs(blobs, root))
+    return open_records(root, os.environ.get(VARIABLE) or database, blobs, create=create)
+
+
+def open_records(root: Path, database: str, blobs: str, *, create: bool = False) -> DatabaseRecords:
+    """Open a database and blobs by their addresses; those in the folder are below `root`."""
+    engine = open_engine(database_url(database, root), create=create)
+    return DatabaseRecords(engine, Blobs(blobs, root, _id_of(engine)))
 
 
 def records_of(root: Path) -> DatabaseRecords:
@@ -46,11 +58,12 @@ class DatabaseRecords:
     def put(self, files: Mapping[str, bytes]) -> None:
         """Write several files, all or none; an existing one is replaced."""
         rows = [self._row(path, data) for path, data in files.items()]
-        self._put(rows, files)
+        self._put(rows, files, {row["digest"]: files[row["path"]] for row in rows if row["data"] is None})
 
     def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
         """Write local files, all or none."""
         rows, records = [], {}
+        blobs: dict[str, bytes | Path] = {}
         for path, local in files.items():
             if path.endswith(_RECORD):
                 records[path] = local.read_bytes()
@@ -58,9 +71,10 @@ class DatabaseRecords:
             else:
                 digest, size = self.blobs.put_file(local)
                 rows.append(_entry(path, digest, size, None))
+                blobs[digest] = local
                 # Indexing reads it only if it needs to.
                 records[path] = b""
-        self._put(rows, records, folder)
+        self._put(rows, records, blobs, folder)
 
     def get(self, path: str) -> bytes | None:
         """Return the content of a file, or None if it does not exist."""
@@ -109,11 +123,21 @@ class DatabaseRecords:
             return _entry(path, hashlib.sha256(data).hexdigest(), len(data), data)
         return _entry(path, self.blobs.put(data), len(data), None)
 
-    def _put(self, rows: Sequence[Mapping[str, Any]], files: Mapping[str, bytes], folder: Path | None = None) -> None:
+    def _put(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        files: Mapping[str, bytes],
+        blobs: Mapping[str, bytes | Path],
+        folder: Path | None = None,
+    ) -> None:
         if not rows:
             return
+        sizes = {row["digest"]: row["size"] for row in rows}
         with self._writing() as connection:
             indexing.replace_rows(connection, entries, rows, key=["path"])
+            for digest, content in blobs.items():
+                # It may have existed unused, and have been collected since; from here on the rows protect it.
+                self.blobs.keep(digest, sizes[digest], content)
             for change in indexing.add(connection, files, folder):
                 add_event(connection, change.kind, change.subject, change.data)
 
@@ -128,7 +152,30 @@ class DatabaseRecords:
             raise StoreWriteError(str(error)) from error
 
 
+def is_possible(path: str) -> bool:
+    """Return whether a file at a path of a store's folder can be an entry of a database."""
+    parts = path.split("/")
+    named = cleaned(path) == path and all(part not in ("", ".", "..") for part in parts)
+    return named and len(path) <= _LONGEST_PATH and len(parts[0]) <= _LONGEST_KIND
+
+
+def _id_of(engine: sa.Engine) -> str:
+    """Return the id of a database, which it keeps if it is moved or copied; it has one from its first use on."""
+    statement = sa.select(entries.c.data).where(entries.c.path == _ID_PATH)
+    with describing(engine.url), reading(engine).connect() as connection:
+        found: bytes | None = connection.scalar(statement)
+    if found is None:
+        row = _entry(_ID_PATH, "", 0, secrets.token_hex(8).encode())
+        with describing(engine.url), engine.begin() as connection:
+            # Another process may have been first.
+            indexing.add_row(connection, entries, row)
+            found = connection.execute(statement).scalar_one()
+    return bytes(found).decode()
+
+
 def _entry(path: str, digest: str, size: int, data: bytes | None) -> dict[str, Any]:
+    if not is_possible(path):
+        raise StoreWriteError(f"{path[:100]!r} cannot be the path of a result: too long, or not text of UTF-8")
     return {
         "path": path,
         "kind": path.partition("/")[0],

@@ -1,7 +1,8 @@
 """Define the tables.
 
-`entries` holds what is stored, and `events` in which order; the others are made from entries, for queries. Times are
-seconds since the epoch. A change here needs a migration (`harness/database/migrations`).
+`entries` holds what is stored, and `events` in which order; the others are made from entries, for queries. Only
+projects, jobs, workers, idempotency keys and tokens belong to the service. Times are seconds since the epoch. A change
+here needs a migration (`harness/database/migrations`).
 """
 
 from __future__ import annotations
@@ -177,4 +178,79 @@ events = Table(
     Column("data", Text, nullable=False),  # JSON
     Column("created_at", Float, nullable=False),
     sqlite_autoincrement=True,  # A number is never used twice, even after the last row is removed.
+)
+
+projects = Table(
+    "projects",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("name", Text, nullable=False, unique=True),
+    Column("source", Text, nullable=False),  # A folder of the service's machines, or an address for git.
+    Column("commit", String(64), nullable=False),
+    Column("image", Text, nullable=False),
+    Column("python", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    METADATA,
+    Column("number", _Number, primary_key=True, autoincrement=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", String(16), nullable=False),
+    Column("project_id", String(32)),
+    Column("settings", Text, nullable=False),  # JSON, validated before it is stored.
+    Column("status", String(16), nullable=False),
+    Column("stage", Text, nullable=False),
+    Column("error_code", String(64), nullable=False),
+    Column("error", Text, nullable=False),
+    Column("result", Text, nullable=False),  # JSON; empty until it is done.
+    Column("attempt", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("worker_id", String(64), nullable=False),
+    Column("lease_token", String(64), nullable=False),
+    Column("lease_until", Float, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Index(None, "status", "number"),
+    Index(None, "project_id"),
+)
+
+workers = Table(
+    "workers",
+    METADATA,
+    Column("id", String(64), primary_key=True),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("sandbox", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("job_id", String(32), nullable=False),
+    Column("started_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("jobs_done", Integer, nullable=False),
+    Column("counters", Text, nullable=False),  # JSON: sandbox starts and failures.
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    METADATA,
+    Column("key", String(128), primary_key=True),
+    Column("request_hash", String(64), nullable=False),
+    Column("job_id", String(32), nullable=False),
+    Column("created_at", Float, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("name", Text, nullable=False),
+    Column("hash", String(64), nullable=False, unique=True),  # SHA-256 of the secret, which is stored nowhere.
+    Column("scope", String(16), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("revoked_at", Float),
+    Column("used_at", Float),
 )

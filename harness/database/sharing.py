@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from harness.storage.atomic_write import write_bytes
-from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError, os_error_advice
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.shared import DURABLE, SharedRecords
@@ -34,24 +34,29 @@ def connect(root: Path, description: Mapping[str, object]) -> SharedRecords:
     return records.connect(root, description)
 
 
-def share_store(root: Path, *, database: str = "sqlite", blobs: str = "") -> Store:
+def share_store(root: Path, *, database: str = "", blobs: str = "") -> Store:
     """Give a store a database, unless it has one, and open it; a new store is created.
 
-    Results that it has already are not in the database until they are migrated. Raises SettingsError if the store has
-    another database.
+    database: `sqlite` or a URL, by default that of the store, or sqlite; blobs: as in `Blobs`, by default those of the
+    store. Results that it has already are not in the database until they are migrated. Raises SettingsError if the
+    store has another database or other blobs, StoreError if either cannot be used.
     """
     require_packages()
-    Store(root)
-    wanted = {"database": database, "blobs": blobs}
+    from harness.database import blobs as blobs_module
+    from harness.database import engine, records
+
+    store = Store(root)
     description = description_of(root)
+    wanted = {"database": engine.absolute(database), "blobs": blobs_module.absolute(blobs)}
     if "database" in description:
-        if {name: description.get(name) for name in wanted} != wanted:
+        if any(value and value != description.get(name) for name, value in wanted.items()):
             raise SettingsError(
                 f"the store {root} already has another database or other blobs; remove --database and --blobs"
             )
-        return Store(root)
-    # Opened first: a store that names a database that cannot be used could not be opened at all.
-    connect(root, wanted)
+        return store
+    wanted["database"] = wanted["database"] or "sqlite"
+    # Used first: a store that names a database that cannot be used could not be opened at all.
+    records.connect(root, wanted, create=True).blobs.probe()
     path = root / STORE_MARK
     try:
         content = json.dumps({"store_version": STORE_VERSION, **wanted}).encode() + b"\n"
@@ -80,8 +85,14 @@ def fetch_all(root: Path) -> None:
 
 
 def description_of(root: Path) -> dict[str, object]:
-    """Return the content of a store's `ssr-store.json`; empty if it is missing or damaged."""
+    """Return the content of a store's `ssr-store.json`, empty if there is none; raises StoreError if it is damaged."""
+    path = root / STORE_MARK
     try:
-        return json_object((root / STORE_MARK).read_bytes()) or {}
-    except OSError:
+        description = json_object(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
         return {}
+    except OSError as error:
+        raise StoreError(f"cannot read {path}: {error.strerror}") from None
+    if description is None:
+        raise StoreError(f"{path} is damaged; restore it from a backup")
+    return description

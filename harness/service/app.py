@@ -1,83 +1,121 @@
-"""Serve the dashboard of a store: it only reads, on this machine alone."""
+"""Make the web application: the dashboard, the API, metrics and probes."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
-from starlette.middleware.trustedhost import TrustedHostMiddleware
+from fastapi import APIRouter, Depends, FastAPI, Request
+from fastapi.responses import PlainTextResponse, Response
+from fastapi.security import HTTPBearer
 
 from harness.database.records import DatabaseRecords
-from harness.service.dashboard.pages import DashboardSettings, dashboard_router, static_files
+from harness.service.access import AccessMiddleware, AccessRules
+from harness.service.api import events, results, summaries, work
+from harness.service.api.parts import require
+from harness.service.dashboard.pages import Pages, dashboard_router, static_files
 from harness.service.dashboard.reading import Reads
-from harness.service.events import Streams
+from harness.service.dashboard.work_pages import work_router
+from harness.service.limits import MAX_BODY_BYTES, BodyLimitMiddleware, EntityTagMiddleware
+from harness.service.metrics import Metrics
+from harness.service.problems import RESPONSES, ProblemDetails, add_problem_handlers
+from harness.service.projects import Projects
+from harness.service.queue import JobQueue
+from harness.service.rates import failed_logins
+from harness.service.request_log import RequestLogMiddleware
+from harness.service.sessions import Sessions, login_router
+from harness.service.streams import MAX_STREAMS, Streams
+from harness.service.tokens import Scope, Tokens
 from harness.service.tracing import start_tracing
-from pytest_ssr.errors import StoreError
+from pytest_ssr import __version__
 
 LOOPBACK = "127.0.0.1"
-_HOSTS = [LOOPBACK, "localhost"]
-"""Names by which a browser may call the service: a page from elsewhere that resolves to this machine is refused."""
-_HEADERS = {
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-        "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-}
 
 
-def create_app(records: DatabaseRecords) -> FastAPI:
-    """Return the application that shows the results in these records."""
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """To whom a service answers, and how much."""
+
+    access: AccessRules = field(default_factory=AccessRules)
+    roots: Sequence[Path] = ()
+    """Folders whose projects may be added."""
+    max_body_bytes: int = MAX_BODY_BYTES
+    max_streams: int = MAX_STREAMS
+
+
+def create_app(records: DatabaseRecords, settings: ServiceSettings | None = None) -> FastAPI:
+    """Return the application for the results in these records; by default it answers to this machine alone."""
+    settings = settings or ServiceSettings()
     reads = Reads(records)
-    streams = Streams(reads)
+    tokens, sessions, failures = Tokens(records.engine), Sessions(), failed_logins()
+    streams = Streams(reads, tokens, max_streams=settings.max_streams)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         task = asyncio.create_task(streams.run())
         yield
-        task.cancel()
+        streams.close()
+        await task
         await asyncio.to_thread(app.state.stop_tracing)
 
-    app = FastAPI(title="pytest-ssr", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.state.streams = streams
-    app.include_router(dashboard_router(DashboardSettings(records, events="/events")))
+    app = FastAPI(
+        title="pytest-ssr",
+        version=__version__,
+        description="Self-play SWE-RL as a service: projects, jobs, bugs, attempts, leaderboards and exports.",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+    )
+    app.state.queries, app.state.streams = reads, streams
+    app.state.metrics = Metrics(records.engine, lambda: streams.count)
+    app.state.projects, app.state.queue = Projects(records.engine, settings.roots), JobQueue(records.engine)
+    app.add_middleware(EntityTagMiddleware)
+    app.add_middleware(BodyLimitMiddleware, max_bytes=settings.max_body_bytes)
+    app.add_middleware(AccessMiddleware, rules=settings.access, tokens=tokens, sessions=sessions, failures=failures)
+    app.add_middleware(RequestLogMiddleware, metrics=app.state.metrics)
+    add_problem_handlers(app)
+    app.include_router(_api())
+    app.include_router(_probes())
+    app.include_router(events.for_pages)
+    app.include_router(login_router(tokens, sessions, failures))
+    pages = Pages(reads, has_login=not settings.access.is_loopback)
+    app.include_router(dashboard_router(pages))
+    app.include_router(work_router(pages, app.state.queue, app.state.projects))
     app.mount("/static", static_files())
-
-    @app.get("/events")
-    def events(request: Request, after: str = "") -> Response:
-        if streams.is_full:
-            return PlainTextResponse("too many event streams are open", 503, headers={"Retry-After": "10"})
-        last = request.headers.get("Last-Event-ID", after)
-        position = int(last) if last.isdecimal() and len(last) < 19 else None
-        headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-        return StreamingResponse(streams.follow(position), media_type="text/event-stream", headers=headers)
-
-    @app.get("/health")
-    def health() -> dict[str, str]:
-        return {"status": "up"}
-
-    @app.get("/ready")
-    def ready() -> dict[str, str]:
-        reads.last_event()
-        return {"status": "ready"}
-
-    @app.exception_handler(StoreError)
-    def unusable(_: Request, error: StoreError) -> Response:
-        problem = {"type": "about:blank", "title": "the store cannot be read", "status": 503, "detail": str(error)}
-        return JSONResponse(problem, 503, headers={"Retry-After": "5"}, media_type="application/problem+json")
-
-    @app.middleware("http")
-    async def add_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-        response = await call_next(request)
-        response.headers.update(_HEADERS)
-        return response
-
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=_HOSTS)
     app.state.stop_tracing = start_tracing(app)
     return app
+
+
+def _api() -> APIRouter:
+    # The scheme is for the description; the middleware has checked the token.
+    bearer = HTTPBearer(auto_error=False, description="from `ssr serve token create`")
+    api = APIRouter(dependencies=[Depends(bearer), Depends(require(Scope.READ))], responses=RESPONSES)
+    for part in (work, results, summaries, events):
+        api.include_router(part.router)
+    return api
+
+
+def _probes() -> APIRouter:
+    router = APIRouter(tags=["probes"])
+
+    @router.get("/health")
+    def health() -> dict[str, str]:
+        """Answer while the process works."""
+        return {"status": "up"}
+
+    @router.get("/ready", responses={503: {"model": ProblemDetails}})
+    def ready(request: Request) -> dict[str, str]:
+        """Answer while the database can be read."""
+        request.app.state.queries.last_event()
+        return {"status": "ready"}
+
+    @router.get("/metrics", response_class=PlainTextResponse)
+    def metrics(request: Request) -> Response:
+        """Return metrics in the format of Prometheus."""
+        found: Metrics = request.app.state.metrics
+        return Response(found.text(), media_type=found.content_type)
+
+    return router

@@ -1,18 +1,34 @@
-"""Run the service on a socket until the process is told to end."""
+"""Run the service on a socket, and the processes of its workers, until the process is told to end."""
 
 from __future__ import annotations
 
+import contextlib
+import resource
 import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
-from harness.database.records import DatabaseRecords
-from harness.service.app import create_app
-from harness.service.events import Streams
+from harness.service.logs import logger
+from harness.service.streams import Streams
+from pytest_ssr.errors import SettingsError, os_error_advice
+from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
 _GRACE_S = 3
 """How long requests may take after the end was requested."""
+_BACKLOG = 2_048
+_MAX_FILES = 8_192
+"""Each stream is an open file; many systems allow 1,024 of them, and more on demand."""
+_POLL_S = 0.2
+_RESTART_S = 2.0
+_WORKER_GRACE_S = 20
+"""How long a worker may take to return its jobs to the queue."""
 
 
 class _Server(uvicorn.Server):
@@ -29,9 +45,78 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def run(records: DatabaseRecords, listening: socket.socket) -> None:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that accepts connections; raises SettingsError if the address or the port cannot be used."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OverflowError:
+        raise SettingsError(f"--port {port} is not a port; use 0 to 65535", option="port") from None
+    except socket.gaierror:
+        raise SettingsError(f"--host {host} is not an address of this machine", option="host") from None
+    except OSError as error:
+        advice = os_error_advice(error, option="--port")
+        raise SettingsError(f"--port {port} cannot be used at {host}: {advice}", option="port") from None
+
+
+def allow_open_files() -> None:
+    """Raise the number of files that this process may open, as far as the system allows."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_FILES if hard == resource.RLIM_INFINITY else min(_MAX_FILES, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        # macOS has a limit below the one that it reports.
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def run(app: FastAPI, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
-    app = create_app(records)
-    server = _Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=_GRACE_S, server_header=False))
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=_GRACE_S,
+        # The address of a client in a header is whatever the client wrote.
+        proxy_headers=False,
+    )
+    allow_open_files()
+    server = _Server(config)
     server.streams = app.state.streams
     server.run(sockets=[listening])
+
+
+@contextlib.contextmanager
+def worker_processes(store: Path, count: int) -> Iterator[None]:
+    """Run workers until the end of the block; one that ends is started again."""
+    stopped = threading.Event()
+    prefix = die_with_parent() if count else ()
+    argv = [*prefix, sys.executable, "-m", "harness.cli", "worker", str(store)]
+    threads = [threading.Thread(target=_keep_running, args=(argv, stopped)) for _ in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        for thread in threads:
+            thread.join()
+
+
+def _keep_running(argv: list[str], stopped: threading.Event) -> None:
+    while not stopped.is_set():
+        # A separate session: an interrupt of the terminal reaches the service alone, which then ends its workers.
+        process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True)
+        while process.poll() is None and not stopped.wait(_POLL_S):
+            pass
+        if process.poll() is not None:
+            logger().error("worker-ended", exit_code=process.returncode)
+            stopped.wait(_RESTART_S)
+            continue
+        process.terminate()
+        try:
+            process.wait(_WORKER_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()

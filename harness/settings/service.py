@@ -1,4 +1,4 @@
-"""Define the settings of the commands about databases, the dashboard and reports."""
+"""Define the settings of the commands about databases and reports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from harness.settings.commands import CommandSettings
-from pytest_ssr.options import option, required, switch
+from pytest_ssr.options import NOT_NEGATIVE, option, required, switch
 
 _STORE = "a store; a folder that does not exist becomes one"
 
@@ -18,7 +18,7 @@ class StoreMigrateSettings(CommandSettings):
 
     example: ClassVar[str] = "ssr store migrate .ssr --dry-run"
     store: Path = required("STORE", _STORE, is_argument=True)
-    database: str = option("sqlite", "URL", "sqlite, for a file in the store, or postgresql://USER@HOST/NAME")
+    database: str = option("", "URL", "sqlite, for a file in the store (default), or postgresql://USER@HOST/NAME")
     blobs: str = option("", "URL", "where large files are kept, such as s3://BUCKET/FOLDER (default: in the store)")
     dry_run: bool = switch("only report what would be taken over")
 
@@ -32,12 +32,21 @@ class StoreCheckSettings(CommandSettings):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings(CommandSettings):
-    """Show the results of a store in a browser, while they are made; on this machine only."""
+class StoreGcSettings(CommandSettings):
+    """Remove files that nothing in a store with a database refers to, such as those of interrupted writes."""
 
-    example: ClassVar[str] = "ssr serve .ssr"
-    store: Path = option(Path(".ssr"), "STORE", _STORE, is_argument=True)
-    port: int = option(8700, "PORT", "the port on 127.0.0.1; 0 takes a free one")
+    example: ClassVar[str] = "ssr store gc .ssr --dry-run"
+    store: Path = required("STORE", "a store", is_argument=True)
+    grace: float = option(24.0, "HOURS", "keep files that are younger", bound=NOT_NEGATIVE, is_own=True)
+    dry_run: bool = switch("only report what would be removed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSizeSettings(CommandSettings):
+    """Report what a store holds, by kind."""
+
+    example: ClassVar[str] = "ssr store size .ssr"
+    store: Path = required("STORE", "a store", is_argument=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

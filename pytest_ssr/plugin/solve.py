@@ -20,6 +20,7 @@ from pytest_ssr.interrupts import install_signal_handlers
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.items import ArtifactCollector, collect_artifacts
 from pytest_ssr.records.artifact import find_artifacts
+from pytest_ssr.storage.store import resolve_artifact
 
 GROUP = "pytest_ssr.attempts"
 
@@ -97,12 +98,12 @@ class SolvePlugin:
         self._grades: list[bool | None] = []
         with options.user_errors():
             self.count: int = sources.number(config, "attempts")
-            store = options.store_path(config)
             self.directories: list[Path] = []
             for name in config.option.ssr_solve:
                 path = config.invocation_params.dir / name
-                stored = store / "artifacts" / name
-                self.directories += find_artifacts(stored if not path.exists() and stored.is_dir() else path)
+                if not path.exists() and any(i.startswith(name) for i in options.stored_artifact_ids(config)):
+                    path = resolve_artifact(name, options.open_store(config))
+                self.directories += find_artifacts(path)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:

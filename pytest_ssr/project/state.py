@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.patch import FileEntry, Patch, apply_patch, make_patch
 from pytest_ssr.project.snapshot import FileStamp, hash_of
+from pytest_ssr.sandbox.counting import counted
 
 _MAX_NAME_BYTES, _MAX_PATH_BYTES, _MAX_FOLDERS = 255, 3000, 500
 """Limits for a new file: those of file systems, with room for the path of the folder that holds the tree."""
@@ -108,7 +109,8 @@ class CodebaseState:
     def open(self, provider: SandboxProvider, *, readable: Sequence[Path] = (), hidden: Sequence[str] = ()) -> Sandbox:
         """Open a sandbox that shows this state at the project's own path."""
         mount_at = str(self.snapshot.origin)
-        sandbox = provider.open(self.snapshot.directory, mount_at=mount_at, readable=readable, hidden=hidden)
+        with counted():
+            sandbox = provider.open(self.snapshot.directory, mount_at=mount_at, readable=readable, hidden=hidden)
         try:
             for path, entry in self.changes.items():
                 for compiled in self.snapshot.compiled(path):

@@ -166,4 +166,5 @@ def remedy() -> str:
         with contextlib.suppress(OSError):
             if Path(path).read_text().strip() == bad:
                 return f"user namespaces are switched off; as root: {command}"
-    return "user namespaces may be forbidden here (in a container: run it with --security-opt seccomp=unconfined)"
+    options = "--security-opt seccomp=unconfined --security-opt systempaths=unconfined"
+    return f"user namespaces may be forbidden here (in a container: run it with {options})"

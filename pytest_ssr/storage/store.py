@@ -18,21 +18,22 @@ import json
 import os
 import secrets
 import shutil
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError, os_error_advice
-from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
+from pytest_ssr.storage import locks
 from pytest_ssr.storage.shared import DURABLE, connect
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
-_POLL_S = 0.1
+_MOVING = "moving"
+"""Name of the lock of artifacts that are published or set aside."""
+_OTHER_KIND = {"artifacts": "spare", "spare": "artifacts"}
 
 
 class Store:
@@ -61,6 +62,7 @@ class Store:
                 f"this one reads {STORE_VERSION}); choose another with --store, or remove it"
             )
         self._sweep()
+        self._held: set[str] = set()
         self._shared = connect(self.root, content)
 
     @property
@@ -109,11 +111,19 @@ class Store:
         return any(self._is_stored(kind, artifact_id) for kind in ("artifacts", "spare"))
 
     def _is_stored(self, kind: str, artifact_id: str) -> bool:
-        if self._shared is not None:
-            return bool(self.fetch(f"{kind}/{artifact_id}")) and _is_complete(self.root / kind / artifact_id)
+        # A folder that the database does not have is from a run that was killed before it shared it.
+        if self._shared is not None and not self._copy_shared(f"{kind}/{artifact_id}"):
+            return False
         return _is_complete(self.root / kind / artifact_id)
 
     def _move(self, source: str, target: str, artifact_id: str) -> None:
+        with self._lock_file(_MOVING) as descriptor:
+            locks.wait_for(descriptor, fcntl.LOCK_EX)
+            self._move_folder(source, target, artifact_id)
+            if self._shared is not None:
+                self._shared.move(f"{source}/{artifact_id}", f"{target}/{artifact_id}")
+
+    def _move_folder(self, source: str, target: str, artifact_id: str) -> None:
         with self._reporting(f"move artifact {artifact_id}"), contextlib.suppress(FileNotFoundError):
             (self.root / target).mkdir(exist_ok=True)
             try:
@@ -121,8 +131,6 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-        if self._shared is not None:
-            self._shared.move(f"{source}/{artifact_id}", f"{target}/{artifact_id}")
 
     def artifact_ids(self) -> list[str]:
         """Return the ids of all artifacts, sorted."""
@@ -176,15 +184,44 @@ class Store:
     def fetch(self, folder: str) -> list[Path]:
         """Return the files below a folder of the store; those that only other machines have are copied here first."""
         if self._shared is not None:
-            for path, digest in self._shared.digests(folder).items():
-                self._copy(path, digest)
+            self._copy_shared(folder)
         return sorted(p for p in (self.root / folder).rglob("*") if p.is_file())
+
+    def _copy_shared(self, folder: str) -> bool:
+        """Make a folder as the database has it; return whether that has anything."""
+        assert self._shared is not None
+        found = self._shared.digests(folder)
+        for path, digest in found.items():
+            self._copy(path, digest)
+        self._move_as_elsewhere(folder, {path.split("/")[1] for path in found})
+        return bool(found)
+
+    def _move_as_elsewhere(self, folder: str, known: Set[str]) -> None:
+        """Move the local copies of artifacts that another machine has published or set aside."""
+        kind, _, artifact_id = folder.partition("/")
+        if kind not in _OTHER_KIND or self._shared is None:
+            return
+        local = [artifact_id] if artifact_id else [p.name for p in (self.root / kind).glob("*")]
+        if all(name in known or not (self.root / kind / name).is_dir() for name in local):
+            return
+        other = _OTHER_KIND[kind]
+        with self._lock_file(_MOVING) as descriptor:
+            locks.wait_for(descriptor, fcntl.LOCK_EX)
+            here, there = ({path.split("/")[1] for path in self._shared.digests(k)} for k in (kind, other))
+            for name in (there - here).intersection(local):
+                self._move_folder(kind, other, name)
+                shutil.rmtree(self.root / kind / name, ignore_errors=True)
 
     def _copy(self, path: str, digest: str) -> None:
         assert self._shared is not None
         target = self.root / path
-        if target.is_file() and hashlib.sha256(target.read_bytes()).hexdigest() == digest:
-            return
+        if target.is_file():
+            if hashlib.sha256(target.read_bytes()).hexdigest() == digest:
+                return
+            name = path.split("/")[1]
+            if name not in self._held and locks.is_locked(self.root, name):
+                # Another process is writing this result again; what it has written so far must not be replaced.
+                return
         data = self._shared.get(path)
         if data is not None:
             with self._reporting(f"write {target}"):
@@ -203,15 +240,19 @@ class Store:
     def alone(self, name: str) -> Iterator[None]:
         """Hold the lock of a name, for one thread of one process at a time; others wait."""
         with self._lock_file(name) as descriptor:
-            _wait_for(descriptor, fcntl.LOCK_EX)
+            locks.wait_for(descriptor, fcntl.LOCK_EX)
             with self._shared.alone(name) if self._shared is not None else contextlib.nullcontext():
-                yield
+                self._held.add(name)
+                try:
+                    yield
+                finally:
+                    self._held.discard(name)
 
     @contextlib.contextmanager
     def in_use(self, name: str) -> Iterator[None]:
         """Hold the lock of a name together with others that use it; see `unused`."""
         with self._lock_file(name) as descriptor:
-            _wait_for(descriptor, fcntl.LOCK_SH)
+            locks.wait_for(descriptor, fcntl.LOCK_SH)
             yield
 
     @contextlib.contextmanager
@@ -228,7 +269,7 @@ class Store:
 
     @contextlib.contextmanager
     def _lock_file(self, name: str) -> Iterator[int]:
-        path = self.root / "locks" / name
+        path = self.root / locks.FOLDER / name
         with self._reporting(f"write {path}"):
             path.parent.mkdir(exist_ok=True)
             file = path.open("ab")
@@ -316,20 +357,6 @@ def code_hash() -> str:
 def key_of(*parts: object) -> str:
     """Return a hash of everything a result depends on, 24 hexadecimal characters."""
     return hashlib.sha256("\0".join(map(str, parts)).encode("utf-8", "surrogateescape")).hexdigest()[:24]
-
-
-def _wait_for(descriptor: int, operation: int) -> None:
-    """Wait until a lock is held, or until it is known that the file system has no locks."""
-    while True:
-        try:
-            fcntl.flock(descriptor, operation | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_POLL_S)
-            raise_if_stopped()
-        except OSError:
-            return
-        else:
-            return
 
 
 def _is_durable(kind: str) -> bool:

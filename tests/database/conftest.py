@@ -6,9 +6,10 @@ import importlib.util
 import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 
-import postgres
 import pytest
+from shared_stores import MakeStore, execute
 
 PACKAGES = ("sqlalchemy", "alembic", "fastapi")
 collect_ignore_glob: list[str] = []
@@ -26,22 +27,51 @@ def _closed() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    """The URL of a server of our own, without a database."""
-    if postgres.programs() is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("PostgreSQL is needed: apt-get install postgresql")
-    with postgres.server() as url:
-        yield url
+def s3() -> Iterator[str]:
+    """The URL of a bucket on an S3 server; child processes use it, too."""
+    import fsspec
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        patch.setenv("AWS_ACCESS_KEY_ID", "x")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        fsspec.filesystem("s3").mkdir("ssr-tests")
+        yield "s3://ssr-tests"
+    server.stop()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest) -> str:
-    """The address of an empty database."""
-    if request.param == "sqlite":
-        return "sqlite"
-    import psycopg
+@pytest.fixture
+def make_store(tmp_path: Path, request: pytest.FixtureRequest) -> MakeStore:
+    """A function that creates a store of a kind: folder, sqlite, or postgres with blobs in S3."""
+    from harness.database.sharing import share_store
+    from pytest_ssr.storage.store import Store
 
-    url, name = request.getfixturevalue("postgres_url"), f"t{secrets.token_hex(6)}"
-    with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")
-    return f"{url}/{name}"
+    def make(kind: str) -> Store:
+        root = tmp_path / f"{kind}-store"
+        if kind == "folder":
+            return Store(root)
+        if kind == "sqlite":
+            return share_store(root)
+        url, bucket = request.getfixturevalue("postgres_url"), request.getfixturevalue("s3")
+        name = f"t{secrets.token_hex(6)}"
+        execute(f"{url}/postgres", f"CREATE DATABASE {name}")
+        return share_store(root, database=f"{url}/{name}", blobs=f"{bucket}/{name}")
+
+    return make
+
+
+@pytest.fixture(params=["folder", "sqlite", "postgres"])
+def store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
+    """A store of each kind."""
+    return make_store(request.param)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shared_store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
+    """A store with each kind of database."""
+    return make_store(request.param)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -62,6 +63,56 @@ def test_artifacts_are_published_and_set_aside_everywhere(shared):
     two.publish("i")
     assert resolve_artifact("i", one).is_dir()
     assert one.artifact_ids() == ["i"]
+
+
+def test_an_artifact_whose_run_was_killed_before_it_was_shared_is_shared_by_the_next(shared, monkeypatch):
+    one, two = shared
+
+    def killed(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(one, "keep", killed)
+    with pytest.raises(KeyboardInterrupt):
+        one.put_artifact("i", ARTIFACT)
+    monkeypatch.undo()
+    assert not one.has_artifact("i")
+    one.put_artifact("i", ARTIFACT)
+    assert two.artifact("i") == ARTIFACT
+
+
+def test_a_journal_that_another_process_is_writing_is_not_replaced(shared, database):
+    one, two = shared
+    one.put_file("rollouts/k", "trajectory.jsonl", b"aborted")
+    two.fetch("rollouts/k")
+    path = two.root / "rollouts" / "k" / "trajectory.jsonl"
+    path.write_bytes(b"again")
+    reader = Store(two.root)
+    with two.alone("k"):
+        reader.fetch("rollouts")
+        assert path.read_bytes() == b"again"
+        two.fetch("rollouts/k")
+        assert path.read_bytes() == b"aborted"
+
+
+def test_the_plugin_finds_artifacts_in_the_database(shared, tmp_path):
+    one, two = shared
+    one.put_artifact("i" * 20, ARTIFACT)
+    (tmp_path / "pytest.ini").touch()
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--collect-only",
+        "--ssr-sandbox",
+        "process",
+        "-p",
+        "no:cacheprovider",
+    ]
+    command += ["--ssr-solve", "iii", "--ssr-store", str(two.root)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "does not exist" not in done.stdout + done.stderr
+    assert (two.root / "artifacts" / ("i" * 20)).is_dir()
 
 
 def test_caches_stay_on_their_machine(shared):
@@ -178,23 +229,22 @@ def test_an_interrupted_migration_is_made_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engine_module.command, "upgrade", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        open_engine(url)
+        open_engine(url, create=True)
     with sqlite3.connect(tmp_path / "ssr.db") as connection:
         tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
     connection.close()
     assert tables == []
     monkeypatch.undo()
-    assert "entries" in sa.inspect(open_engine(url)).get_table_names()
+    assert "entries" in sa.inspect(open_engine(url, create=True)).get_table_names()
 
 
 def test_blobs_that_cannot_be_written_are_one_error(tmp_path):
-    store = share_store(tmp_path / "s", blobs="memory://x")
-    (tmp_path / "file").write_text("")
-    other = share_store(tmp_path / "t", blobs=str(tmp_path / "file" / "blobs"))
-    store.put_file("rollouts/k", "patch.diff", b"x")
+    store = share_store(tmp_path / "s", blobs=str(tmp_path / "blobs"))
+    shutil.rmtree(tmp_path / "blobs")
+    (tmp_path / "blobs").write_text("")
     with pytest.raises(StoreWriteError):
-        other.put_file("rollouts/k", "patch.diff", b"x")
-    assert other.file("rollouts/k", "patch.diff") is None
+        store.put_file("rollouts/k", "patch.diff", b"x")
+    assert store.file("rollouts/k", "patch.diff") is None
 
 
 def test_tables_are_those_of_the_migrations(database, tmp_path):
@@ -203,7 +253,7 @@ def test_tables_are_those_of_the_migrations(database, tmp_path):
 
     from harness.database.schema import METADATA
 
-    with open_engine(database_url(database, tmp_path)).connect() as connection:
+    with open_engine(database_url(database, tmp_path), create=True).connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), METADATA) == []
 
 

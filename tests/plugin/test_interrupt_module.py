@@ -229,3 +229,29 @@ raise_if_stopped()
 show("goes on")
 """)
     assert done.stdout.splitlines() == ["goes on"], done.stderr
+
+
+SIGNALLED_WHILE_LOCKED = """
+import os, signal, sys, threading
+from pytest_ssr import interrupts
+
+def trace(frame, event, argument):
+    if frame.f_code is threading.Condition.wait.__code__:
+        sys.settrace(None)
+        signal.raise_signal(signal.SIGTERM)
+
+interrupts.install_signal_handlers()
+# If no condition is waited for, there is nothing to hit.
+threading.Timer(1, os.kill, (os.getpid(), signal.SIGTERM)).start()
+try:
+    sys.settrace(trace)
+    interrupts.pause(60)
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_signal_that_arrives_while_the_main_thread_holds_a_lock_does_not_block() -> None:
+    command = [sys.executable, "-c", SIGNALLED_WHILE_LOCKED]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.stdout == "interrupted\n"

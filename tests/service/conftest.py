@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,8 +43,26 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     close_engines()
 
 
+@pytest.fixture
+def as_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parse command lines as a process of `ssr` does, which imports pydantic later: Cyclopts lets it check defaults."""
+    monkeypatch.delitem(sys.modules, "pydantic", raising=False)
+
+
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     """A real browser."""
     with real_browser() as launched:
         yield launched
+
+
+@pytest.fixture
+def records(database: str, tmp_path: Path) -> Iterator[Any]:
+    """The records of an empty store in the folder `store`, on each kind of database."""
+    from harness.database.engine import close_engines
+    from harness.database.records import records_of
+    from harness.database.sharing import share_store
+
+    share_store(tmp_path / "store", database=database)
+    yield records_of(tmp_path / "store")
+    close_engines()

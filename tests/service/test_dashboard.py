@@ -45,7 +45,12 @@ def test_what_does_not_exist_is_404(served, path):
     assert httpx.get(served[0] + path).status_code == 404
 
 
-@pytest.mark.parametrize("after", ["x", "-1", "9" * 40, "1e999~a", "nan~", "\0"])
+@pytest.mark.parametrize("path", ["/runs/a%00", "/static/a%00", "/runs?after=%00", "/episodes?project=a%00"])
+def test_a_nul_is_404(served, path):
+    assert httpx.get(served[0] + path).status_code == 404
+
+
+@pytest.mark.parametrize("after", ["x", "-1", "9" * 40, "1e999~a", "nan~"])
 def test_nonsense_positions_are_no_errors(served, after):
     for path in ("/runs", "/episodes", "/artifacts", "/attempts", "/events"):
         with httpx.stream("GET", served[0] + path, params={"after": after}) as answer:

@@ -39,9 +39,9 @@ _FUNCTIONS = ("total", "discount", "Order.pay", "Order.cancel", "in_stock", "ren
 _PLAYERS = (("search", 0.72), ("model-small", 0.38), ("model-large", 0.61), (f"odd {HOSTILE}", 0.5))
 
 
-def dashboard_store(root: Path) -> DatabaseRecords:
+def dashboard_store(root: Path, *, database: str = "sqlite") -> DatabaseRecords:
     """Create a store with a database and fill it, always with the same content."""
-    records = records_of(share_store(root).root)
+    records = records_of(share_store(root, database=database).root)
     rng = random.Random(7)
     records.put(_artifact_files())
     records.put(_attempt_files())
@@ -178,7 +178,6 @@ def _round(n: int, rng: random.Random) -> dict[str, Any]:
         "valid": rng.randint(3, 8),
         "solved": rng.randint(4 + n // 2, 20),
         "graded": graded,
-        "ungraded": 0,
         "rewards": rng.uniform(-4, 4),
         "rewarded": 8,
         "tokens": rng.randint(10_000, 90_000),

@@ -64,16 +64,15 @@ def _run_of(records: DatabaseRecords, settings: ReportSettings) -> str:
 @contextlib.contextmanager
 def _records(root: Path, terminal: Terminal) -> Iterator[DatabaseRecords]:
     """Yield the records of a store; those of a folder alone are read into a database that is removed afterwards."""
-    from harness.database.blobs import Blobs
-    from harness.database.engine import close_engines, database_url, open_engine
+    from harness.database.engine import close_engines
     from harness.database.migrate import migrate
-    from harness.database.records import DatabaseRecords, records_of
+    from harness.database.records import open_records, records_of
 
     if has_database(root):
         yield records_of(root)
         return
     with tempfile.TemporaryDirectory(prefix="ssr-report-") as folder:
-        records = DatabaseRecords(open_engine(database_url("sqlite", Path(folder))), Blobs("", Path(folder)))
+        records = open_records(Path(folder), "sqlite", "", create=True)
         try:
             migrate(root, records, progress=terminal.status)
             yield records

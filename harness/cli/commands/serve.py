@@ -1,39 +1,147 @@
-"""Run `ssr serve`."""
+"""Run `ssr serve` and its commands for tokens."""
 
 from __future__ import annotations
 
-import socket
+import json
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
-from harness.settings.service import ServeSettings
-from pytest_ssr.errors import SettingsError, os_error_advice
+from harness.settings.serving import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
+from pytest_ssr.errors import MissingExtraError, SettingsError
+
+if TYPE_CHECKING:
+    from harness.database.records import DatabaseRecords
+    from harness.service.access import AccessRules
+    from harness.service.tokens import Token, Tokens
+
+_PACKAGES = {
+    "jinja2": "Jinja2",
+    "prometheus_client": "prometheus-client",
+    "structlog": "structlog",
+    "uvicorn": "uvicorn",
+}
+_DAY_S = 86_400
 
 
 def serve(settings: ServeSettings) -> int:
-    """Serve the dashboard until the process is interrupted."""
-    require_packages()
-    from harness.database.migrate import migrate
-    from harness.database.records import records_of
-    from harness.service.app import LOOPBACK
-    from harness.service.server import run
+    """Serve a store until the process is interrupted."""
+    _require_packages()
+    from harness.service.app import ServiceSettings, create_app
+    from harness.service.logs import set_up_logging
+    from harness.service.server import listen, run, worker_processes
 
     terminal = Terminal(quiet=settings.json)
-    is_new = not has_database(settings.store)
-    if is_new:
-        share_store(settings.store)
-    records = records_of(settings.store)
-    if is_new:
-        taken = migrate(settings.store, records, progress=terminal.status)
-        terminal.echo(f"{settings.store} has a database now, with {taken.files} files of earlier results")
-    with socket.socket() as listening:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind((LOOPBACK, settings.port))
-        except OSError as error:
-            advice = os_error_advice(error, option="--port")
-            raise SettingsError(f"--port {settings.port} cannot be used: {advice}", option="port") from None
-        terminal.echo(f"http://{LOOPBACK}:{listening.getsockname()[1]} shows {settings.store}; stop it with Ctrl-C")
-        run(records, listening)
+    records = _opened(settings.store, terminal)
+    access = _access_rules(settings, records)
+    with listen(settings.host, settings.port) as listening:
+        set_up_logging()
+        roots = settings.root or ([settings.store.absolute().parent] if access.is_loopback else [])
+        app = create_app(records, ServiceSettings(access, roots=roots))
+        host, port = listening.getsockname()[:2]
+        url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if settings.json:
+            print(json.dumps({"url": url, "store": str(settings.store)}), flush=True)
+        terminal.echo(f"{url} shows {settings.store}; stop it with Ctrl-C")
+        with worker_processes(settings.store, settings.workers):
+            run(app, listening)
     return ExitCode.DONE
+
+
+def create_token(settings: CreateTokenSettings) -> int:
+    """Create a token and print its secret."""
+    tokens = _tokens(settings.store)
+    from harness.service.tokens import Scope
+
+    expires_at = time.time() + settings.days * _DAY_S if settings.days is not None else None
+    token, secret = tokens.create(settings.name, Scope(settings.scope), expires_at=expires_at)
+    if settings.json:
+        print(json.dumps({**asdict(token), "token": secret}))
+    else:
+        print(secret)
+        Terminal().note(f"token {token.id} ({token.scope}): keep it, it is not shown again")
+    return ExitCode.DONE
+
+
+def list_tokens(settings: ListTokensSettings) -> int:
+    """List the tokens."""
+    found = _tokens(settings.store).list()
+    if settings.json:
+        print(json.dumps({"tokens": [asdict(token) for token in found]}))
+    terminal = Terminal(quiet=settings.json)
+    for token in found:
+        terminal.echo(f"{token.id}  {token.scope:5}  {_state(token):10}  {token.name}")
+    return ExitCode.DONE
+
+
+def revoke_token(settings: RevokeTokenSettings) -> int:
+    """Revoke a token; return 1 if there is no valid one with this id."""
+    is_revoked = _tokens(settings.store).revoke(settings.id)
+    terminal = Terminal(quiet=settings.json)
+    if settings.json:
+        print(json.dumps({"id": settings.id, "revoked": is_revoked}))
+    elif is_revoked:
+        terminal.echo(f"token {settings.id} is revoked")
+    else:
+        terminal.note(f"ssr: there is no valid token {settings.id}; see ssr serve token list")
+    return ExitCode.DONE if is_revoked else ExitCode.NO
+
+
+def _require_packages() -> None:
+    require_packages()
+    for module, package in _PACKAGES.items():
+        if find_spec(module) is None:
+            raise MissingExtraError(package, "service")
+
+
+def _opened(root: Path, terminal: Terminal) -> DatabaseRecords:
+    """Return the records of a store; one without a database gets one, with its earlier results."""
+    from harness.database.migrate import migrate
+    from harness.database.records import records_of
+
+    if not has_database(root):
+        share_store(root)
+        terminal.echo(f"{root} has a database now")
+    records = records_of(root)
+    # Always: an earlier migration may have been interrupted, and a run may have begun before there was a database.
+    taken = migrate(root, records, progress=terminal.status)
+    if taken.files:
+        terminal.echo(f"{taken.files} files of earlier results are in the database now")
+    return records
+
+
+def _access_rules(settings: ServeSettings, records: DatabaseRecords) -> AccessRules:
+    from harness.service.access import AccessRules, is_loopback
+    from harness.service.tokens import Tokens
+
+    is_local = is_loopback(settings.host)
+    if not is_local and not Tokens(records.engine).any_valid():
+        raise SettingsError(
+            f"--host {settings.host} lets other machines in, and there is no token; "
+            f"run: ssr serve token create NAME --scope admin --store {settings.store}",
+            option="host",
+        )
+    return AccessRules(is_loopback=is_local, requests_per_s=settings.rate)
+
+
+def _tokens(root: Path) -> Tokens:
+    _require_packages()
+    from harness.service.tokens import Tokens
+
+    return Tokens(_opened(root, Terminal(quiet=True)).engine)
+
+
+def _state(token: Token) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if not token.is_valid(time.time()):
+        return "expired"
+    if token.expires_at is None:
+        return "valid"
+    return f"{datetime.fromtimestamp(token.expires_at, UTC):%Y-%m-%d}"

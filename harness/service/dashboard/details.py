@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from markupsafe import Markup
 
 from harness.service.dashboard.highlighting import HighlightedDiff, highlighted_code, highlighted_diff
-from harness.service.dashboard.reading import Reads, Row
+from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, short_count
 from harness.service.dashboard.summaries import Card
 from harness.service.dashboard.transcript import Turn, read_transcript
+from harness.service.filters import AttemptFilter
+from harness.service.rows import ArtifactRow, AttemptRow
 from pytest_ssr.errors import StoreError
 from pytest_ssr.records.verdict import Verdict
 
@@ -32,12 +33,12 @@ class ShownFile:
 class ArtifactPage:
     """A bug, with what was found out about it."""
 
-    row: Row
+    row: ArtifactRow
     cards: Sequence[Card]
     bug: HighlightedDiff | None
     weakening: HighlightedDiff | None
     verdict: Verdict | None
-    attempts: Sequence[Row]
+    attempts: Sequence[AttemptRow]
     tests: Sequence[str]
     files: Sequence[ShownFile]
 
@@ -46,7 +47,7 @@ class ArtifactPage:
 class AttemptPage:
     """An attempt, step by step."""
 
-    row: Row
+    row: AttemptRow
     cards: Sequence[tuple[str, object]]
     turns: Sequence[Turn]
     left_out: int
@@ -69,14 +70,14 @@ def artifact_page(reads: Reads, artifact_id: str) -> ArtifactPage | None:
     ]
     if row.model:
         cards.append(("Model", row.model))
-    contents = [(name, reads.file(f"{folder}/{name}")) for name in _FILES]
+    contents = [(name, reads.text(f"{folder}/{name}")) for name in _FILES]
     return ArtifactPage(
         row,
         cards,
-        _diff(reads.file(f"{folder}/bug_inject.diff")),
-        _diff(reads.file(f"{folder}/test_weaken.diff")),
-        _verdict(reads.verdict(artifact_id)),
-        reads.attempts(artifact_id=artifact_id).rows,
+        _diff(reads.text(f"{folder}/bug_inject.diff")),
+        _diff(reads.text(f"{folder}/test_weaken.diff")),
+        _verdict(reads, artifact_id),
+        reads.attempts(filters=AttemptFilter(artifact_id=artifact_id)).items,
         [str(test) for test in tests[:_MOST_TESTS]] if isinstance(tests, list) else [],
         [ShownFile(name, highlighted_code(text, name)) for name, text in contents if text],
     )
@@ -87,7 +88,7 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
     row = reads.attempt(attempt_id)
     if row is None:
         return None
-    transcript = read_transcript(reads.file(f"rollouts/{row.id}/trajectory.jsonl") or "")
+    transcript = read_transcript(reads.text(f"rollouts/{row.id}/trajectory.jsonl") or "")
     cards = [
         ("Model", row.player),
         ("Role", row.role),
@@ -100,7 +101,7 @@ def attempt_page(reads: Reads, attempt_id: str) -> AttemptPage | None:
         ("Seconds", amount(row.seconds)),
         ("Grading", f"{amount(row.grading_s)} s"),
     ]
-    patch = reads.file(f"rollouts/{row.id}/patch.diff")
+    patch = reads.text(f"rollouts/{row.id}/patch.diff")
     return AttemptPage(row, cards, transcript.turns, transcript.left_out, _diff(patch))
 
 
@@ -108,9 +109,10 @@ def _diff(text: str | None) -> HighlightedDiff | None:
     return highlighted_diff(text) if text else None
 
 
-def _verdict(data: Mapping[str, Any]) -> Verdict | None:
+def _verdict(reads: Reads, artifact_id: str) -> Verdict | None:
+    path = reads.verdict_path(artifact_id)
     try:
-        return Verdict.from_json(data) if data else None
+        return Verdict.from_json(reads.record(path)) if path is not None else None
     except StoreError:
         # An earlier release may have written it in another form.
         return None

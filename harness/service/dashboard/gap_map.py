@@ -107,7 +107,7 @@ class GapsPage:
 
 def gaps_page(reads: Reads, campaign: str, *, jump: Callable[[str], str] = "#{}".format) -> GapsPage:
     """Return the map of one campaign, or of all if `campaign` is empty. jump: returns the address of an element."""
-    rows = reads.functions(campaign)
+    rows = reads.functions(campaign or None)
     groups = _groups(reads, campaign)
     anchors = {(group.file, group.scope): jump(group.anchor) for group in groups}
     functions = [
@@ -168,7 +168,7 @@ def _fitting(text: str, area: Rectangle, *, from_end: bool = False) -> str:
 
 def _groups(reads: Reads, campaign: str) -> list[SurvivorGroup]:
     found: dict[Function, list[SurvivingChange]] = {}
-    for row, record in reads.survivors(campaign):
+    for row, record in reads.survivors(campaign or None):
         found.setdefault((row.file, row.scope), []).append(_change(row, record))
     ordered = sorted(found, key=lambda key: (-len(found[key]), key))
     return [SurvivorGroup(f"gap-{n}", *key, found[key]) for n, key in enumerate(ordered)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
@@ -12,35 +12,24 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
-from harness.database.records import DatabaseRecords
 from harness.service.dashboard import details, gap_map, summaries
-from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads
+from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
+from harness.service.dashboard.summaries import following, page_after
+from harness.service.filters import EpisodeFilter
+from harness.service.rows import Page
 
 _MOST_FILTER = 200
 """Characters of a filter; a longer one cannot match."""
 _NOT_FOUND = 404
 
 
-@dataclass(frozen=True, slots=True)
-class DashboardSettings:
-    """What the pages need of the service around them."""
-
-    records: DatabaseRecords
-    events: str = "/api/v1/events"
-    """Address of the stream of events, named by their kind."""
-
-
 class Pages:
     """Render the pages of a store."""
 
-    def __init__(self, settings: DashboardSettings) -> None:
-        self._settings = settings
-
-    @cached_property
-    def reads(self) -> Reads:
-        """The queries."""
-        return Reads(self._settings.records)
+    def __init__(self, reads: Reads, *, has_login: bool) -> None:
+        """has_login: whether browsers log in, so that pages have a button to log out."""
+        self.reads, self._has_login = reads, has_login
 
     def show(self, request: Request, name: str, page: object | None, *, status: int = 200) -> Response:
         """Return a page. name: of its template; page: what it shows, None if it does not exist."""
@@ -48,13 +37,14 @@ class Pages:
             status, name = _NOT_FOUND, "problem"
             page = Problem("Not found", "The store has nothing with this id; it may have been removed.")
         # Read before the page is made, so that nothing happens between them unnoticed.
-        events = f"{self._settings.events}?{urlencode({'after': self.reads.last_event()})}"
+        events = f"/events?{urlencode({'after': self.reads.last_event()})}"
         html = render(
             f"{name}.html",
             page=page,
             page_name=_SECTIONS.get(name, name),
             here=_address(request),
             events=events,
+            has_login=self._has_login,
         )
         return HTMLResponse(html, status, headers={"Cache-Control": "no-store"})
 
@@ -67,7 +57,7 @@ class Problem:
     detail: str
 
 
-_SECTIONS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_SECTIONS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def static_files() -> StaticFiles:
@@ -75,10 +65,9 @@ def static_files() -> StaticFiles:
     return StaticFiles(directory=STATIC)
 
 
-def dashboard_router(settings: DashboardSettings) -> APIRouter:
+def dashboard_router(pages: Pages) -> APIRouter:
     """Return the routes of the pages, none of which changes anything."""
-    pages, router = Pages(settings), APIRouter(include_in_schema=False)
-    reads = pages.reads
+    reads, router = pages.reads, APIRouter(include_in_schema=False)
 
     @router.get("/")
     def overview(request: Request) -> Response:
@@ -98,7 +87,7 @@ def dashboard_router(settings: DashboardSettings) -> APIRouter:
 
     @router.get("/artifacts")
     def artifacts(request: Request, after: str = "") -> Response:
-        return pages.show(request, "artifacts", _listed(reads.artifacts(after)))
+        return pages.show(request, "artifacts", _listed(page_after(reads.artifacts, after)))
 
     @router.get("/artifacts/{artifact_id}")
     def artifact(request: Request, artifact_id: str) -> Response:
@@ -106,7 +95,7 @@ def dashboard_router(settings: DashboardSettings) -> APIRouter:
 
     @router.get("/attempts")
     def attempts(request: Request, after: str = "") -> Response:
-        return pages.show(request, "attempts", _listed(reads.attempts(after)))
+        return pages.show(request, "attempts", _listed(page_after(reads.attempts, after)))
 
     @router.get("/attempts/{attempt_id}")
     def attempt(request: Request, attempt_id: str) -> Response:
@@ -128,19 +117,20 @@ def _add_more(router: APIRouter, pages: Pages) -> None:
         return pages.show(request, "gaps", gap_map.gaps_page(reads, campaign[:_MOST_FILTER]))
 
 
-def _listed(batch: Batch) -> summaries.ListPage:
-    return summaries.ListPage(batch.rows, summaries.following(batch, "?"))
+def _listed(page: Page[Any]) -> summaries.ListPage:
+    return summaries.ListPage(page.items, following(page, "?"))
 
 
 def _episodes(reads: Reads, query: Mapping[str, Any], after: str) -> summaries.EpisodesPage:
     names = ("project", "strategy", "valid", "check")
-    filters = {name: str(query.get(name, ""))[:_MOST_FILTER].strip() for name in names}
-    wanted = EpisodeFilter(project=filters["project"], strategy=filters["strategy"], check=filters["check"])
-    if filters["valid"] in ("true", "false"):
-        wanted = replace(wanted, valid=filters["valid"] == "true")
-    batch = reads.episodes(wanted, after)
-    kept = urlencode({name: value for name, value in filters.items() if value})
-    return summaries.EpisodesPage(batch.rows, filters, summaries.following(batch, f"?{kept}&" if kept else "?"))
+    shown = {name: str(query.get(name, ""))[:_MOST_FILTER].strip() for name in names}
+    valid = {"true": True, "false": False}.get(shown["valid"])
+    wanted = EpisodeFilter(
+        project=shown["project"] or None, strategy=shown["strategy"] or None, check=shown["check"] or None, valid=valid
+    )
+    found = page_after(partial(reads.episodes, filters=wanted), after)
+    kept = urlencode({name: value for name, value in shown.items() if value})
+    return summaries.EpisodesPage(found.items, shown, following(found, f"?{kept}&" if kept else "?"))
 
 
 def _address(request: Request) -> str:

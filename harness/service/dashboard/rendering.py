@@ -47,8 +47,10 @@ NAVIGATION = (
     NavigationItem("attempts", "Attempts", "t"),
     NavigationItem("models", "Models", "m"),
     NavigationItem("gaps", "Test gaps", "x"),
+    NavigationItem("jobs", "Jobs", "j"),
+    NavigationItem("projects", "Projects", "p"),
 )
-_PLURALS = {"run": "runs", "artifact": "artifacts", "attempt": "attempts"}
+_PLURALS = {"job": "jobs", "run": "runs", "artifact": "artifacts", "attempt": "attempts"}
 
 
 def link(name: str, item: str = "") -> str:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from markupsafe import Markup
 
 from harness.database.records import DatabaseRecords
 from harness.service.dashboard import details, gap_map, summaries
-from harness.service.dashboard.reading import EpisodeFilter, Reads, Row
+from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import STATIC, render
+from harness.service.queries import MAX_LIMIT
+from harness.service.rows import ArtifactRow, AttemptRow, Page
 from pytest_ssr import __version__
+
+T = TypeVar("T")
 
 _MOST_ROWS = 5_000
 """Rows of a list; the file stays one that a browser opens."""
@@ -40,8 +45,8 @@ class _Page:
 
 def snapshot(records: DatabaseRecords, *, title: str, run: str = "") -> Snapshot:
     """Return the pages of a store, or of a run of it; raises StoreError."""
-    reads = Reads(records, run=run, page_rows=_MOST_ROWS)
-    artifacts, attempts = reads.artifacts().rows, reads.attempts().rows
+    reads = Reads(records, run=run)
+    artifacts, attempts = _all_of(reads.artifacts), _all_of(reads.attempts)
     # Half of the pages for each, and what one of them does not need for the other.
     shown_artifacts = artifacts[: max(_MOST_PAGES // 2, _MOST_PAGES - len(attempts))]
     shown_attempts = attempts[: _MOST_PAGES - len(shown_artifacts)]
@@ -88,24 +93,38 @@ class _Addresses:
 
 
 def _lists(
-    reads: Reads, artifacts: Sequence[Row], attempts: Sequence[Row], addresses: _Addresses, *, has_runs: bool
+    reads: Reads,
+    artifacts: Sequence[ArtifactRow],
+    attempts: Sequence[AttemptRow],
+    addresses: _Addresses,
+    *,
+    has_runs: bool,
 ) -> Iterator[_Page]:
     yield _page("overview", summaries.overview(reads), addresses)
     if has_runs:
-        yield _page("runs", summaries.ListPage(summaries.runs_page(reads, "", "").rows), addresses)
-    episodes = reads.episodes(EpisodeFilter()).rows
-    yield _page("episodes", summaries.EpisodesPage(episodes, {}), addresses)
+        yield _page("runs", summaries.runs_page(reads, "", ""), addresses)
+    yield _page("episodes", summaries.EpisodesPage(_all_of(reads.episodes), {}), addresses)
     yield _page("artifacts", summaries.ListPage(artifacts), addresses)
     yield _page("attempts", summaries.ListPage(attempts), addresses)
     yield _page("models", summaries.models_page(reads), addresses)
     yield _page("gaps", gap_map.gaps_page(reads, ""), addresses)
 
 
-def _artifact(reads: Reads, row: Row, addresses: _Addresses) -> _Page:
+def _all_of(read: Callable[..., Page[T]]) -> list[T]:
+    """Return the rows of a list, up to a limit."""
+    page = read(limit=MAX_LIMIT)
+    rows = list(page.items)
+    while page.next and len(rows) < _MOST_ROWS:
+        page = read(page.next, limit=MAX_LIMIT)
+        rows += page.items
+    return rows
+
+
+def _artifact(reads: Reads, row: ArtifactRow, addresses: _Addresses) -> _Page:
     return _page("artifact", details.artifact_page(reads, row.id), addresses, item=row.id)
 
 
-def _attempt(reads: Reads, row: Row, addresses: _Addresses) -> _Page:
+def _attempt(reads: Reads, row: AttemptRow, addresses: _Addresses) -> _Page:
     return _page("attempt", details.attempt_page(reads, row.id), addresses, item=row.id)
 
 

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from harness.records.rewards import interval
 from harness.service.dashboard.charts import Chart, column_chart, line_chart
-from harness.service.dashboard.reading import Batch, EpisodeFilter, Reads, Row
+from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, percent, short_count
+from harness.service.filters import EpisodeFilter
+from harness.service.rows import EpisodeRow, Page, RoundRow, RunRow
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES
 
+T = TypeVar("T")
 Card = tuple[str, str]
 _NEUTRAL_REWARD = 0.0
 
@@ -42,7 +48,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
+class ListedRun:
     """A run in a list."""
 
     run: str
@@ -69,7 +75,7 @@ class ListPage:
 class EpisodesPage:
     """Episodes that match a filter."""
 
-    rows: Sequence[Row]
+    rows: Sequence[EpisodeRow]
     filters: Mapping[str, str]
     next: str = ""
 
@@ -82,7 +88,7 @@ class RunPage:
     cards: Sequence[Card]
     solve_rate: Chart | None
     reward: Chart | None
-    rows: Sequence[Row]
+    rows: Sequence[EpisodeRow]
     next: str = ""
 
 
@@ -121,13 +127,13 @@ def overview(reads: Reads) -> Overview:
         ("Tokens", short_count(totals.tokens)),
         ("Cost", f"{amount(totals.cost_usd)} USD"),
     ]
-    tenths = [(str(n / 10), float(count)) for n, count in enumerate(reads.difficulty())]
+    tenths = [(str(bucket.low), float(bucket.episodes)) for bucket in reads.difficulty()]
     return Overview(
         cards=cards,
         solve_rate=_solve_rates(found),
         reward=_rewards(found),
         difficulty=column_chart("Difficulty of the bugs", tenths),
-        checks=check_rows(reads.rejections()),
+        checks=check_rows({row.check: row.bugs for row in reads.validity()}),
     )
 
 
@@ -145,8 +151,8 @@ def check_rows(rejections: Mapping[str, int]) -> list[CheckRow]:
 
 def runs_page(reads: Reads, after: str, address: str) -> ListPage:
     """Return a page of runs."""
-    batch = reads.runs(after)
-    return ListPage([_run_row(row) for row in batch.rows], following(batch, address))
+    found = page_after(reads.runs, after)
+    return ListPage([_listed_run(row) for row in found.items], following(found, address))
 
 
 def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None:
@@ -154,7 +160,7 @@ def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None
     found = reads.rounds(run)
     if not found:
         return None
-    batch = reads.episodes(EpisodeFilter(run=run), after)
+    episodes = page_after(partial(reads.episodes, filters=EpisodeFilter(run=run)), after)
     total = {name: sum(getattr(row, name) for row in found) for name in ("episodes", "valid", "solved", "graded")}
     cards = [
         ("Project", found[0].project),
@@ -165,7 +171,7 @@ def run_page(reads: Reads, run: str, after: str, address: str) -> RunPage | None
         ("Tokens", short_count(sum(row.tokens for row in found))),
         ("Cost", f"{amount(sum(row.cost_usd for row in found))} USD"),
     ]
-    return RunPage(run, cards, _solve_rates(found), _rewards(found), batch.rows, following(batch, address))
+    return RunPage(run, cards, _solve_rates(found), _rewards(found), episodes.items, following(episodes, address))
 
 
 def models_page(reads: Reads) -> ListPage:
@@ -176,7 +182,7 @@ def models_page(reads: Reads) -> ListPage:
             row.attempts,
             row.graded,
             row.resolved,
-            _share(row.resolved, row.graded),
+            row.solve_rate,
             interval(row.resolved, row.graded),
             row.tokens,
             row.cost_usd,
@@ -188,13 +194,21 @@ def models_page(reads: Reads) -> ListPage:
     return ListPage(rows)
 
 
-def following(batch: Batch, address: str) -> str:
-    """Return the address of the page after a batch; empty after the last one. address: ends with `?` or `&`."""
-    return f"{address}after={batch.after}" if batch.after and address else ""
+def page_after(read: Callable[[str], Page[T]], after: str) -> Page[T]:
+    """Return the page of a list after a position; the first one if it is not a position in this list."""
+    try:
+        return read(after)
+    except SettingsError:
+        return read("")
 
 
-def _run_row(row: Row) -> RunRow:
-    return RunRow(
+def following(page: Page[T], address: str) -> str:
+    """Return the address of the page after another; empty after the last one. address: ends with `?` or `&`."""
+    return f"{address}after={page.next}" if page.next and address else ""
+
+
+def _listed_run(row: RunRow) -> ListedRun:
+    return ListedRun(
         row.run,
         row.project,
         row.rounds,
@@ -208,17 +222,17 @@ def _run_row(row: Row) -> RunRow:
     )
 
 
-def _solve_rates(rows: Sequence[Row]) -> Chart | None:
+def _solve_rates(rows: Sequence[RoundRow]) -> Chart | None:
     points = [(_day(row), row.solved / row.graded) for row in rows if row.graded]
     return line_chart("Solve rate over time", points)
 
 
-def _rewards(rows: Sequence[Row]) -> Chart | None:
+def _rewards(rows: Sequence[RoundRow]) -> Chart | None:
     points = [(_day(row), row.rewards / row.rewarded) for row in rows if row.rewarded]
     return line_chart("Injector reward over time", points, low=-1.0, guide=_NEUTRAL_REWARD)
 
 
-def _day(row: Row) -> str:
+def _day(row: RoundRow) -> str:
     return f"{datetime.fromtimestamp(row.stored_at, UTC):%m-%d %H:%M}"
 
 

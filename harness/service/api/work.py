@@ -1,0 +1,145 @@
+"""Serve projects and the jobs that work on them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Header, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+
+from harness.service.api import PREFIX
+from harness.service.api.parts import Administrator, After, Limit, Listing, Name, Reads, Runner, Text, listing
+from harness.service.filters import JobFilter
+from harness.service.job import Job, JobKind, JobStatus
+from harness.service.jobs import NEED_PROJECT, validated
+from harness.service.problems import not_found
+from harness.service.projects import Project, Projects
+from harness.service.queries import DEFAULT_LIMIT
+from harness.service.queue import JobQueue
+from pytest_ssr.errors import SettingsError
+
+router = APIRouter(prefix=PREFIX)
+_MAX_CHARS = 4_000
+Key = Annotated[str | None, Header(pattern=r"^[!-~]{1,100}$", description="a second request with it makes no job")]
+
+
+class NewProject(BaseModel):
+    """A project to add."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(max_length=64)
+    source: str = Field(max_length=_MAX_CHARS, description="an https address of a git repository, or a folder")
+    commit: str = Field("", max_length=64, description="the full hash of a commit; by default the main branch")
+    image: str = Field("", max_length=255, description="the container image in which its tests run")
+    python: str = Field("", max_length=20, description="such as python3.12; by default the project's own")
+
+
+class NewJob(BaseModel):
+    """A job to run."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: JobKind
+    project_id: str | None = Field(None, max_length=32, description="required, except for exports and leaderboards")
+    settings: dict[str, bool | int | float | str] = Field(
+        default_factory=dict, description="options of the command of `ssr` that has the name of the kind"
+    )
+
+
+async def _projects(request: Request) -> Projects:
+    projects: Projects = request.app.state.projects
+    return projects
+
+
+async def _queue(request: Request) -> JobQueue:
+    queue: JobQueue = request.app.state.queue
+    return queue
+
+
+AllProjects = Annotated[Projects, Depends(_projects)]
+Queue = Annotated[JobQueue, Depends(_queue)]
+
+
+@router.get("/projects", tags=["projects"])
+def list_projects(projects: AllProjects) -> list[Project]:
+    """List the projects, sorted by name."""
+    return projects.list()
+
+
+@router.post("/projects", tags=["projects"], status_code=201)
+def add_project(projects: AllProjects, new: NewProject, _: Administrator) -> Project:
+    """Add a project: a git repository, or a folder below one of those that `ssr serve --root` names."""
+    return projects.add(new.name, new.source, commit=new.commit, image=new.image, python=new.python)
+
+
+@router.get("/projects/{project_id}", tags=["projects"])
+def get_project(projects: AllProjects, project_id: Name) -> Project:
+    """Return a project."""
+    found = projects.get(project_id)
+    if found is None:
+        raise not_found("project", project_id)
+    return found
+
+
+@router.delete("/projects/{project_id}", tags=["projects"], status_code=204)
+def remove_project(projects: AllProjects, project_id: Name, _: Administrator) -> Response:
+    """Remove a project; its results stay."""
+    if not projects.remove(project_id):
+        raise not_found("project", project_id)
+    return Response(status_code=204)
+
+
+async def _job_filter(
+    status: JobStatus | None = None, kind: JobKind | None = None, project_id: Text | None = None
+) -> JobFilter:
+    return JobFilter(status, kind, project_id)
+
+
+@router.get("/jobs", tags=["jobs"])
+def list_jobs(
+    queries: Reads, filters: Annotated[JobFilter, Depends(_job_filter)], after: After = "", limit: Limit = DEFAULT_LIMIT
+) -> Listing[Job]:
+    """List jobs, the last first."""
+    return listing(queries.jobs(after, filters, limit=limit))
+
+
+@router.post("/jobs", tags=["jobs"], status_code=201)
+def create_job(queue: Queue, projects: AllProjects, new: NewJob, sender: Runner, idempotency_key: Key = None) -> Job:
+    """Put a job into the queue.
+
+    A request that is repeated with the same `Idempotency-Key` within a day returns the job of the first one.
+    """
+    settings = validated(new.kind, new.settings)
+    if (new.project_id is not None) != (new.kind in NEED_PROJECT):
+        verb = "needs" if new.kind in NEED_PROJECT else "has no"
+        raise SettingsError(f"a job of the kind {new.kind} {verb} project", option="project_id")
+    if new.project_id is not None and projects.get(new.project_id) is None:
+        raise SettingsError("there is no such project; GET /api/v1/projects lists them", option="project_id")
+    # A key is its sender's: others learn nothing about the job.
+    key = f"{sender.id}:{idempotency_key}" if idempotency_key is not None else None
+    return queue.submit(new.kind, settings, new.project_id, key)
+
+
+@router.get("/jobs/{job_id}", tags=["jobs"])
+def get_job(queue: Queue, job_id: Name) -> Job:
+    """Return a job with its settings and, when it has ended, its result."""
+    return _existing(queue.get(job_id), job_id)
+
+
+@router.post("/jobs/{job_id}/cancel", tags=["jobs"])
+def cancel_job(queue: Queue, job_id: Name, _: Runner) -> Job:
+    """Cancel a job: at once if it waits, within seconds if it runs; one that has ended stays as it is."""
+    return _existing(queue.cancel(job_id), job_id)
+
+
+@router.post("/jobs/{job_id}/retry", tags=["jobs"])
+def retry_job(queue: Queue, job_id: Name, _: Runner) -> Job:
+    """Put a job that failed or was cancelled into the queue again."""
+    return _existing(queue.retry(job_id), job_id)
+
+
+def _existing(job: Job | None, job_id: str) -> Job:
+    if job is None:
+        raise not_found("job", job_id)
+    return job

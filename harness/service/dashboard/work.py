@@ -1,0 +1,200 @@
+"""Compute the pages of jobs, workers and projects, and read their forms."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from harness.service.dashboard.reading import Reads
+from harness.service.dashboard.rendering import moment
+from harness.service.dashboard.summaries import following, page_after
+from harness.service.filters import JobFilter
+from harness.service.job import Job, JobKind, JobStatus
+from harness.service.jobs import NEED_PROJECT, SETTINGS, Setting, Value, validated
+from harness.service.projects import Project, Projects
+from harness.service.rows import WorkerRow
+from harness.service.tokens import Scope
+from harness.service.worker_row import LOST_S
+from pytest_ssr.errors import SettingsError
+
+_NUMBERS = {int: int, float: float}
+_SHOWN_S = 60 * LOST_S
+"""How long a worker that has ended is listed."""
+_PROJECT = "project"
+_SENT_KEY = "key"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A setting in a form."""
+
+    name: str
+    label: str
+    help: str
+    value: str
+    """What was entered, or the default."""
+    choices: Sequence[str] = ()
+    is_switch: bool = False
+    is_number: bool = False
+    is_required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobForm:
+    """The form that starts a job of one kind."""
+
+    kind: JobKind
+    fields: Sequence[Field]
+    needs_project: bool
+    project: str = ""
+    """The id of the chosen one."""
+    error: str = ""
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(16))
+    """A form that is sent twice makes one job."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListedJob:
+    """A job in a list."""
+
+    job: Job
+    project: str
+
+    @property
+    def can_cancel(self) -> bool:
+        """Whether it can be cancelled."""
+        return not self.job.status.has_ended and not self.job.cancel_requested
+
+
+@dataclass(frozen=True, slots=True)
+class JobsPage:
+    """The queue, the workers, and a form."""
+
+    rows: Sequence[ListedJob]
+    status: str
+    statuses: Sequence[str]
+    workers: Sequence[WorkerRow]
+    projects: Sequence[Project]
+    kinds: Sequence[str]
+    form: JobForm | None
+    """None for those that may not start jobs."""
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    """A job with its settings and result."""
+
+    listed: ListedJob
+    cards: Sequence[tuple[str, object]]
+    result: str
+    can_run: bool
+
+    @property
+    def can_retry(self) -> bool:
+        """Whether it can be put into the queue again."""
+        return self.listed.job.status in (JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectsPage:
+    """The projects, and a form to add one."""
+
+    rows: Sequence[Project]
+    can_change: bool
+    entered: Mapping[str, str]
+    error: str = ""
+
+
+def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, status: str, after: str) -> JobsPage:
+    """Return the page of the queue. status: only jobs with it, empty for all."""
+    known = projects.list()
+    names = {project.id: project.name for project in known}
+    wanted = JobFilter(status=JobStatus(status)) if status in list(JobStatus) else JobFilter()
+    found = page_after(partial(reads.jobs, filters=wanted), after)
+    address = f"?status={wanted.status}&" if wanted.status else "?"
+    return JobsPage(
+        [_listed(job, names) for job in found.items],
+        str(wanted.status or ""),
+        list(JobStatus),
+        [worker for worker in reads.workers() if time.time() - worker.seen_at < _SHOWN_S],
+        known,
+        list(JobKind),
+        form if scope.includes(Scope.RUN) else None,
+        following(found, address),
+    )
+
+
+def job_page(job: Job | None, projects: Projects, scope: Scope) -> JobPage | None:
+    """Return the page of a job, or None if there is none."""
+    if job is None:
+        return None
+    listed = _listed(job, {project.id: project.name for project in projects.list()})
+    cards: list[tuple[str, object]] = [
+        ("Kind", job.kind),
+        ("Project", listed.project or "–"),
+        ("Attempt", f"{job.attempt} of {job.max_attempts}"),
+        ("Worker", job.worker_id[:12] or "–"),
+        ("Submitted", moment(job.created_at)),
+        ("Started", moment(job.started_at)),
+        ("Ended", moment(job.ended_at)),
+    ]
+    result = json.dumps(job.result, indent=1, ensure_ascii=False) if job.result else ""
+    return JobPage(listed, cards, result, scope.includes(Scope.RUN))
+
+
+def job_form(kind: str, sent: Mapping[str, str] | None = None, error: str = "") -> JobForm:
+    """Return the form of a kind of job. sent: what was entered."""
+    chosen = JobKind(kind) if kind in list(JobKind) else JobKind.PLAY
+    values = sent or {}
+    fields = [_field(setting, values, is_new=sent is None) for setting in SETTINGS[chosen]]
+    return JobForm(chosen, fields, chosen in NEED_PROJECT, values.get(_PROJECT, ""), error)
+
+
+def read_job_form(sent: Mapping[str, str]) -> tuple[JobKind, dict[str, Value], str | None, str]:
+    """Return the kind, the settings, the project's id and the key of a form; raises SettingsError."""
+    kind = sent.get("kind", "")
+    if kind not in list(JobKind):
+        raise SettingsError("choose a kind of job", option="kind")
+    chosen = JobKind(kind)
+    entered = {s.name: _entered(s, sent) for s in SETTINGS[chosen] if s.kind is bool or sent.get(s.name, "").strip()}
+    project = sent.get(_PROJECT) or None
+    if (project is not None) != (chosen in NEED_PROJECT):
+        raise SettingsError("choose a project", option=_PROJECT)
+    key = sent.get(_SENT_KEY, "")
+    if not 10 <= len(key) <= 64 or not key.isascii():
+        raise SettingsError("the form is incomplete; load it again")
+    return chosen, validated(chosen, entered), project, key
+
+
+def _entered(setting: Setting, sent: Mapping[str, str]) -> Value:
+    text = sent.get(setting.name, "").strip()
+    if setting.kind is bool:
+        return bool(text)
+    convert = _NUMBERS.get(setting.kind)
+    try:
+        return convert(text) if convert is not None else text
+    except ValueError:
+        raise SettingsError(f"{setting.name} should be a number", option=setting.name) from None
+
+
+def _field(setting: Setting, sent: Mapping[str, str], *, is_new: bool) -> Field:
+    default = "" if setting.default is None or setting.kind is bool else str(setting.default)
+    return Field(
+        setting.name,
+        setting.name.replace("_", " "),
+        setting.help,
+        default if is_new else sent.get(setting.name, ""),
+        setting.choices() if setting.choices is not None else (),
+        is_switch=setting.kind is bool,
+        is_number=setting.kind in _NUMBERS,
+        is_required=setting.default is None,
+    )
+
+
+def _listed(job: Job, names: Mapping[str, str]) -> ListedJob:
+    return ListedJob(job, names.get(job.project_id or "", "removed project" if job.project_id else ""))

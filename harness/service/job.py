@@ -1,0 +1,130 @@
+"""Describe a job of the service: what it does, where it is, how it ends, and who holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pytest_ssr.errors import SsrError
+
+
+class JobKind(StrEnum):
+    """What a job does: the command of `ssr` that it runs."""
+
+    PLAY = "play"
+    INJECT = "inject"
+    VALIDATE = "validate"
+    SOLVE = "solve"
+    EXPORT = "export"
+    LEADERBOARD = "leaderboard"
+
+
+class JobStatus(StrEnum):
+    """Where a job is."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more happens to the job by itself."""
+        return self not in (JobStatus.QUEUED, JobStatus.RUNNING)
+
+
+class JobErrorCode(StrEnum):
+    """Why a job has failed."""
+
+    NONE = ""
+    WORKER_LOST = "worker-lost"
+    """Its workers ended in the middle of it, as often as a job is begun."""
+    PROJECT = "project"
+    """The project cannot be read here."""
+    SETTINGS = "settings"
+    SANDBOX = "sandbox"
+    MODEL = "model"
+    STORE = "store"
+    KILLED = "killed"
+    """A signal that its worker did not send ended it, such as one of the kernel for memory."""
+    BROKEN = "broken"
+
+
+class Lease(StrEnum):
+    """What a worker learns when it renews a lease."""
+
+    HELD = "held"
+    CANCELLED = "cancelled"
+    """It still has the job, and should end it."""
+    LOST = "lost"
+
+
+class QueueErrorCode(StrEnum):
+    """Why the queue refuses something."""
+
+    KEY_REUSED = "key-reused"
+    NOT_ENDED = "not-ended"
+    SUCCEEDED = "succeeded"
+
+
+class QueueError(SsrError):
+    """The queue refuses what was asked of it."""
+
+    def __init__(self, message: str, *, code: QueueErrorCode) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as it is stored."""
+
+    id: str
+    number: int
+    """Its place in the order of submission."""
+    kind: JobKind
+    project_id: str | None
+    settings: Mapping[str, Any]
+    status: JobStatus
+    stage: str
+    error_code: JobErrorCode
+    error: str
+    result: Mapping[str, Any]
+    attempt: int
+    max_attempts: int
+    cancel_requested: bool
+    worker_id: str
+    created_at: float
+    started_at: float | None
+    ended_at: float | None
+
+    def to_event(self) -> dict[str, Any]:
+        """Return what an event shows."""
+        return {
+            "id": self.id,
+            "kind": str(self.kind),
+            "status": str(self.status),
+            "stage": self.stage,
+            "project": self.project_id,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A job that a worker holds."""
+
+    job: Job
+    token: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a job has ended."""
+
+    status: JobStatus
+    result: Mapping[str, Any] | None = None
+    error_code: JobErrorCode = JobErrorCode.NONE
+    error: str = ""

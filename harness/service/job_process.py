@@ -1,0 +1,138 @@
+"""Run the commands of a job in processes of their own, and follow what they print.
+
+What they print goes to files, which outlive both sides: a command never waits for its worker, nor a worker for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.service.jobs import JOB_ENVIRONMENT, Plan
+from pytest_ssr.sandbox.counting import VARIABLE as SANDBOX_COUNTS
+from pytest_ssr.sandbox.counting import counts_in
+from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
+
+_MAX_OUTPUT_BYTES = 256 << 20
+_TAIL_BYTES = 16_384
+
+
+class JobProcess:
+    """The processes of a job, one after another. Start it in the main thread: they end with the thread."""
+
+    def __init__(self, plan: Plan) -> None:
+        """Start the first command; raises OSError if it does not start."""
+        self.plan = plan
+        self._waiting = [*plan.before, plan.argv]
+        self.folder = Path(tempfile.mkdtemp(prefix="ssr-job-"))
+        """The folder that the commands run in, which is removed at the end."""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._interrupted = False
+        try:
+            self._clear_checkout()
+            if plan.checkout is not None:
+                plan.checkout.mkdir(parents=True)
+            self._start_next()
+        except OSError:
+            self.remove()
+            raise
+
+    @property
+    def is_fetching(self) -> bool:
+        """Whether the command that runs, or ran last, fetches the project."""
+        return bool(self._waiting)
+
+    def poll(self) -> int | None:
+        """Return the exit code of the job, negative for a signal; None while it runs."""
+        assert self._process is not None
+        code = self._process.poll()
+        if code is None:
+            return None
+        # What it may have left running must not go on beside another attempt.
+        self._signal_group(signal.SIGKILL)
+        if code == 0 and self._waiting and not self._interrupted:
+            self._start_next()
+            return None
+        return code
+
+    def last_line(self) -> str:
+        """Return the last complete line of progress, empty if there is none."""
+        lines = self._tail("stderr").rpartition("\n")[0].splitlines()
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+    def output(self) -> Mapping[str, Any]:
+        """Return the JSON object that the command has printed, empty if it has printed something else."""
+        path = self.folder / "stdout"
+        try:
+            if path.stat().st_size > _MAX_OUTPUT_BYTES:
+                return {}
+            data = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def sandboxes(self) -> Mapping[str, int]:
+        """Return how many sandboxes the commands have started, and how many did not start."""
+        return counts_in(self.folder)
+
+    def interrupt(self) -> None:
+        """Ask the command to end; it keeps what is finished."""
+        self._interrupted = True
+        if self._process is not None and self._process.poll() is None:
+            # Not SIGINT, which a process that a shell started in the background ignores, and its children as well.
+            self._process.terminate()
+
+    def kill(self) -> None:
+        """End the command and what it has started, and wait for it."""
+        self._interrupted = True
+        if self._process is not None and self._process.poll() is None:
+            self._signal_group(signal.SIGKILL)
+            self._process.wait()
+
+    def remove(self) -> None:
+        """Remove the temporary files; the command has ended."""
+        self._clear_checkout()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _start_next(self) -> None:
+        argv = self._waiting.pop(0)
+        self._process = self._start(argv)
+
+    def _start(self, argv: Sequence[str]) -> subprocess.Popen[bytes]:
+        with (self.folder / "stdout").open("wb") as out, (self.folder / "stderr").open("wb") as err:
+            return subprocess.Popen(
+                [*die_with_parent(), *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                # A folder without settings of anybody.
+                cwd=self.folder,
+                env={**os.environ, **JOB_ENVIRONMENT, SANDBOX_COUNTS: str(self.folder)},
+                start_new_session=True,
+            )
+
+    def _signal_group(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        # It leads its group, whose number stays taken as long as one of its processes runs.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, number)
+
+    def _tail(self, name: str) -> str:
+        try:
+            with (self.folder / name).open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                return file.read(_TAIL_BYTES).decode("utf-8", "backslashreplace")
+        except OSError:
+            return ""
+
+    def _clear_checkout(self) -> None:
+        if self.plan.checkout is not None:
+            shutil.rmtree(self.plan.checkout, ignore_errors=True)

@@ -1,0 +1,314 @@
+"""Run jobs of the queue, each in processes of its own, until the worker is told to end.
+
+One thread does everything in turns of a fraction of a second: it claims jobs, renews their leases, relays their
+progress and records their results. A turn is never interrupted, so that no claim is forgotten.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness.database.records import DatabaseRecords
+from harness.service.job_process import JobProcess
+from harness.service.jobs import EXPORT, Plan, plan_of
+from harness.service.projects import Projects
+from harness.service.queue import LEASE_S, Claim, Job, JobErrorCode, JobQueue, JobStatus, Lease, Outcome
+from harness.service.worker_row import WorkerRow, WorkerStatus
+from pytest_ssr.errors import SsrError, StoreError
+from pytest_ssr.escaping import escaped_line
+from pytest_ssr.interrupts import pause, uninterrupted
+from pytest_ssr.storage.store import Store
+
+POLL_S = 0.2
+_CLAIM_S = 0.5
+_HEARTBEAT_S = 5.0
+_RENEW_S = 1.0
+"""How often leases are renewed, which is also when a worker learns that a job is to be cancelled."""
+_UNSURE = 0.9
+"""The share of a lease after which a job that could not be renewed is ended."""
+_RETRY_S = 2.0
+"""How long the database is left alone after it could not be used."""
+_GRACE_S = 10.0
+"""How long a job may take to end after it was asked to."""
+_MAX_VALUE_CHARS = 16_384
+"""A longer value of a job's result is left to the store, which has all results."""
+_WITH_RESULT = (0, 1)
+"""Exit codes of a command that has done its work; 1 stands for a negative result."""
+_USAGE = 2
+_CODES = {
+    "SandboxError": JobErrorCode.SANDBOX,
+    "SandboxUnavailableError": JobErrorCode.SANDBOX,
+    "UnresponsiveError": JobErrorCode.SANDBOX,
+    "ProjectError": JobErrorCode.PROJECT,
+    "ArtifactError": JobErrorCode.PROJECT,
+    "SettingsError": JobErrorCode.SETTINGS,
+    "ModelError": JobErrorCode.MODEL,
+    "BudgetSpentError": JobErrorCode.MODEL,
+    "StoreError": JobErrorCode.STORE,
+    "StoreWriteError": JobErrorCode.STORE,
+}
+"""By the name of the error that a command of `ssr` reports."""
+
+Planner = Callable[[Job], Plan]
+
+
+class _Running:
+    """A job that this worker has."""
+
+    def __init__(self, claim: Claim, held_at: float, sandboxes: Counter[str]) -> None:
+        """held_at: when the lease was last known to be held. sandboxes: gets the counts of the job at its end."""
+        self.claim, self.held_at, self._sandboxes = claim, held_at, sandboxes
+        self.process: JobProcess | None = None
+        self.outcome: Outcome | None = None
+        self.stage = ""
+        self.kill_at: float | None = None
+
+    def end(self) -> None:
+        """End its processes and remove their files."""
+        if self.process is not None:
+            self.process.kill()
+            self._sandboxes.update(self.process.sandboxes())
+            self.process.remove()
+            self.process = None
+
+
+class Worker:
+    """A worker: several jobs at once, in one process."""
+
+    def __init__(
+        self,
+        store: Store,
+        records: DatabaseRecords,
+        *,
+        jobs_at_once: int = 1,
+        sandbox: str = "auto",
+        lease_s: float = LEASE_S,
+        planner: Planner | None = None,
+    ) -> None:
+        """records: the database of the store. planner: returns the commands of a job; those of `ssr` by default."""
+        self._store, self._records, self._jobs_at_once = store, records, jobs_at_once
+        self._queue = JobQueue(records.engine, lease_s=lease_s)
+        self._projects = Projects(records.engine)
+        self._row = WorkerRow(records.engine, sandbox)
+        self._planner = planner or self._plan
+        self._running: list[_Running] = []
+        self._claim_at = self._heartbeat_at = self._use_database_at = 0.0
+
+    @property
+    def id(self) -> str:
+        """The id of this worker."""
+        return self._row.id
+
+    def run(self) -> None:
+        """Run jobs until SIGINT or SIGTERM; jobs that cannot end soon after it return to the queue."""
+        try:
+            while True:
+                with uninterrupted():
+                    self.turn()
+                pause(POLL_S)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            with uninterrupted():
+                self.shut_down()
+
+    def turn(self) -> None:
+        """Do everything that is due."""
+        now = time.monotonic()
+        for running in list(self._running):
+            self._follow(running, now)
+        if now < self._use_database_at:
+            return
+        try:
+            for running in list(self._running):
+                self._report(running, now)
+            if now >= self._heartbeat_at:
+                self._show()
+                self._row.report_lost()
+                self._heartbeat_at = now + _HEARTBEAT_S
+            self._fill(now)
+        except StoreError as error:
+            _log(f"{error}; the worker tries again")
+            self._use_database_at = time.monotonic() + _RETRY_S
+
+    def shut_down(self) -> None:
+        """Interrupt the jobs, and record the results of those that end with one; the others return to the queue."""
+        for running in self._running:
+            if running.process is not None and running.outcome is None:
+                running.process.interrupt()
+        deadline = time.monotonic() + _GRACE_S
+        while time.monotonic() < deadline and any(r.process and r.process.poll() is None for r in self._running):
+            time.sleep(POLL_S / 4)
+        try:
+            for running in self._running:
+                self._hand_back(running)
+            self._row.show(WorkerStatus.STOPPED)
+        except StoreError as error:
+            _log(f"{error}; the jobs of this worker return to the queue when their leases end")
+        finally:
+            for running in self._running:
+                running.end()
+
+    def _hand_back(self, running: _Running) -> None:
+        process = running.process
+        if process is not None and running.outcome is None and not process.is_fetching:
+            code = process.poll()
+            if code in _WITH_RESULT:
+                outcome = self._outcome(running, process, code)
+                # What an interrupt has broken runs again.
+                running.outcome = outcome if outcome.status is JobStatus.SUCCEEDED else None
+        running.end()
+        if running.outcome is not None:
+            self._queue.finish(running.claim, running.outcome)
+        else:
+            self._queue.release(running.claim)
+
+    def _follow(self, running: _Running, now: float) -> None:
+        """Look after a job's process; this needs no database, and so also goes on without it."""
+        if running.process is None or running.outcome is not None:
+            return
+        try:
+            code = running.process.poll()
+        except OSError as error:
+            running.outcome = _broken(error)
+            running.end()
+            return
+        if code is not None:
+            running.outcome = self._outcome(running, running.process, code)
+            running.end()
+        elif running.kill_at is not None and now >= running.kill_at:
+            running.process.kill()
+        elif now - running.held_at > _UNSURE * self._queue.lease_s:
+            # Another worker may begin it soon.
+            _log(f"the lease of the job {running.claim.job.id} could not be renewed in time; it is ended here")
+            self._drop(running)
+
+    def _report(self, running: _Running, now: float) -> None:
+        """Tell the database about a job."""
+        if running not in self._running:
+            return
+        if running.outcome is not None:
+            if self._queue.finish(running.claim, running.outcome):
+                self._row.jobs_done += 1
+            self._drop(running)
+            self._show()
+            return
+        if now - running.held_at >= min(_RENEW_S, self._queue.lease_s / 3):
+            self._renew(running, now)
+
+    def _renew(self, running: _Running, now: float) -> None:
+        """Renew the lease, learn whether the job is to be cancelled, and record a new stage."""
+        assert running.process is not None
+        lease = self._queue.renew(running.claim)
+        if lease is Lease.LOST:
+            _log(f"the job {running.claim.job.id} was given to another worker")
+            self._drop(running)
+            return
+        running.held_at = now
+        if lease is Lease.CANCELLED:
+            if running.kill_at is None:
+                running.process.interrupt()
+                running.kill_at = now + _GRACE_S
+            return
+        stage = running.process.last_line()
+        if stage and stage != running.stage:
+            self._queue.set_stage(running.claim, stage)
+            running.stage = stage
+
+    def _fill(self, now: float) -> None:
+        """Claim jobs while there is room."""
+        if now < self._claim_at:
+            return
+        while len(self._running) < self._jobs_at_once:
+            held_at = time.monotonic()
+            claim = self._queue.claim(self._row.id)
+            if claim is None:
+                self._claim_at = now + _CLAIM_S
+                return
+            running = _Running(claim, held_at, self._row.sandboxes)
+            self._running.append(running)
+            self._start(running)
+            self._show()
+
+    def _start(self, running: _Running) -> None:
+        try:
+            running.process = JobProcess(self._planner(running.claim.job))
+        except StoreError:
+            # No fault of the job: it returns to the queue when its lease ends, which counts as an attempt.
+            self._running.remove(running)
+            raise
+        except (OSError, SsrError) as error:
+            running.outcome = _broken(error)
+
+    def _plan(self, job: Job) -> Plan:
+        project = self._projects.get(job.project_id) if job.project_id else None
+        return plan_of(job, project, self._store, sandbox=self._row.sandbox)
+
+    def _outcome(self, running: _Running, process: JobProcess, code: int) -> Outcome:
+        if running.kill_at is not None:
+            return Outcome(status=JobStatus.CANCELLED)
+        output, last = process.output(), process.last_line()
+        if process.is_fetching:
+            return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.PROJECT, error=last)
+        # Python also ends with 1 after an error that nothing expected, but then without an output.
+        if code not in _WITH_RESULT or (code and not output):
+            return _failure(code, output, last)
+        try:
+            self._keep(process, output, code)
+        except (OSError, StoreError) as error:
+            return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.STORE, error=str(error))
+        return Outcome(status=JobStatus.SUCCEEDED, result={"exit_code": code, **_summary(output)})
+
+    def _keep(self, process: JobProcess, output: Mapping[str, Any], code: int) -> None:
+        """Share what the job has made besides the results that its command stores itself."""
+        plan = process.plan
+        if plan.board and output:
+            self._store.put_record("boards", plan.board, output)
+        if plan.export and code == 0:
+            folder = self._store.root / plan.export
+            # An earlier attempt may have ended in the middle of this.
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.copytree(process.folder / EXPORT, folder)
+            for path in (folder, *sorted(p for p in folder.rglob("*") if p.is_dir())):
+                self._store.keep(path.relative_to(self._store.root).as_posix())
+
+    def _drop(self, running: _Running) -> None:
+        running.end()
+        if running in self._running:
+            self._running.remove(running)
+
+    def _show(self) -> None:
+        job_id = self._running[0].claim.job.id if self._running else ""
+        self._row.show(WorkerStatus.BUSY if self._running else WorkerStatus.IDLE, job_id)
+
+
+def _broken(error: OSError | SsrError) -> Outcome:
+    """Return the outcome of a job that could not be started."""
+    code = _CODES.get(type(error).__name__, JobErrorCode.BROKEN)
+    return Outcome(status=JobStatus.FAILED, error_code=code, error=str(error))
+
+
+def _failure(code: int, output: Mapping[str, Any], last: str) -> Outcome:
+    if code < 0:
+        error = f"signal {-code} ended the command; perhaps the machine had no memory left"
+        return Outcome(status=JobStatus.FAILED, error_code=JobErrorCode.KILLED, error=error)
+    fallback = JobErrorCode.SETTINGS if code == _USAGE else JobErrorCode.BROKEN
+    error_code = _CODES.get(str(output.get("kind", "")), fallback)
+    message = output.get("error")
+    error = message if isinstance(message, str) else last or f"the command ended with exit code {code}"
+    return Outcome(status=JobStatus.FAILED, result=_summary(output), error_code=error_code, error=escaped_line(error))
+
+
+def _summary(output: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the short values of a command's output."""
+    return {name: value for name, value in output.items() if len(json.dumps(value)) <= _MAX_VALUE_CHARS}
+
+
+def _log(line: str) -> None:
+    print(f"ssr worker: {escaped_line(line)}", file=sys.stderr, flush=True)

@@ -1,0 +1,483 @@
+"""The API: lists, problems, access, entity tags, metrics, and its own description."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dashboard_store import ARTIFACT, ATTEMPT, RUN, dashboard_store
+from fastapi.testclient import TestClient
+from hypothesis import HealthCheck, given, settings
+from structlog.testing import capture_logs
+
+from harness.database.engine import close_engines
+from harness.database.records import DatabaseRecords
+from harness.service.access import AccessRules, is_loopback
+from harness.service.app import ServiceSettings, create_app
+from harness.service.cursors import decode_cursor, encode_cursor
+from harness.service.queries import Queries
+from harness.service.rates import Buckets
+from harness.service.sessions import Sessions
+from harness.service.tokens import Scope, Tokens, hash_of
+from pytest_ssr.errors import SettingsError, StoreError
+
+schemathesis = pytest.importorskip("schemathesis")
+
+LOCAL = "http://127.0.0.1:8700"
+ELSEWHERE = "http://service.example"
+MAX_BODY = 10_000
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DatabaseRecords]:
+    """The records of a store with something of everything, on each kind of database."""
+    database = "sqlite"
+    if request.param == "postgresql":
+        import psycopg
+
+        url = request.getfixturevalue("postgres_url")
+        with psycopg.connect(f"{url}/postgres", autocommit=True) as connection:
+            connection.execute("CREATE DATABASE filled")
+        database = f"{url}/filled"
+    yield dashboard_store(tmp_path_factory.mktemp("filled") / "store", database=database)
+    close_engines()
+
+
+@contextlib.contextmanager
+def service(
+    records: DatabaseRecords, *, base_url: str = LOCAL, roots: Sequence[Path] = (), **rules: Any
+) -> Iterator[TestClient]:
+    """Yield a client of a service."""
+    settings = ServiceSettings(AccessRules(**rules), roots=roots, max_body_bytes=MAX_BODY)
+    with TestClient(create_app(records, settings), base_url=base_url, raise_server_exceptions=False) as client:
+        yield client
+
+
+@pytest.fixture
+def client(filled: DatabaseRecords) -> Iterator[TestClient]:
+    with service(filled) as found:
+        yield found
+
+
+def token_of(records: DatabaseRecords, scope: Scope = Scope.READ) -> dict[str, str]:
+    """Return the headers of a request with a new token."""
+    return {"Authorization": f"Bearer {Tokens(records.engine).create('test', scope)[1]}"}
+
+
+def code_of(response: Any) -> str:
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["request_id"] == response.headers["x-request-id"]
+    return str(response.json()["code"])
+
+
+LISTS = {"runs": "run", "episodes": "number", "artifacts": "id", "attempts": "id", "candidates": "path"}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_pages_of_a_list_have_every_item_once(client: TestClient, name: str) -> None:
+    key, whole = LISTS[name], []
+    after = ""
+    for _ in range(200):
+        page = client.get(f"/api/v1/{name}", params={"after": after, "limit": 7}).json()
+        assert len(page["items"]) <= 7
+        whole += [item[key] for item in page["items"]]
+        after = page["next"]
+        if not after:
+            break
+    assert not after
+    assert len(whole) == len(set(whole)) > 0
+    first = client.get(f"/api/v1/{name}", params={"limit": 200}).json()
+    assert [item[key] for item in first["items"]] == whole[:200]
+    exact = client.get(f"/api/v1/{name}", params={"limit": min(200, len(whole))}).json()
+    assert bool(exact["next"]) is (len(whole) > 200)
+
+
+def test_lists_are_filtered(client: TestClient) -> None:
+    valid = client.get("/api/v1/episodes", params={"valid": "true", "limit": 200}).json()["items"]
+    rejected = client.get("/api/v1/episodes", params={"valid": "false", "limit": 200}).json()["items"]
+    assert {item["valid"] for item in valid} == {True}
+    assert {item["valid"] for item in rejected} == {False}
+    resolved = client.get("/api/v1/attempts", params={"resolved": "true", "player": "search"}).json()["items"]
+    assert {(item["player"], item["resolved"]) for item in resolved} == {("search", True)}
+    assert client.get("/api/v1/episodes", params={"run": "' OR 1=1 --"}).json() == {"items": [], "next": ""}
+
+
+def test_one_of_each_kind(client: TestClient) -> None:
+    number = client.get("/api/v1/episodes").json()["items"][0]["number"]
+    paths = (
+        f"runs/{RUN}", f"runs/{RUN}/rounds", f"episodes/{number}", f"artifacts/{ARTIFACT}",
+        f"artifacts/{ARTIFACT}/verdict", f"artifacts/{ARTIFACT}/files", f"attempts/{ATTEMPT}",
+        f"attempts/{ATTEMPT}/files", "models", "workers", "statistics/validity", "statistics/rounds",
+        "statistics/difficulty", "statistics/gaps", "leaderboards", "exports", "projects", "jobs",
+    )  # fmt: skip
+    assert {path: client.get(f"/api/v1/{path}").status_code for path in paths} == dict.fromkeys(paths, 200)
+    assert client.get(f"/api/v1/attempts/{ATTEMPT}/trajectory").text.startswith("{")
+    assert client.get(f"/api/v1/artifacts/{ARTIFACT}/verdict").json()["artifact_id"] == ARTIFACT
+
+
+def test_what_jobs_made_can_be_read(filled: DatabaseRecords, client: TestClient) -> None:
+    filled.put({"boards/0a.json": b'{"solvers": []}', "exports/0b/train/part-0.jsonl": b"{}\n"})
+    assert [file["name"] for file in client.get("/api/v1/leaderboards").json()] == ["0a.json"]
+    assert client.get("/api/v1/leaderboards/0a").json() == {"solvers": []}
+    assert [file["name"] for file in client.get("/api/v1/exports").json()] == ["0b/train/part-0.jsonl"]
+    assert client.get("/api/v1/exports/0b/train/part-0.jsonl").text == "{}\n"
+    assert code_of(client.get("/api/v1/exports/..%2Fboards/0a.json")) in ("invalid-request", "not-found")
+
+
+def test_a_file_is_sent_as_a_download_and_only_once(client: TestClient) -> None:
+    path = f"/api/v1/artifacts/{ARTIFACT}/files/bug_inject.diff"
+    first = client.get(path)
+    assert first.text.startswith("diff --git")
+    assert first.headers["content-disposition"] == "attachment"
+    again = client.get(path, headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+
+
+def test_a_list_that_has_not_changed_is_not_sent_again(client: TestClient) -> None:
+    etag = client.get("/api/v1/models").headers["etag"]
+    assert client.get("/api/v1/models", headers={"If-None-Match": etag}).status_code == 304
+    assert client.get("/api/v1/models", headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("/api/v1/artifacts/none", "not-found"),
+        ("/api/v1/attempts/none/trajectory", "not-found"),
+        ("/api/v1/nothing", "not-found"),
+        ("/api/v1/artifacts/..%2F..%2Fetc", "not-found"),
+        ("/api/v1/attempts/none/files/../../secret", "not-found"),
+        ("/api/v1/episodes/0", "invalid-request"),
+        ("/api/v1/episodes/99999999999999999999", "invalid-request"),
+        ("/api/v1/episodes?limit=1000", "invalid-request"),
+        ("/api/v1/episodes?after=zz", "invalid-request"),
+        ("/api/v1/episodes?run=%00", "invalid-request"),
+        ("/api/v1/artifacts?after=WzFd", "invalid-request"),
+    ],
+)
+def test_problems_have_codes(client: TestClient, path: str, code: str) -> None:
+    assert code_of(client.get(path)) == code
+
+
+def test_other_methods_are_refused(client: TestClient) -> None:
+    assert code_of(client.post("/api/v1/runs", json={})) == "method-not-allowed"
+
+
+def test_bodies_are_bounded(client: TestClient) -> None:
+    def parts() -> Iterator[bytes]:
+        for _ in range(MAX_BODY):
+            yield b"x" * 10
+
+    assert code_of(client.post("/api/v1/jobs", content=b"x" * (MAX_BODY + 1))) == "too-large"
+    assert code_of(client.post("/api/v1/jobs", content=parts())) == "too-large"
+
+
+def test_pages_and_answers_are_protected(client: TestClient) -> None:
+    for path in ("/", "/api/v1/runs", "/api/v1/nothing", "/health", "/login"):
+        headers = client.get(path).headers
+        assert "unsafe" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert headers["x-request-id"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "10.0.0.1:8700", ""])
+def test_a_foreign_host_is_refused_on_this_machine(client: TestClient, host: str) -> None:
+    assert code_of(client.get("/api/v1/runs", headers={"Host": host})) == "foreign-host"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "https://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://["},
+        {"Sec-Fetch-Site": "cross-site"},
+    ],
+)
+def test_what_another_site_sends_is_refused(client: TestClient, headers: dict[str, str]) -> None:
+    assert code_of(client.post("/api/v1/runs", headers=headers)) == "foreign-origin"
+    assert code_of(client.post("/api/v1/runs", headers={"Origin": LOCAL})) == "method-not-allowed"
+
+
+def test_without_a_token_others_are_refused(filled: DatabaseRecords) -> None:
+    tokens = Tokens(filled.engine)
+    token, secret = tokens.create("test", Scope.READ)
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        assert client.get("/health").status_code == 200
+        for path in ("/", "/metrics", "/openapi.json", "/events", "/api/v1/runs", "/api/v1/events"):
+            assert code_of(client.get(path)) == "unauthorized"
+        good = {"Authorization": f"Bearer {secret}"}
+        assert client.get("/api/v1/runs", headers=good).status_code == 200
+        for bad in ("Bearer nothing", "Bearer ", "Basic %%%", "Digest x", f"Bearer {hash_of(secret)}"):
+            assert code_of(client.get("/api/v1/runs", headers={"Authorization": bad})) == "unauthorized"
+        assert tokens.revoke(token.id)
+        assert not tokens.revoke(token.id)
+        assert code_of(client.get("/api/v1/runs", headers=good)) == "unauthorized"
+
+
+def test_who_sends_wrong_tokens_has_to_wait_and_nobody_else(filled: DatabaseRecords) -> None:
+    _, secret = Tokens(filled.engine).create("test", Scope.READ)
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        wrong = {"Authorization": "Bearer wrong"}
+        codes = [code_of(client.get("/api/v1/runs", headers=wrong)) for _ in range(22)]
+        assert codes[:20] == ["unauthorized"] * 20
+        assert codes[-1] == "rate-limited"
+        assert code_of(client.post("/login", data={"token": "wrong"})) == "rate-limited"
+        assert code_of(client.get("/api/v1/runs")) == "unauthorized"
+        # Behind a proxy, all clients have the same address.
+        assert client.get("/api/v1/runs", headers={"Authorization": f"Bearer {secret}"}).status_code == 200
+        assert client.post("/login", data={"token": secret}, follow_redirects=False).status_code == 303
+
+
+def test_a_browser_logs_in_with_a_token(filled: DatabaseRecords) -> None:
+    tokens = Tokens(filled.engine)
+    token, secret = tokens.create("browser", Scope.READ)
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        page = {"Accept": "text/html"}
+        answer = client.get("/attempts?after=1", headers=page, follow_redirects=False)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2Fattempts%3Fafter%3D1")
+        assert client.post("/login", data={"token": "wrong"}).status_code == 401
+        sent = {"token": secret, "next": "/attempts?after=1"}
+        answer = client.post("/login", data=sent, follow_redirects=False)
+        assert answer.headers["location"] == "/attempts?after=1"
+        cookie = answer.headers["set-cookie"]
+        assert {"HttpOnly", "SameSite=strict", "Path=/"} <= set(cookie.split("; "))
+        assert secret not in cookie
+        assert client.get("/attempts", headers=page).url.path == "/attempts"
+        assert client.get("/api/v1/runs").status_code == 200
+        # What another site makes the browser send is refused, with the cookie or without.
+        forged = {"Origin": "https://evil.example"}
+        assert code_of(client.post("/logout", headers=forged)) == "foreign-origin"
+        assert code_of(client.post("/api/v1/jobs", json={"kind": "leaderboard"})) == "scope-missing"
+        client.post("/logout")
+        assert client.get("/attempts", headers=page).url.path == "/login"
+        client.post("/login", data=sent)
+        assert tokens.revoke(token.id)
+        assert client.get("/attempts", headers=page).url.path == "/login"
+
+
+@pytest.mark.parametrize("target", ["//evil.example", "https://evil.example", "/\\evil.example", "/a\r\nX: y", ""])
+def test_a_login_leads_nowhere_else(filled: DatabaseRecords, target: str) -> None:
+    secret = Tokens(filled.engine).create("browser", Scope.READ)[1]
+    with service(filled, base_url=ELSEWHERE, is_loopback=False) as client:
+        answer = client.post("/login", data={"token": secret, "next": target}, follow_redirects=False)
+    assert answer.headers["location"] == "/"
+
+
+def test_sessions_are_signed_and_expire() -> None:
+    now = 1_000.0
+    sessions = Sessions(lambda: now)
+    cookie = sessions.cookie("abc")
+    assert sessions.token_id(cookie) == "abc"
+    assert sessions.token_id(cookie.replace("abc", "abx")) == ""
+    assert Sessions(lambda: now).token_id(cookie) == ""
+    for forged in ("", ".", "abc.9999999999.", "é"):
+        assert sessions.token_id(forged) == ""
+    now += 13 * 3600
+    assert sessions.token_id(cookie) == ""
+
+
+def test_the_secret_of_a_token_is_stored_nowhere(filled: DatabaseRecords) -> None:
+    token, secret = Tokens(filled.engine).create("secret", Scope.ADMIN, expires_at=1.0)
+    stored = str(Tokens(filled.engine).list())
+    assert token.id in stored
+    assert secret not in stored
+    assert Tokens(filled.engine).check(secret) is None
+
+
+def test_scopes_include_the_previous_ones() -> None:
+    order = [Scope.READ, Scope.RUN, Scope.ADMIN]
+    assert [[a.includes(b) for b in order] for a in order] == [
+        [True, False, False],
+        [True, True, False],
+        [True, True, True],
+    ]
+
+
+def test_requests_are_limited_by_client() -> None:
+    now = 0.0
+    buckets = Buckets(5, 10, lambda: now)
+    assert [buckets.take("a") > 0 for _ in range(11)] == [False] * 10 + [True]
+    assert buckets.take("b") == 0
+    now = 0.2
+    assert buckets.take("a") == 0
+    assert buckets.take("a") == pytest.approx(0.2)
+
+
+def test_too_many_requests_are_refused(filled: DatabaseRecords) -> None:
+    with service(filled, requests_per_s=1.0) as client:
+        answers = [client.get("/api/v1/models") for _ in range(4)]
+    assert code_of(answers[-1]) == "rate-limited"
+    assert int(answers[-1].headers["retry-after"]) >= 1
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("localhost", True), ("127.8.8.8", True), ("::1", True), ("a.localhost", True), ("0.0.0.0", False), ("", False)],
+)
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_positions_come_back_as_they_were() -> None:
+    assert decode_cursor(encode_cursor((1.5, "é/~x")), (float, str)) == [1.5, "é/~x"]
+    for text in ("", "é", "W10", encode_cursor((True,)), encode_cursor((2**70,)), "A" * 2_000):
+        with pytest.raises(SettingsError):
+            decode_cursor(text, (int,))
+
+
+def test_metrics_count_the_store(client: TestClient) -> None:
+    text = client.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+    def total(name: str) -> float:
+        return sum(float(value) for line, value in lines.items() if line.split("{")[0] == name)
+
+    assert total("ssr_episodes_total") == total("ssr_episode_seconds_count") == 130
+    assert total("ssr_episodes_rejected_total") == float(lines['ssr_episodes_total{verdict="rejected"}'])
+    assert total("ssr_attempts_total") == total("ssr_attempt_seconds_count") == 121
+    assert 0 < total("ssr_attempts_solved_total") < total("ssr_attempts_graded_total")
+    assert total("ssr_injector_rewards_total") == 130
+    models = {row["player"]: row for row in client.get("/api/v1/models").json()}
+    small = models["model-small"]
+    assert float(lines['ssr_tokens_total{model="model-small",role="solver"}']) == small["tokens"]
+    assert float(lines['ssr_cost_usd_total{model="model-small",role="solver"}']) == pytest.approx(small["cost_usd"])
+    assert total("ssr_queue_length") == len(client.get("/api/v1/jobs?status=queued&limit=200").json()["items"])
+    assert lines["ssr_database_up"] == "1.0"
+    assert client.get("/models").status_code == 200
+    text = client.get("/metrics").text
+    for route in ("/metrics", "/models", "/api/v1/models"):
+        assert f'ssr_http_request_seconds_count{{method="GET",route="{route}",status="200"}} 1.0' in text
+
+
+def test_without_a_database_the_service_is_not_ready(filled: DatabaseRecords, monkeypatch: pytest.MonkeyPatch) -> None:
+    with service(filled) as client:
+        assert client.get("/ready").status_code == 200
+
+        def fail(*_: object) -> None:
+            raise StoreError("the database postgresql://user@server cannot be used")
+
+        monkeypatch.setattr(Queries, "last_event", fail)
+        answer = client.get("/ready")
+        assert (answer.status_code, code_of(answer)) == (503, "unavailable")
+        assert "server" not in answer.text
+        assert client.get("/health").status_code == 200
+
+
+def test_an_unexpected_failure_is_a_problem_with_the_id_of_its_log_line(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise RuntimeError("postgresql://user:password@server")
+
+    monkeypatch.setattr(Queries, "models", fail)
+    with capture_logs() as logs:
+        answer = client.get("/api/v1/models", headers={"X-Request-ID": "mine"})
+    assert (answer.status_code, code_of(answer)) == (500, "internal")
+    assert answer.headers["x-request-id"] == "mine"
+    assert "password" not in answer.text
+    assert [log["event"] for log in logs] == ["request-failed", "request"]
+
+
+def test_a_project_and_its_jobs(filled: DatabaseRecords, tmp_path: Path) -> None:
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    with service(filled, roots=[tmp_path]) as client:
+        new = {"name": f"shop-{filled.engine.dialect.name}", "source": str(folder)}
+        project = client.post("/api/v1/projects", json=new).json()
+        assert code_of(client.post("/api/v1/projects", json=new)) == "conflict"
+        assert client.get(f"/api/v1/projects/{project['id']}").json() == project
+        assert project in client.get("/api/v1/projects").json()
+
+        wanted = {"kind": "play", "project_id": project["id"], "settings": {"rounds": 2, "budget_usd": 1.5}}
+        key = {"Idempotency-Key": "first"}
+        answer = client.post("/api/v1/jobs", json=wanted, headers=key)
+        job = answer.json()
+        assert (answer.status_code, job["status"], job["settings"]) == (201, "queued", wanted["settings"])
+        assert client.post("/api/v1/jobs", json=wanted, headers=key).json()["id"] == job["id"]
+        assert client.post("/api/v1/jobs", json=wanted).json()["id"] != job["id"]
+        assert code_of(client.post("/api/v1/jobs", json={"kind": "leaderboard"}, headers=key)) == "conflict"
+        found = client.get("/api/v1/jobs", params={"project_id": project["id"], "status": "queued"}).json()["items"]
+        assert [len(found), found[-1]["id"]] == [2, job["id"]]
+
+        path = f"/api/v1/jobs/{job['id']}"
+        assert code_of(client.post(f"{path}/retry")) == "conflict"
+        assert client.post(f"{path}/cancel").json()["status"] == "cancelled"
+        assert client.post(f"{path}/retry").json()["status"] == "queued"
+        assert client.get(path).json()["status"] == "queued"
+        assert client.delete(f"/api/v1/projects/{project['id']}").status_code == 204
+        assert code_of(client.delete(f"/api/v1/projects/{project['id']}")) == "not-found"
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        {"kind": "play"},
+        {"kind": "play", "project_id": "none"},
+        {"kind": "leaderboard", "project_id": "none"},
+        {"kind": "leaderboard", "settings": {"rounds": 1}},
+        {"kind": "leaderboard", "settings": {"seed": "1; rm"}},
+        {"kind": "train"},
+        {"kind": "leaderboard", "argv": []},
+    ],
+)
+def test_jobs_that_cannot_be_are_refused(client: TestClient, wanted: dict[str, Any]) -> None:
+    assert code_of(client.post("/api/v1/jobs", json=wanted)) == "invalid-request"
+
+
+@pytest.mark.parametrize("source", ["/etc", "ssh://host/x", "https://user:secret@host/x", "file:///etc", "../shop"])
+def test_projects_of_other_places_are_refused(filled: DatabaseRecords, tmp_path: Path, source: str) -> None:
+    with service(filled, roots=[tmp_path]) as client:
+        answer = client.post("/api/v1/projects", json={"name": "other", "source": source})
+    assert code_of(answer) == "invalid-request"
+    assert "secret" not in answer.text
+
+
+def test_a_key_belongs_to_the_token_that_sent_it(filled: DatabaseRecords) -> None:
+    key, wanted = {"Idempotency-Key": "shared"}, {"kind": "leaderboard"}
+    with service(filled) as client:
+        ids = {
+            client.post("/api/v1/jobs", json=wanted, headers={**key, **token_of(filled, Scope.RUN)}).json()["id"]
+            for _ in range(2)
+        }
+    assert len(ids) == 2
+
+
+def test_scopes_are_required(filled: DatabaseRecords) -> None:
+    with service(filled) as client:
+        for scope, job, project in (
+            (Scope.READ, "scope-missing", "scope-missing"),
+            (Scope.RUN, "invalid-request", "scope-missing"),
+            (Scope.ADMIN, "invalid-request", "invalid-request"),
+        ):
+            headers = token_of(filled, scope)
+            assert client.get("/api/v1/jobs", headers=headers).status_code == 200
+            assert code_of(client.post("/api/v1/jobs", headers=headers, json={"kind": "play"})) == job
+            sent = {"name": "x", "source": "x"}
+            assert code_of(client.post("/api/v1/projects", headers=headers, json=sent)) == project
+
+
+def test_a_form_of_another_content_type_starts_nothing(client: TestClient) -> None:
+    """Browsers send such forms for any site, without asking the service first."""
+    answer = client.post("/api/v1/jobs", content='{"kind": "leaderboard"}', headers={"Content-Type": "text/plain"})
+    assert code_of(answer) == "invalid-request"
+
+
+def test_the_service_is_as_its_description_says(filled: DatabaseRecords) -> None:
+    with service(filled) as client:
+        schema = schemathesis.openapi.from_asgi("/openapi.json", client.app, headers={"Host": "127.0.0.1"})
+        for result in schema.exclude(path_regex="/events$").get_all_operations():
+            _check(result.ok().as_strategy())
+
+
+def _check(cases: Any) -> None:
+    @given(case=cases)
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
+    def check(case: Any) -> None:
+        case.call_and_validate(headers={"Host": "127.0.0.1"})
+
+    check()

@@ -1,0 +1,272 @@
+"""The settings of jobs and projects are data: none becomes a program, an option or a path of a client's choice."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cli.app import parse
+from harness.database.records import DatabaseRecords
+from harness.service.jobs import NEED_PROJECT, SETTINGS, plan_of, validated
+from harness.service.projects import Project, ProjectErrorCode, ProjectRefusedError, Projects
+from harness.service.queue import Job, JobKind, JobStatus
+from pytest_ssr.errors import ArtifactError, ProjectError, SettingsError
+from pytest_ssr.storage.store import Store
+
+ARTIFACT = "0" * 24
+EXAMPLES: dict[JobKind, dict[str, Any]] = {
+    JobKind.PLAY: {
+        "injector": "mutation,removal",
+        "rounds": 2,
+        "count": 3,
+        "higher_order": 0,
+        "solver": "search",
+        "attempts": 2,
+        "tries": 20,
+        "rollout_limit": 30,
+        "budget_usd": 1.5,
+        "seed": 7,
+        "jobs": 2,
+    },
+    JobKind.INJECT: {"injector": "removal", "count": 3, "time": "1h30m", "per_hunk": True, "seed": 7, "jobs": 2},
+    JobKind.VALIDATE: {"artifact": ARTIFACT, "per_hunk": True},
+    JobKind.SOLVE: {"artifact": ARTIFACT, "solver": "mini-swe-agent:openai/gpt-5", "attempts": 2, "seed": 7},
+    JobKind.EXPORT: {"format": "slime-prompts", "image": "registry.example/calc:1", "seed": 7},
+    JobKind.LEADERBOARD: {"seed": 7},
+}
+HTTPS = "https://git.example/group/calc.git"
+
+
+def job_for(kind: JobKind, settings: dict[str, Any]) -> Job:
+    return Job(
+        id="j" * 32,
+        number=1,
+        kind=kind,
+        project_id="p",
+        settings=settings,
+        status=JobStatus.RUNNING,
+        stage="",
+        error_code="",  # type: ignore[arg-type]
+        error="",
+        result={},
+        attempt=1,
+        max_attempts=5,
+        cancel_requested=False,
+        worker_id="w",
+        created_at=0.0,
+        started_at=None,
+        ended_at=None,
+    )
+
+
+def project_at(source: str, **settings: str) -> Project:
+    values = {"commit": "", "image": "", "python": "", **settings}
+    return Project(id="p", name="calc", source=source, created_at=0.0, **values)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    (store.root / "artifacts" / ARTIFACT).mkdir()
+    return store
+
+
+@pytest.mark.usefixtures("as_command")
+@pytest.mark.parametrize("kind", JobKind)
+def test_the_command_of_every_kind_is_one_that_ssr_accepts(kind: JobKind, store: Store, project: Path) -> None:
+    assert kind is JobKind.SOLVE or set(EXAMPLES[kind]) == {setting.name for setting in SETTINGS[kind]}
+    chosen = project_at(str(project)) if kind in NEED_PROJECT else None
+    for settings in ({}, EXAMPLES[kind]):
+        if not settings and any(setting.default is None for setting in SETTINGS[kind]):
+            continue
+        plan = plan_of(job_for(kind, settings), chosen, store, sandbox="process")
+        assert plan.argv[1:4] == ["-m", "harness.cli", kind]
+        parsed = parse(plan.argv[3:])
+        assert parsed is not None
+        assert parsed.settings.json
+
+
+@pytest.mark.usefixtures("as_command")
+@pytest.mark.parametrize("kind", JobKind)
+def test_defaults_that_are_shown_are_those_of_the_command(kind: JobKind, store: Store, project: Path) -> None:
+    """A client that reads the defaults of settings and sends them gets the same job."""
+    chosen = project_at(str(project)) if kind in NEED_PROJECT else None
+    needed = {s.name: EXAMPLES[kind][s.name] for s in SETTINGS[kind] if s.default is None}
+    shown = {s.name: s.default for s in SETTINGS[kind] if s.default is not None and s.name != "time"}
+    short, full = (
+        parse(plan_of(job_for(kind, settings), chosen, store, sandbox="process").argv[3:])
+        for settings in (needed, {**needed, **shown})
+    )
+    assert short is not None
+    assert full is not None
+    for name in shown:
+        assert found(short.settings, name) == found(full.settings, name), name
+
+
+def found(settings: Any, name: str) -> Any:
+    """Return a setting of a command, or of a section of its settings; `solver` is the name in its section."""
+    own = {"solver": ("players", "solver", "name")}.get(name)
+    if own is not None:
+        for part in own:
+            settings = getattr(settings, part)
+        return settings
+    if hasattr(settings, name):
+        return getattr(settings, name)
+    for part in ("players", "solver", "model", "limits"):
+        inner = getattr(settings, part, None)
+        value = found(inner, name) if inner is not None else None
+        if value is not None:
+            return value
+    return None
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "option"),
+    [
+        (JobKind.PLAY, {"injector": "replay:/etc/passwd"}, "injector"),
+        (JobKind.PLAY, {"injector": "artifacts:/srv"}, "injector"),
+        (JobKind.PLAY, {"injector": "mutation; touch /tmp/x"}, "injector"),
+        (JobKind.PLAY, {"injector": "mutation\n"}, "injector"),
+        (JobKind.PLAY, {"solver": "scripted:/srv/replies.json"}, "solver"),
+        (JobKind.PLAY, {"solver": "search:/srv/policy"}, "solver"),
+        (JobKind.PLAY, {"solver": "vllm:/srv/model"}, "solver"),
+        (JobKind.PLAY, {"solver": "openai/$(id)"}, "solver"),
+        (JobKind.PLAY, {"solver": "--python=/bin/sh"}, "solver"),
+        (JobKind.PLAY, {"python": "/bin/sh"}, "python"),
+        (JobKind.PLAY, {"store": "/srv"}, "store"),
+        (JobKind.PLAY, {"sandbox": "none"}, "sandbox"),
+        (JobKind.PLAY, {"count": True}, "count"),
+        (JobKind.PLAY, {"count": "4"}, "count"),
+        (JobKind.PLAY, {"count": 0}, "count"),
+        (JobKind.PLAY, {"count": 10**30}, "count"),
+        (JobKind.PLAY, {"budget_usd": float("nan")}, "budget_usd"),
+        (JobKind.PLAY, {"budget_usd": float("inf")}, "budget_usd"),
+        (JobKind.PLAY, {"budget_usd": 10**400}, "budget_usd"),
+        (JobKind.PLAY, {"solver": ["search"]}, "solver"),
+        (JobKind.INJECT, {"time": ""}, "time"),
+        (JobKind.INJECT, {"time": "1h --store=/srv"}, "time"),
+        (JobKind.SOLVE, {}, "artifact"),
+        (JobKind.SOLVE, {"artifact": "../../etc"}, "artifact"),
+        (JobKind.VALIDATE, {"artifact": "/srv/artifact"}, "artifact"),
+        (JobKind.EXPORT, {"format": "/srv"}, "format"),
+    ],
+)
+def test_settings_that_a_client_may_not_choose_are_refused(
+    kind: JobKind, settings: dict[str, Any], option: str
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        validated(kind, settings)
+    assert refused.value.option == option
+
+
+def test_a_repository_is_cloned_by_https_alone_into_a_folder_of_the_job(store: Store) -> None:
+    plan = plan_of(job_for(JobKind.PLAY, {}), project_at(HTTPS, commit="a" * 40, image="python:3.12"), store)
+    clone, checkout = plan.before
+    folder = store.root / "checkouts" / ("j" * 32)
+    assert plan.checkout == folder
+    assert clone[-3:] == ["--", HTTPS, str(folder / "calc")]
+    assert {"protocol.allow=never", "protocol.https.allow=always", "core.hooksPath=/dev/null"} <= set(clone)
+    assert checkout[-1] == "a" * 40
+    assert {str(folder / "calc"), "--sandbox=docker:python:3.12"} <= set(plan.argv)
+
+
+def test_a_job_without_its_project_folder_or_artifact_is_refused(store: Store, tmp_path: Path, project: Path) -> None:
+    (tmp_path / "link").symlink_to(project)
+    for chosen in (None, project_at(str(tmp_path / "missing")), project_at(str(tmp_path / "link"))):
+        with pytest.raises(ProjectError):
+            plan_of(job_for(JobKind.PLAY, {}), chosen, store)
+    with pytest.raises(ArtifactError):
+        plan_of(job_for(JobKind.SOLVE, {"artifact": "f" * 24}), project_at(str(project)), store)
+
+
+def test_projects_are_kept(records: DatabaseRecords, project: Path) -> None:
+    projects = Projects(records.engine, [project.parent])
+    added = projects.add("calc", str(project), python="python3.12")
+    remote = projects.add("Remote", HTTPS, commit="a" * 40, image="python:3.12")
+    assert (added.is_address, remote.is_address) == (False, True)
+    assert projects.get(added.id) == added
+    assert {p.id for p in projects.list()} == {added.id, remote.id}
+    with pytest.raises(ProjectRefusedError) as refused:
+        projects.add("calc", HTTPS)
+    assert refused.value.code is ProjectErrorCode.NAME_TAKEN
+    assert projects.remove(added.id)
+    assert not projects.remove(added.id)
+    assert projects.get(added.id) is None
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{root}/missing",
+        "{root}/../outside",
+        "{root}/link",
+        "{root}/file",
+        "{root}/circle",
+        "{root}/%s" % ("a" * 300),
+        "{outside}",
+        "project",
+        "/",
+        "",
+        "{root}\0/project",
+        "file://{root}/project",
+        "http://git.example/calc",
+        "ssh://git.example/calc",
+        "git@git.example:calc",
+        "ext::sh -c id",
+        "https://user:password@git.example/calc",
+        "https://-oProxyCommand=id/calc",
+        "https://git.example",
+        "https://git.example/calc --upload-pack=id",
+        "--upload-pack=id",
+    ],
+)
+def test_projects_elsewhere_are_refused(records: DatabaseRecords, tmp_path: Path, source: str) -> None:
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for folder in (root / "project", outside):
+        folder.mkdir(parents=True)
+    (root / "link").symlink_to(outside)
+    (root / "file").touch()
+    (root / "circle").symlink_to("circle")
+    with pytest.raises(ProjectRefusedError) as refused:
+        Projects(records.engine, [root]).add("calc", source.format(root=root, outside=outside))
+    assert refused.value.code is ProjectErrorCode.SOURCE
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({"name": "../calc"}, ProjectErrorCode.NAME),
+        ({"name": ""}, ProjectErrorCode.NAME),
+        ({"name": "-calc"}, ProjectErrorCode.NAME),
+        ({"name": "calc\n"}, ProjectErrorCode.NAME),
+        ({"commit": "main"}, ProjectErrorCode.COMMIT),
+        ({"commit": "--help"}, ProjectErrorCode.COMMIT),
+        ({"image": "--privileged"}, ProjectErrorCode.IMAGE),
+        ({"image": "a b"}, ProjectErrorCode.IMAGE),
+        ({"python": "/bin/sh"}, ProjectErrorCode.PYTHON),
+        ({"python": "sh"}, ProjectErrorCode.PYTHON),
+        ({"source": "folder", "commit": "a" * 40}, ProjectErrorCode.COMMIT),
+    ],
+)
+def test_wrong_values_of_a_project_are_refused(
+    records: DatabaseRecords, project: Path, settings: dict[str, str], code: ProjectErrorCode
+) -> None:
+    values = {"name": "calc", "source": HTTPS, **settings}
+    if values["source"] == "folder":
+        values["source"] = str(project)
+    with pytest.raises(ProjectRefusedError) as refused:
+        Projects(records.engine, [project.parent]).add(**values)
+    assert refused.value.code is code
+
+
+@pytest.mark.parametrize("settings", [{}, {"python": "python3.12"}, {"image": "registry.example/calc"}])
+def test_the_environment_that_a_repository_has_committed_is_not_used(store: Store, settings: dict[str, str]) -> None:
+    plan = plan_of(job_for(JobKind.INJECT, {}), project_at(HTTPS, **settings), store, sandbox="bubblewrap")
+    chosen = [word for word in plan.argv if word.startswith("--python=")]
+    expected = {"python": ["--python=python3.12"], "image": []}
+    assert chosen == expected.get(next(iter(settings), ""), [f"--python={sys.executable}"])

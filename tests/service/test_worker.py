@@ -1,0 +1,372 @@
+"""Workers run jobs to their ends, return the jobs that they cannot end, and never record an end that is not theirs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+from plain import plain_python
+from processes import command_lines
+from service_jobs import job_of, statuses, wait_until, worker_of, worker_process
+
+from harness.database.events import events_after
+from harness.database.records import DatabaseRecords
+from harness.database.schema import jobs, workers
+from harness.service import worker as worker_module
+from harness.service.jobs import Plan
+from harness.service.projects import Projects
+from harness.service.queue import Job, JobErrorCode, JobKind, JobQueue, JobStatus
+from harness.service.worker import Worker
+from harness.service.worker_row import LOST_S, WorkerRow, WorkerStatus
+from pytest_ssr.errors import StoreError
+from pytest_ssr.storage.store import Store
+
+SLEEPS = "import time; time.sleep(600)"
+NEGATIVE = "print('{\"valid\": 0}'); exit(1)"
+PRINTS = "print('{\"valid\": 3}')"
+PLAY = {"count": 1, "attempts": 2, "tries": 20, "higher_order": 0}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def queue(records: DatabaseRecords) -> JobQueue:
+    return JobQueue(records.engine)
+
+
+def end_lease(queue: JobQueue) -> None:
+    """Let all leases end."""
+    with queue.engine.begin() as connection:
+        connection.execute(sa.update(jobs).values(lease_until=1.0))
+
+
+def is_running(queue: JobQueue, job_id: str) -> bool:
+    return job_of(queue, job_id).status is JobStatus.RUNNING
+
+
+def has_ended(queue: JobQueue, job_id: str) -> bool:
+    return job_of(queue, job_id).status.has_ended
+
+
+def started(worker: Worker, queue: JobQueue, settings: dict[str, int] | None = None) -> str:
+    """Submit a job and let a worker start it."""
+    job_id = queue.submit(JobKind.PLAY, settings or {}).id
+    wait_until(lambda: is_running(queue, job_id), turns=worker.turn)
+    return job_id
+
+
+def runs_with(text: str) -> bool:
+    """Return whether any process of this machine has this text in its command line."""
+    return any(text.encode() in line for line in command_lines())
+
+
+def add_project(records: DatabaseRecords, project: Path) -> str:
+    """Add the small project, with an environment that starts fast."""
+    (project / ".venv").symlink_to(plain_python().parent.parent)
+    return Projects(records.engine, [project.parent]).add("calc", str(project)).id
+
+
+def test_ssr_worker_plays_a_round_and_makes_a_leaderboard_and_an_export(
+    records: DatabaseRecords, root: Path, queue: JobQueue, project: Path
+) -> None:
+    job_id = queue.submit(JobKind.PLAY, {**PLAY, "attempts": 1}, add_project(records, project)).id
+    process = subprocess.Popen([sys.executable, "-m", "harness.cli", "worker", str(root), "--sandbox", "process"])
+    try:
+        wait_until(lambda: has_ended(queue, job_id))
+        board = queue.submit(JobKind.LEADERBOARD, {}).id
+        export = queue.submit(JobKind.EXPORT, {"format": "artifacts"}).id
+        wait_until(lambda: has_ended(queue, export))
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+    job = job_of(queue, job_id)
+    assert (job.status, job.error, job.attempt) == (JobStatus.SUCCEEDED, "", 1)
+    assert job.result["exit_code"] == 0
+    assert job.result["tables"]["all"][0]["valid"] == 1
+    assert statuses(queue, job_id) == ["queued", "running", "succeeded"]
+    with records.engine.connect() as connection:
+        changes = list(events_after(connection, 0))
+        row = connection.execute(sa.select(workers)).one()
+    assert {"artifact", "round", "rollout"} <= {change.kind for change in changes}
+    assert any(change.data["stage"] for change in changes if change.kind == "job")
+    assert (row.status, row.jobs_done, row.job_id) == (WorkerStatus.STOPPED, 3, "")
+    counters = json.loads(row.counters)
+    assert counters["sandbox_starts"] > 5
+    assert counters["sandbox_failures"] == 0
+    # What jobs have made is there for all machines.
+    assert [job_of(queue, job_id).error for job_id in (board, export)] == ["", ""]
+    assert records.get(f"boards/{board}.json")
+    exported = records.digests(f"exports/{export}")
+    assert exported
+    assert all(records.get(path) is not None for path in exported)
+
+
+def test_a_job_survives_its_workers_and_nothing_is_graded_twice(
+    records: DatabaseRecords, root: Path, queue: JobQueue, project: Path
+) -> None:
+    job_id = queue.submit(JobKind.PLAY, PLAY, add_project(records, project)).id
+
+    def graded() -> list[str]:
+        with records.engine.connect() as connection:
+            found = [e for e in events_after(connection, 0, limit=5_000) if e.kind == "rollout"]
+        return [e.subject for e in found if e.data.get("resolved") is not None]
+
+    with worker_process(root, lease_s=3.0) as first:
+        wait_until(lambda: bool(job_of(queue, job_id).stage))
+        first.terminate()
+        assert first.wait(30) == 0
+    # It is free at once, and has used no attempt.
+    job = job_of(queue, job_id)
+    assert (job.status, job.attempt) == (JobStatus.QUEUED, 0)
+    assert not runs_with(str(root))
+    with worker_process(root, lease_s=3.0) as second:
+        wait_until(lambda: bool(graded()))
+        second.kill()
+        second.wait()
+    wait_until(lambda: not runs_with(str(root)))
+    assert len(graded()) < PLAY["attempts"]
+    assert is_running(queue, job_id)
+    with worker_process(root, lease_s=3.0):
+        wait_until(lambda: has_ended(queue, job_id))
+    job = job_of(queue, job_id)
+    assert (job.status, job.error, job.attempt) == (JobStatus.SUCCEEDED, "", 2)
+    assert statuses(queue, job_id) == ["queued", "running", "queued", "running", "queued", "running", "succeeded"]
+    counts = Counter(graded())
+    assert len(counts) == PLAY["attempts"]
+    assert set(counts.values()) == {1}
+
+
+@pytest.mark.parametrize("ignores", [False, True])
+def test_cancelling_ends_the_processes_of_a_job(
+    records: DatabaseRecords, root: Path, queue: JobQueue, monkeypatch: pytest.MonkeyPatch, ignores: bool
+) -> None:
+    monkeypatch.setattr(worker_module, "_GRACE_S", 0.5)
+    deaf = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" if ignores else ""
+    worker = worker_of(records, root, f"{deaf}{SLEEPS}  # {root}")
+    job_id = started(worker, queue)
+    wait_until(lambda: runs_with(f"# {root}"))
+    queue.cancel(job_id)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    assert job_of(queue, job_id).status is JobStatus.CANCELLED
+    assert not runs_with(f"# {root}")
+    # The worker is free for others.
+    assert is_running(queue, started(worker, queue))
+    worker.shut_down()
+
+
+def test_of_two_workers_with_one_job_the_first_cannot_report(
+    records: DatabaseRecords, root: Path, queue: JobQueue
+) -> None:
+    first, second = worker_of(records, root, PRINTS), worker_of(records, root, SLEEPS)
+    job_id = started(first, queue)
+    time.sleep(1.0)
+    end_lease(queue)
+    second.turn()
+    assert job_of(queue, job_id).worker_id == second.id
+    # Its command has ended with a result; it is refused, and the second worker still has the job.
+    for _ in range(5):
+        first.turn()
+    assert is_running(queue, job_id)
+    second.shut_down()
+    third = worker_of(records, root, PRINTS)
+    wait_until(lambda: has_ended(queue, job_id), turns=third.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.worker_id, job.result["valid"]) == (JobStatus.SUCCEEDED, third.id, 3)
+    assert statuses(queue, job_id).count("succeeded") == 1
+
+
+def test_a_worker_that_has_lost_a_job_ends_its_processes(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+    first, second = (worker_of(records, root, f"{SLEEPS}  # {n} {root}") for n in (1, 2))
+    started(first, queue)
+    end_lease(queue)
+    second.turn()
+    wait_until(lambda: not runs_with(f"# 1 {root}"), turns=first.turn)
+    assert runs_with(f"# 2 {root}")
+    second.shut_down()
+
+
+@contextlib.contextmanager
+def unreachable(records: DatabaseRecords, postgres_url: str) -> Iterator[None]:
+    """End the connections to a database of PostgreSQL, and allow no others."""
+    import psycopg
+
+    name = records.engine.url.database
+    with psycopg.connect(f"{postgres_url}/postgres", autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false")
+        connection.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", [name])
+        try:
+            yield
+        finally:
+            connection.execute(f"ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true")
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_result_waits_for_a_database_that_cannot_be_reached(
+    records: DatabaseRecords,
+    root: Path,
+    queue: JobQueue,
+    postgres_url: str,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    ended = tmp_path / "ended"
+    worker = worker_of(records, root, f"import time; time.sleep(1); open({str(ended)!r}, 'w'); {PRINTS}")
+    job_id = started(worker, queue)
+    with unreachable(records, postgres_url):
+        wait_until(ended.exists, turns=worker.turn)
+        for _ in range(3):
+            worker.turn()
+            time.sleep(0.2)
+        with pytest.raises(StoreError):
+            queue.submit(JobKind.PLAY, {})
+    assert "cannot be used" in capfd.readouterr().err
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.attempt, job.result["valid"]) == (JobStatus.SUCCEEDED, 1, 3)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_job_whose_lease_cannot_be_renewed_ends_before_another_worker_has_it(
+    records: DatabaseRecords, root: Path, queue: JobQueue, postgres_url: str
+) -> None:
+    worker = worker_of(records, root, f"{SLEEPS}  # {root}", lease_s=2.0)
+    job_id = started(worker, queue)
+    wait_until(lambda: runs_with(f"# {root}"))
+    with unreachable(records, postgres_url):
+        wait_until(lambda: not runs_with(f"# {root}"), turns=worker.turn)
+    wait_until(lambda: job_of(queue, job_id).attempt == 2, turns=worker.turn)
+    worker.shut_down()
+    assert job_of(queue, job_id).status is JobStatus.QUEUED
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_database_that_another_writer_holds_only_delays_a_worker(
+    records: DatabaseRecords, root: Path, queue: JobQueue
+) -> None:
+    worker = worker_of(records, root, PRINTS)
+    job_id = started(worker, queue)
+    with sqlite3.connect(str(records.engine.url.database), isolation_level=None, check_same_thread=False) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(2.0, lambda: holder.execute("COMMIT"))
+        release.start()
+        begin = time.monotonic()
+        wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+        release.join()
+    holder.close()
+    assert time.monotonic() - begin > 1
+    assert job_of(queue, job_id).status is JobStatus.SUCCEEDED
+
+
+def test_a_worker_that_ends_records_what_is_done_and_returns_the_rest(
+    records: DatabaseRecords, root: Path, queue: JobQueue, tmp_path: Path
+) -> None:
+    ready = tmp_path / "ready"
+    signals = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))"
+    done = worker_of(records, root, f"{PRINTS}; {signals}; open({str(ready)!r}, 'w'); {SLEEPS}")
+    finished = started(done, queue)
+    wait_until(ready.exists)
+    done.shut_down()
+    job = job_of(queue, finished)
+    assert (job.status, job.result["valid"]) == (JobStatus.SUCCEEDED, 3)
+    other = worker_of(records, root, f"{SLEEPS}  # {root}")
+    returned = started(other, queue)
+    other.shut_down()
+    job = job_of(queue, returned)
+    assert (job.status, job.attempt) == (JobStatus.QUEUED, 0)
+    assert not runs_with(f"# {root}")
+
+
+@pytest.mark.parametrize(
+    ("code", "error_code", "error"),
+    [
+        ('print(\'{"error": "no", "kind": "SandboxError"}\'); exit(3)', JobErrorCode.SANDBOX, "no"),
+        ('print(\'{"error": "no", "kind": "SettingsError"}\'); exit(2)', JobErrorCode.SETTINGS, "no"),
+        ("import sys; print('it broke', file=sys.stderr); exit(3)", JobErrorCode.BROKEN, "it broke"),
+        ("raise ValueError('a defect')", JobErrorCode.BROKEN, "a defect"),
+        ("print('[' * 100_000); exit(3)", JobErrorCode.BROKEN, "exit code 3"),
+        ("import os; os.kill(os.getpid(), 9)", JobErrorCode.KILLED, "signal 9"),
+    ],
+)
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_the_failure_of_a_job_has_a_code_and_a_message(
+    records: DatabaseRecords, root: Path, queue: JobQueue, code: str, error_code: JobErrorCode, error: str
+) -> None:
+    worker = worker_of(records, root, code)
+    job_id = started(worker, queue)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.error_code) == (JobStatus.FAILED, error_code)
+    assert error in job.error
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_negative_result_is_a_result(records: DatabaseRecords, root: Path, queue: JobQueue) -> None:
+    worker = worker_of(records, root, NEGATIVE)
+    job_id = started(worker, queue)
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.result) == (JobStatus.SUCCEEDED, {"exit_code": 1, "valid": 0})
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_project_that_was_removed_or_is_a_link_now_fails_its_job(
+    records: DatabaseRecords, root: Path, queue: JobQueue, project: Path
+) -> None:
+    projects = Projects(records.engine, [project.parent])
+    removed, link = projects.add("removed", str(project)).id, projects.add("link", str(project)).id
+    projects.remove(removed)
+    project.rename(project.with_name("elsewhere"))
+    project.symlink_to(project.with_name("elsewhere"))
+    worker = Worker(Store(root), records, sandbox="process")
+    for project_id in (removed, link):
+        job_id = queue.submit(JobKind.PLAY, {}, project_id).id
+        wait_until(lambda job_id=job_id: has_ended(queue, job_id), turns=worker.turn)  # type: ignore[misc]
+        assert job_of(queue, job_id).error_code is JobErrorCode.PROJECT
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_a_database_that_fails_while_a_job_is_started_does_not_fail_the_job(
+    records: DatabaseRecords, root: Path, queue: JobQueue
+) -> None:
+    fails = [True]
+
+    def planned(job: Job) -> Plan:
+        if fails.pop() if fails else False:
+            raise StoreError("the database cannot be used")
+        return Plan([sys.executable, "-c", PRINTS])
+
+    worker = Worker(Store(root), records, lease_s=2.0, planner=planned)
+    job_id = queue.submit(JobKind.PLAY, {}).id
+    wait_until(lambda: has_ended(queue, job_id), turns=worker.turn)
+    job = job_of(queue, job_id)
+    assert (job.status, job.attempt) == (JobStatus.SUCCEEDED, 2)
+
+
+def test_a_worker_that_is_not_seen_is_lost_until_it_is_seen_again(records: DatabaseRecords) -> None:
+    silent, other = WorkerRow(records.engine, "auto"), WorkerRow(records.engine, "auto")
+    silent.show(WorkerStatus.BUSY, "job")
+    other.show(WorkerStatus.IDLE)
+    with records.engine.begin() as connection:
+        own = workers.c.id == silent.id
+        connection.execute(sa.update(workers).where(own).values(seen_at=workers.c.seen_at - LOST_S - 1))
+    other.report_lost()
+    other.report_lost()
+    silent.show(WorkerStatus.BUSY, "job")
+    with records.engine.connect() as connection:
+        shown = [e.data["status"] for e in events_after(connection, 0) if e.subject == silent.id]
+    assert shown == [WorkerStatus.BUSY, WorkerStatus.LOST, WorkerStatus.BUSY]
