@@ -162,6 +162,10 @@ def test_problems_have_codes(client: TestClient, path: str, code: str) -> None:
     assert code_of(client.get(path)) == code
 
 
+def test_no_job_brings_a_nul_to_the_database(client: TestClient) -> None:
+    assert code_of(client.post("/api/v1/jobs", json={"kind": "play", "project_id": "\0"})) == "invalid-request"
+
+
 def test_other_methods_are_refused(client: TestClient) -> None:
     assert code_of(client.post("/api/v1/runs", json={})) == "method-not-allowed"
 

@@ -41,7 +41,9 @@ class NewJob(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     kind: JobKind
-    project_id: str | None = Field(None, max_length=32, description="required, except for exports and leaderboards")
+    project_id: str | None = Field(
+        None, max_length=32, pattern=r"^[A-Za-z0-9]*$", description="required, except for exports and leaderboards"
+    )
     settings: dict[str, bool | int | float | str] = Field(
         default_factory=dict, description="options of the command of `ssr` that has the name of the kind"
     )
