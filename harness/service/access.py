@@ -71,6 +71,8 @@ class AccessMiddleware:
             self._require_own_host(headers)
             if scope["method"] not in _SAFE_METHODS:
                 _require_own_origin(headers)
+            else:
+                _require_own_page(headers)
             is_open = path in _OPEN_PATHS or path.startswith(_OPEN_FOLDER)
             if not is_open:
                 state["principal"] = await self._principal(scope, headers)
@@ -151,6 +153,13 @@ def _require_own_origin(headers: Headers) -> None:
         is_own = False
     if not is_own or site not in ("same-origin", "none"):
         raise ProblemError(ProblemCode.FOREIGN_ORIGIN, "a page of another site may not send this request")
+
+
+def _require_own_page(headers: Headers) -> None:
+    """Refuse what a page of another site embeds or fetches, such as a stream; a link to a page of ours is allowed."""
+    site, mode = headers.get("sec-fetch-site", "none"), headers.get("sec-fetch-mode", "navigate")
+    if site not in ("same-origin", "none") and mode != "navigate":
+        raise ProblemError(ProblemCode.FOREIGN_ORIGIN, "a page of another site may not read this")
 
 
 def _is_page(scope: ASGIScope, headers: Headers) -> bool:

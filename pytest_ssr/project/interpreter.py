@@ -151,9 +151,15 @@ def _checked(
     )
 
 
+_PROBE_VARIABLES = frozenset(
+    {"CONDA_PREFIX", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "TMPDIR", "VIRTUAL_ENV"}
+)
+"""What an interpreter may need to start. It belongs to the project, so that it gets no key or password."""
+
+
 def _run_probe(python: Path, project: Path) -> dict[str, Any]:
     command = [str(python), "-c", _PROBE, _probe_argument(project)]
-    env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+    env = {k: v for k, v in os.environ.items() if k in _PROBE_VARIABLES}
     try:
         done = subprocess.run(command, cwd="/", env=env, capture_output=True, text=True, timeout=60, check=True)
         facts = json.loads(done.stdout)

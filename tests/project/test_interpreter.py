@@ -46,6 +46,19 @@ def test_a_broken_environment_is_skipped(tmp_path: Path) -> None:
     assert find_interpreter(tmp_path, None).executable == plain_python()
 
 
+def test_the_interpreter_of_a_project_gets_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSR_DATABASE", "postgresql://ssr:secret@db/ssr")
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\nenv > {tmp_path}/seen\nexit 1\n")
+    python.chmod(0o755)
+    find_interpreter(tmp_path, None)
+    seen = (tmp_path / "seen").read_text()
+    assert "PATH=" in seen
+    assert "secret" not in seen
+
+
 def test_a_missing_interpreter_is_named(tmp_path: Path) -> None:
     with pytest.raises(ProjectError, match="there is no interpreter at"):
         find_interpreter(tmp_path, tmp_path / "nowhere")

@@ -207,6 +207,16 @@ def test_what_another_site_sends_is_refused(client: TestClient, headers: dict[st
     assert code_of(client.post("/api/v1/runs", headers={"Origin": LOCAL})) == "method-not-allowed"
 
 
+@pytest.mark.parametrize("path", ["/", "/events", "/api/v1/runs", "/metrics"])
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_another_site_embeds_and_fetches_nothing(client: TestClient, path: str, site: str) -> None:
+    for mode in ("cors", "no-cors"):
+        headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": mode}
+        assert code_of(client.get(path, headers=headers)) == "foreign-origin"
+    # A link is followed to a page of ours.
+    assert client.get("/", headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}).status_code == 200
+
+
 def test_without_a_token_others_are_refused(filled: DatabaseRecords) -> None:
     tokens = Tokens(filled.engine)
     token, secret = tokens.create("test", Scope.READ)

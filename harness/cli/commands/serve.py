@@ -15,6 +15,7 @@ from harness.cli.terminal import Terminal
 from harness.database.sharing import has_database, require_packages, share_store
 from harness.settings.serving import CreateTokenSettings, ListTokensSettings, RevokeTokenSettings, ServeSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
+from pytest_ssr.project.snapshot import STORE_MARK
 
 if TYPE_CHECKING:
     from harness.database.records import DatabaseRecords
@@ -134,7 +135,12 @@ def _tokens(root: Path) -> Tokens:
     _require_packages()
     from harness.service.tokens import Tokens
 
-    return Tokens(_opened(root, Terminal(quiet=True)).engine)
+    is_new = not (root / STORE_MARK).exists()
+    tokens = Tokens(_opened(root, Terminal(quiet=True)).engine)
+    if is_new:
+        # Perhaps another folder was meant, whose service would not know the token.
+        Terminal().note(f"{root.absolute()} is a new store")
+    return tokens
 
 
 def _state(token: Token) -> str:
