@@ -283,7 +283,7 @@ def test_other_work_on_the_machine_makes_no_run_time_out(open_server: OpenServer
         for other in others:
             other.kill()
             other.wait()
-    assert run.seconds > 1.2
+    assert run.seconds > 1, "it has not exceeded its limit, so this shows nothing"
     assert outcomes(run) == {"test_act": Outcome.PASSED}
 
 
