@@ -152,7 +152,7 @@ def _group_of(command: str) -> str:
 
 
 def _typed_group(argv: Sequence[str]) -> str:
-    """Return the group of commands that a command line begins with, empty if there is none."""
+    """Return the group of commands that a command line begins with; empty without a group."""
     return next((group for group in _GROUPS if list(argv[: len(group.split())]) == group.split()), "")
 
 

@@ -85,7 +85,7 @@ def fetch_all(root: Path) -> None:
 
 
 def description_of(root: Path) -> dict[str, object]:
-    """Return the content of a store's `ssr-store.json`, empty if there is none; raises StoreError if it is damaged."""
+    """Return the content of a store's `ssr-store.json`; empty without the file. Raises StoreError if it is damaged."""
     path = root / STORE_MARK
     try:
         description = json_object(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Describe a job of the service: what it does, where it is, how it ends, and who holds it."""
+"""Describe a job of the service: what it does, its status, its result, and its lease."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class JobProcess:
         return code
 
     def last_line(self) -> str:
-        """Return the last complete line of progress, empty if there is none."""
+        """Return the last complete line of progress; empty without progress."""
         lines = self._tail("stderr").rpartition("\n")[0].splitlines()
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 

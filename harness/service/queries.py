@@ -99,7 +99,7 @@ class Queries:
         return self._one(_select(artifacts, ArtifactRow).where(artifacts.c.id == artifact_id), ArtifactRow)
 
     def verdict_path(self, artifact_id: str) -> str | None:
-        """Return where the last verdict on an artifact is, or None if there is none."""
+        """Return where the last verdict on an artifact is; None without a verdict."""
         folder = f"verdicts/{artifact_id}"
         last = max(self.files(folder), key=lambda file: (file.stored_at, file.name), default=None)
         return f"{folder}/{last.name}" if last is not None else None
@@ -199,7 +199,7 @@ class Queries:
         return json_object(self.records.get(path) or b"") or {}
 
     def last_event(self) -> int:
-        """Return the id of the last event, 0 if there is none."""
+        """Return the id of the last event; 0 without events."""
         with describing(self._engine.url), self._engine.connect() as connection:
             return last_event(connection)
 

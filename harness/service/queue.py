@@ -107,7 +107,7 @@ class JobQueue:
             return _find(connection, job_id)
 
     def claim(self, worker_id: str) -> Claim | None:
-        """Return the first job of the queue, which the worker now holds; None if there is none.
+        """Return the first job of the queue, which the worker now holds; None if the queue is empty.
 
         Jobs whose leases have ended return to the queue first.
         """

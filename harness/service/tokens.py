@@ -91,11 +91,11 @@ class Tokens:
             return connection.execute(statement.values(revoked_at=time.time())).rowcount > 0
 
     def check(self, secret: str) -> Token | None:
-        """Return the token with a secret, or None if there is none that is valid."""
+        """Return the valid token with a secret; None if it does not exist."""
         return self._valid(tokens.c.hash == hash_of(secret))
 
     def get_valid(self, token_id: str) -> Token | None:
-        """Return the token with an id, or None if there is none that is valid."""
+        """Return the valid token with an id; None if it does not exist."""
         return self._valid(tokens.c.id == token_id)
 
     def _valid(self, condition: sa.ColumnElement[bool]) -> Token | None:

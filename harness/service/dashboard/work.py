@@ -130,7 +130,7 @@ def jobs_page(reads: Reads, projects: Projects, scope: Scope, form: JobForm, *, 
 
 
 def job_page(job: Job | None, projects: Projects, scope: Scope) -> JobPage | None:
-    """Return the page of a job, or None if there is none."""
+    """Return the page of a job; None if it does not exist."""
     if job is None:
         return None
     listed = _listed(job, {project.id: project.name for project in projects.list()})
