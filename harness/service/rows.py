@@ -19,12 +19,11 @@ class Page(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class RunRow:
-    """A run of self-play: the sums over its rounds."""
+class _Played:
+    """What self-play has made in a round, or in all rounds of a run."""
 
     run: str
     project: str
-    rounds: int
     episodes: int
     valid: int
     solved: int
@@ -37,21 +36,17 @@ class RunRow:
 
 
 @dataclass(frozen=True, slots=True)
-class RoundRow:
+class RunRow(_Played):
+    """A run of self-play: the sums over its rounds."""
+
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRow(_Played):
     """A round of a run."""
 
-    run: str
     round: int
-    project: str
-    episodes: int
-    valid: int
-    solved: int
-    graded: int
-    rewards: float
-    rewarded: int
-    tokens: int
-    cost_usd: float
-    stored_at: float
 
 
 @dataclass(frozen=True, slots=True)
