@@ -109,7 +109,7 @@ class JobQueue:
     def claim(self, worker_id: str) -> Claim | None:
         """Return the first job of the queue, which the worker now holds; None if the queue is empty.
 
-        Jobs whose leases have ended return to the queue first.
+        Jobs whose leases have ended return to the queue first, behind all that were begun less often.
         """
         with describing(self.engine.url):
             if not self._has_work():
@@ -117,7 +117,9 @@ class JobQueue:
             with self.engine.begin() as connection:
                 self._return_lapsed(connection)
             with self.engine.begin() as connection:
-                first = sa.select(jobs.c.number).where(jobs.c.status == JobStatus.QUEUED).order_by(jobs.c.number)
+                # One that has lost its workers may be what kills them, and must not hold up the others.
+                first = sa.select(jobs.c.number).where(jobs.c.status == JobStatus.QUEUED)
+                first = first.order_by(jobs.c.attempt, jobs.c.number)
                 number = connection.scalar(first.limit(1).with_for_update(skip_locked=True))
                 if number is None:
                     return None

@@ -121,6 +121,12 @@ def test_a_job_whose_workers_are_always_lost_fails(queue: JobQueue) -> None:
     assert (job.status, job.error_code) == (JobStatus.FAILED, JobErrorCode.WORKER_LOST)
 
 
+def test_a_job_that_has_lost_its_worker_does_not_hold_up_the_others(queue: JobQueue) -> None:
+    first, second = submitted(queue), submitted(queue)
+    end_lease(queue, claimed(queue))
+    assert [claimed(queue).job.id for _ in range(2)] == [second, first]
+
+
 def test_a_released_job_is_at_once_free_and_has_used_no_attempt(queue: JobQueue) -> None:
     job_id = submitted(queue)
     assert queue.release(claimed(queue))
