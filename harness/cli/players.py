@@ -13,7 +13,7 @@ from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late
 from harness.records.messages import Sampling
 from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes_code
-from harness.settings.sections import JudgeSettings, LimitSettings, PlayerSettings
+from harness.settings.sections import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
 from pytest_ssr.errors import SettingsError
@@ -53,6 +53,18 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
         store=Store(store) if is_mini(settings.solver.name) else None,
         timeout_s=model.timeout,
         ready_s=model.vllm_ready,
+    )
+
+
+def share_of(budget: BudgetSettings, workers: int) -> BudgetSettings:
+    """Return one worker's share of the budget; raises SettingsError for a share of zero."""
+    for name, value in (("budget-tokens", budget.tokens), ("budget-calls", budget.calls)):
+        if value is not None and value < workers:
+            raise SettingsError(f"--{name} {value} is less than one for each of {workers} workers", option=name)
+    return BudgetSettings(
+        usd=None if budget.usd is None else budget.usd / workers,
+        tokens=None if budget.tokens is None else budget.tokens // workers,
+        calls=None if budget.calls is None else budget.calls // workers,
     )
 
 

@@ -216,7 +216,7 @@ class RolloutWork:
             return replace(failed, reason=Reason(ReasonCode.INVALID_ROW, instance.invalid))
         try:
             solving = self._open_solving(unit.instance)
-            rollout = solving.stored_attempt(unit.attempt) or solving.attempt(unit.attempt)
+            rollout = solving.stored_attempt(unit.attempt) or solving.run(unit.attempt)
         except (SandboxUnavailableError, SettingsError) as error:
             if not self.grader.images:
                 raise

@@ -73,9 +73,10 @@ class ModelCampaign:
         from there. If another run works on the attempt, wait for it.
         """
         with self.store.alone(key_of(self.key, index)):
-            return self._stored(index) or self._run(index)
+            return self.stored(index) or self._run(index)
 
-    def _stored(self, index: int) -> CandidateResult | None:
+    def stored(self, index: int) -> CandidateResult | None:
+        """Return the stored result of an attempt; None if it does not exist or its artifact has been deleted."""
         data = self.store.record(f"attempts/model-{self.key}", f"{index:05d}")
         result = CandidateResult.from_json(data) if data is not None else None
         if data is None or result is None or (result.artifact_id and not self.store.has_artifact(result.artifact_id)):
@@ -104,6 +105,9 @@ class ModelCampaign:
 
     def spent(self, index: int) -> RunUsage:
         """Return the usage of a finished attempt, including its aborted tries."""
+        if index not in self._spent:
+            # Another machine has run it.
+            self.stored(index)
         return self._spent.get(index, RunUsage())
 
     def _inject(self, name: str, index: int, path: Path) -> Injected:

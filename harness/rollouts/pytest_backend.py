@@ -71,7 +71,7 @@ class PytestBackend:
     def attempt(self, directory: Path, number: int) -> AttemptResult:
         """Return an attempt (counted from 0) at the artifact in a directory; run it unless the store has it."""
         rollout_runner = self._runner_for(directory)
-        rollout = rollout_runner.stored_attempt(number) or rollout_runner.attempt(number)
+        rollout = rollout_runner.stored_attempt(number) or rollout_runner.run(number)
         return AttemptResult(rollout.verdict, rollout.reason.text, rollout.id)
 
     def _runner_for(self, directory: Path) -> RolloutRunner:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -12,6 +14,8 @@ from typing import Any
 
 from harness.agents.loop import record_end
 from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
+from harness.executors.local import LocalExecutor
+from harness.executors.protocol import Units
 from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.protocol import hash_path
 from harness.records.episode import Rollout
@@ -26,7 +30,6 @@ from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, SsrError, StoreError, describe_unexpected
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.grading import BaselineSource, Grade, grade_patch
-from pytest_ssr.interrupts import workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.decoding import decode
@@ -66,14 +69,20 @@ class RolloutRunner:
     """Grades submissions instead of this package's rule for artifacts."""
     _task: SolverTask | None = None
     _folder: Path | None = None
+    _opening: threading.Lock = field(default_factory=threading.Lock)
     _grades: dict[str, Grade] = field(default_factory=dict)
 
     def attempts(
-        self, count: int, *, jobs: int = 1, progress: Callable[[Rollout], None] = lambda _: None
+        self,
+        count: int,
+        *,
+        units: AbstractContextManager[Units[int, Rollout]] | None = None,
+        progress: Callable[[Rollout], None] = lambda _: None,
     ) -> list[Rollout]:
-        """Run the attempts that the store does not have, several at a time, and return all of them in order.
+        """Run the attempts that the store does not have, and return all of them in order.
 
-        An attempt that only lacks its grade is only graded again. Raises ModelError if a judge fails.
+        An attempt that only lacks its grade is only graded again. units: runs the attempts; None to run one after the
+        other. Raises ModelError if a judge fails.
         """
         rollouts: dict[int, Rollout] = {}
         for attempt in range(count):
@@ -84,9 +93,9 @@ class RolloutRunner:
         missing = [a for a in range(count) if a not in rollouts]
         try:
             if missing:
-                self.task()
-                with workers(min(jobs, len(missing))) as pool:
-                    for rollout in pool.map(self.attempt, missing):
+                with units or LocalExecutor().units(self) as started:
+                    for future in [started.submit(a) for a in missing]:
+                        rollout = future.result()
                         rollouts[rollout.attempt] = rollout
                         progress(rollout)
         finally:
@@ -120,7 +129,7 @@ class RolloutRunner:
         rollout = Rollout.from_json(data) if data is not None else None
         return rollout.by(self.rule) if rollout is not None else None
 
-    def attempt(self, attempt: int) -> Rollout:
+    def run(self, attempt: int) -> Rollout:
         """Run one attempt, grade it, and score it with the judge; waits if another process is running it."""
         key = self.key(attempt)
         with self.store.alone(key):
@@ -240,11 +249,12 @@ class RolloutRunner:
         return scores, total
 
     def task(self) -> SolverTask:
-        """Return the solver's task; its tree is written once, before attempts run in parallel."""
-        if self._task is None:
-            self._folder = new_folder()
-            self._task = open_task(self.runner, self.artifact, self._folder, statement=self.statement)
-        return self._task
+        """Return the solver's task; its tree is written once, by the first attempt."""
+        with self._opening:
+            if self._task is None:
+                self._folder = new_folder()
+                self._task = open_task(self.runner, self.artifact, self._folder, statement=self.statement)
+            return self._task
 
     def close(self) -> None:
         """Remove the tree, and release what the solver keeps for it."""

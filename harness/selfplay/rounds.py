@@ -9,14 +9,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from harness.agents.process_reward import ProcessReward
+from harness.executors.local import LocalExecutor
+from harness.executors.protocol import Executor, Work
 from harness.injectors.campaign import ArtifactInjector, ModelCampaign
+from harness.injectors.campaign_work import CampaignWork
 from harness.injectors.external import ExternalInjector
+from harness.injectors.model_work import InjectorRecipe, ModelWork
 from harness.records.episode import Episode, Refusal, RefusalCode, Rollout, count_ungraded
 from harness.records.rewards import ALPHA, injector_reward
 from harness.records.usage import RunUsage
+from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
 from harness.rollouts.runner import PATCH, ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
 from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector
@@ -29,6 +36,7 @@ from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError, StoreError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
+from pytest_ssr.interrupts import workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
@@ -38,6 +46,9 @@ from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
 EPISODES = "episodes"
+_MOST_TOGETHER = 64
+"""How many projects, and how many bugs of each, are worked on at the same time if there are other machines."""
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +113,22 @@ class SelfPlay:
         model: ArtifactInjector | None = None,
         judge: ProcessReward | None = None,
         watch: Watch | None = None,
+        executor: Executor | None = None,
+        players: PlayersRecipe | None = None,
+        model_recipe: InjectorRecipe | None = None,
     ) -> None:
-        """Copy the projects and open their runners. model: injects instead of `injectors`.
+        """Copy the projects and open their runners.
+
+        model: injects instead of `injectors`. executor: tries the candidates and runs the attempts; None for threads
+        of this process. players, model_recipe: open the solver with the judge, and the model, on other machines;
+        without them, these are sent there.
 
         Raises SsrError if a project, its interpreter or its sandbox cannot be used.
         """
         self.store, self.solver, self.settings = store, solver, settings
         self._injectors, self._model, self._judge, self.watch = injectors, model, judge, watch or Watch()
+        self._executor = executor or LocalExecutor(settings.jobs)
+        self._players, self._model_recipe = players, model_recipe
         self.runners = [
             open_runner(
                 project.folder,
@@ -162,7 +182,8 @@ class SelfPlay:
         rounds: list[Episode] = []
         for number in range(self.settings.rounds):
             final = not count_ungraded(rounds)
-            results = [self._round(number, project_index, final=final) for project_index in range(len(self.runners))]
+            play_project = partial(self._round, number, final=final)
+            results = list(self._together(play_project, range(len(self.runners))))
             for project_index, episodes in enumerate(results):
                 self._learn(project_index, episodes)
                 rounds += episodes
@@ -243,10 +264,11 @@ class SelfPlay:
             if self._fresh(project_index, [result]):
                 self.watch.attempt(number, project, result)
 
+        candidates = self._executor.units(self._candidates(campaign))
         results = run_candidates(
             campaign,
             count,
-            jobs=self.settings.jobs,
+            units=candidates,
             most=most,
             report=report,
             progress=lambda done: self.watch.status(_progress(number, project, done, count)),
@@ -257,8 +279,24 @@ class SelfPlay:
         for result in results:
             if result.status is CandidateStatus.REJECTED or result.index not in fresh:
                 yield self._episode(number, campaign, result, repeated=result.index not in fresh)
-        for nth, result in enumerate(valid, 1):
-            yield self._solve(number, campaign, result, f"bug {nth} of {len(valid)}")
+
+        def solve(nth: int) -> Episode:
+            return self._solve(number, campaign, valid[nth], f"bug {nth + 1} of {len(valid)}")
+
+        yield from self._together(solve, range(len(valid)))
+
+    def _together(self, work: Callable[[int], _T], numbers: Sequence[int]) -> Iterator[_T]:
+        """Yield the results in order; if there are other machines, all at the same time, as one does not fill them."""
+        if not self._executor.is_remote or len(numbers) < 2:
+            yield from map(work, numbers)
+            return
+        with workers(min(len(numbers), _MOST_TOGETHER)) as pool:
+            yield from pool.map(work, numbers)
+
+    def _candidates(self, campaign: Campaign | ModelCampaign) -> Work[int, CandidateResult | None]:
+        if isinstance(campaign, ModelCampaign):
+            return ModelWork(campaign, self._model_recipe if campaign.injector is self._model else None)
+        return CampaignWork(campaign)
 
     def _fresh(self, project_index: int, results: Sequence[CandidateResult]) -> list[CandidateResult]:
         """Drop changes that occurred before, in an earlier round or in this one."""
@@ -293,7 +331,8 @@ class SelfPlay:
             self.watch.rollout(draft, rollout)
 
         try:
-            rollouts = solving.attempts(settings.attempts, jobs=settings.jobs, progress=report)
+            units = self._executor.units(AttemptsWork(solving, self._players))
+            rollouts = solving.attempts(settings.attempts, units=units, progress=report)
         except ProjectError as error:
             code = RefusalCode.FIX_READABLE if isinstance(error, LeakError) else RefusalCode.PROJECT_UNUSABLE
             return self._episode(number, campaign, result, refused=Refusal(code, str(error)))

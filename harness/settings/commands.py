@@ -18,6 +18,7 @@ from harness.settings.sections import (
     SolverSettings,
     dataset_argument,
     jobs_option,
+    ray_option,
     rule_option,
     section,
 )
@@ -92,6 +93,7 @@ class InjectSettings(CommandSettings):
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
     diff: str | None = shared("diff")
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
+    ray: str = ray_option()
     time: str | None = shared("time")
     per_hunk: bool = switch(_PER_HUNK)
     diffs: bool = switch("show the diff of each change that no test detected")
@@ -200,6 +202,7 @@ class PlaySettings(CommandSettings):
     rejections: int = option(2, "N", "how often a model may revise a rejected bug", bound=AT_LEAST_0)
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
+    ray: str = ray_option()
     rule: Rule = rule_option()
     store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
     selection: SelectionSettings = section(SelectionSettings)

@@ -37,6 +37,12 @@ def jobs_option(help: str, default: int = 1) -> Any:
     return option(default, "N", help, short="-n", bound=AT_LEAST_1)
 
 
+def ray_option() -> Any:
+    """Return a field for the cluster that does the work."""
+    text = "let the nodes of this Ray cluster work (HOST:PORT of its head, or auto) instead of this machine"
+    return option("", "ADDRESS", text, variable="SSR_EXECUTOR", is_personal=True)
+
+
 def dataset_argument() -> Any:
     """Return a field for a dataset."""
     text = "a .jsonl, .json or .parquet file, a folder of them, a store (.ssr), owner/name on the hub"
@@ -221,6 +227,7 @@ class EvaluationSettings:
     instances: InstanceSettings = section(InstanceSettings)
     out: Path = required("DIR", "folder for the files of the run")
     jobs: int = jobs_option("parallel workers")
+    ray: str = ray_option()
     dist: Literal["load", "worksteal"] = option("load", "NAME", "how xdist distributes the work")
     no_logs: bool = switch("do not run the tests once more for a log in SWE-bench's format")
     full: bool = switch("run all tests, even after a recorded one has failed (always on without --no-logs)")

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, jobs_option, section
+from harness.settings.sections import ExecutionSettings, jobs_option, ray_option, section
 from pytest_ssr.options import AT_LEAST_1, FRACTION, INNER_FRACTION, option, required, shared, switch
 
 
@@ -65,5 +65,6 @@ class TrainSelfPlaySettings(CommandSettings):
     )
     seed: int = shared("seed")
     jobs: int = jobs_option("parallel attempts")
+    ray: str = ray_option()
     store: Path | None = shared("store", help="store for results (default: FOLDER/store)")
     execution: ExecutionSettings = section(ExecutionSettings)

@@ -66,6 +66,7 @@ class Campaign:
         self.helpers = helpers
         self.store = store
         self.seed = seed
+        self.injectors, self.sources, self.diff = tuple(injectors), tuple(sources), diff
         self.extra_checks = tuple(extra_checks)
         self.verdicts = Verdicts(store, runner, extra_checks=[name for name, _ in self.extra_checks])
         self.tests = tuple(tests)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import AbstractContextManager
 from itertools import takewhile
 from typing import Protocol
 
-from pytest_ssr.interrupts import is_stopped, workers
+from pytest_ssr.interrupts import POLL_S, is_stopped
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
 
 GIVE_UP_AFTER = 60
@@ -17,9 +18,6 @@ GIVE_UP_AFTER = 60
 class Attempts(Protocol):
     """A source of candidate results by index."""
 
-    def attempt(self, index: int) -> CandidateResult | None:
-        """Return the result of a candidate, stored or new; None past the last one."""
-
     def settle(self, wanted: Sequence[CandidateResult], results: Sequence[CandidateResult]) -> None:
         """Publish the artifacts of the wanted results."""
 
@@ -27,11 +25,22 @@ class Attempts(Protocol):
         """Start no more trials; running trials may stop early."""
 
 
+class Units(Protocol):
+    """The attempts that are under way."""
+
+    @property
+    def slots(self) -> int:
+        """How many are worth being under way at the same time."""
+
+    def submit(self, index: int, /) -> Future[CandidateResult | None]:
+        """Start an attempt: its result is stored or new, and None past the last one."""
+
+
 def run_candidates(
     source: Attempts,
     count: int,
     *,
-    jobs: int,
+    units: AbstractContextManager[Units],
     most: int,
     report: Callable[[CandidateResult], None] = lambda _: None,
     progress: Callable[[Sequence[CandidateResult]], None] = lambda _: None,
@@ -39,13 +48,13 @@ def run_candidates(
 ) -> list[CandidateResult]:
     """Return the results up to the `count`-th valid one, in order of their index, at most `most` of them.
 
-    report: called with each result, in order, once all results before it are there. progress: called with the results
-    in order so far. only: filters out results that do not count.
+    units: runs the attempts at the source's candidates. report: called with each result, in order, once all results
+    before it are there. progress: called with the results in order so far. only: filters out results that do not count.
     """
     done: dict[int, CandidateResult] = {}
     running: set[Future[CandidateResult | None]] = set()
     following, last, reported = 0, most, 0
-    with workers(jobs) as pool:
+    with units as started:
         try:
             while True:
                 prefix = counted(only(_unbroken(done)), count)
@@ -53,13 +62,15 @@ def run_candidates(
                     report(result)
                 reported = len(prefix)
                 enough = sum(a.status is CandidateStatus.VALID for a in prefix) >= count
-                while not enough and len(running) < jobs and following < last:
-                    running.add(pool.submit(source.attempt, following))
+                while not enough and len(running) < started.slots and following < last:
+                    running.add(started.submit(following))
                     following += 1
                 if enough or not running:
                     break
                 progress(prefix)
-                finished, running = wait(running, return_when=FIRST_COMPLETED)
+                finished, running = wait(running, POLL_S, return_when=FIRST_COMPLETED)
+                if is_stopped() and not finished:
+                    break
                 for future in finished:
                     new = future.result()
                     if new is None:

@@ -193,10 +193,13 @@ def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Sn
 
 def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
     """Return whether a stored tree matches its hash; an incomplete or edited one is written again."""
-    if not (directory / _MANIFEST).is_file():
-        return False
+    return (directory / _MANIFEST).is_file() and matches(directory / "tree", files)
+
+
+def matches(tree: Path, files: Mapping[str, FileStamp]) -> bool:
+    """Return whether a directory has files with these stamps and the time of all snapshots."""
     for path, stamp in files.items():
-        full = f"{directory}/tree/{path}"
+        full = f"{tree}/{path}"
         entry = _read_entry(full)
         if entry is None or entry.mode != stamp.mode:
             return False

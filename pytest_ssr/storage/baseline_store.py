@@ -119,9 +119,17 @@ def project_baseline(runner: Runner, store: Store) -> Baseline:
     return baseline
 
 
-def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Baseline]:
-    """Return the baseline of a tree and its name in the store; it is measured unless the store has it."""
-    family = key_of(
+def baseline_files(runner: Runner, store: Store, tests: Sequence[str]) -> dict[str, bytes]:
+    """Return the records of a baseline in a store, by their paths, for the store of another machine."""
+    name = key_of(_family(runner, tests), runner.snapshot.tree_hash)
+    paths = [f"{prefix}{name}.json" for prefix in ("", "files-", "verification-")]
+    found = {f"baselines/{path}": store.file("baselines", path) for path in paths}
+    return {path: data for path, data in found.items() if data is not None}
+
+
+def _family(runner: Runner, tests: Sequence[str]) -> str:
+    """Return a hash of everything but the tree that a baseline depends on."""
+    return key_of(
         code_hash(),
         str(runner.snapshot.origin),
         runner.interpreter.environment_hash,
@@ -130,6 +138,11 @@ def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Ba
         tests,
         *([runner.test_runner] if runner.test_runner != PYTEST else ()),
     )
+
+
+def _stored(runner: Runner, store: Store, tests: Sequence[str]) -> tuple[str, Baseline]:
+    """Return the baseline of a tree and its name in the store; it is measured unless the store has it."""
+    family = _family(runner, tests)
     name = key_of(family, runner.snapshot.tree_hash)
     baseline = _load_baseline(store, name)
     if baseline is None:

@@ -27,7 +27,7 @@ from pytest_ssr.project.snapshot import STORE_MARK
 from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifact
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage import locks
-from pytest_ssr.storage.shared import DURABLE, connect
+from pytest_ssr.storage.shared import DURABLE, SharedRecords, connect
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
@@ -39,8 +39,11 @@ _OTHER_KIND = {"artifacts": "spare", "spare": "artifacts"}
 class Store:
     """A directory of finished results."""
 
-    def __init__(self, root: Path) -> None:
-        """Open a store, creating it if it does not exist; raises StoreError if it cannot be used."""
+    def __init__(self, root: Path, shared: SharedRecords | None = None) -> None:
+        """Open a store, creating it if it does not exist; raises StoreError if it cannot be used.
+
+        shared: has the results of this store; None for its database, if it has one.
+        """
         self.root = root.absolute()
         version = self.root / _VERSION_FILE
         with self._reporting(f"open the store {self.root}"):
@@ -63,7 +66,7 @@ class Store:
             )
         self._sweep()
         self._held: set[str] = set()
-        self._shared = connect(self.root, content)
+        self._shared = shared or connect(self.root, content)
 
     @property
     def trees(self) -> Path:

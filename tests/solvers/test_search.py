@@ -170,7 +170,7 @@ def test_a_bug_in_two_places_is_repaired_one_after_the_other(project: Path, prov
     two = make(project, proven.store, both, {TEST_ADD: "", ", (9, 4)": ""})
     solving = RolloutRunner(two.runner, two.artifact, two.verdict, SearchSolver(tries=1500), two.store)
     try:
-        assert any(solving.attempt(number).resolved for number in range(2))
+        assert any(solving.run(number).resolved for number in range(2))
     finally:
         solving.close()
 

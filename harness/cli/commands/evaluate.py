@@ -14,7 +14,7 @@ from typing import Any
 from harness.cli.commands.evaluation_plan import report_plan
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows, require_own_images
-from harness.cli.players import chosen_solver, open_players
+from harness.cli.players import chosen_solver, open_players, share_of
 from harness.cli.terminal import Terminal
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import REPOSITORIES, Repositories
@@ -28,7 +28,7 @@ from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
 from harness.settings.commands import EvalSettings, RunSettings
-from harness.settings.sections import BudgetSettings, EvaluationSettings
+from harness.settings.sections import EvaluationSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
@@ -113,7 +113,7 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         return PredictionWork.of(grader, read_predictions(settings.predictions, instances, report), instances)
     if settings.players.judge.model and "judge" in settings.typed:
         raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
-    chosen = replace(settings.players, budget=_worker_budget(settings.players.budget, run.jobs))
+    chosen = replace(settings.players, budget=share_of(settings.players.budget, run.jobs))
     players = open_players(chosen, settings.typed, store.root)
     solver = chosen_solver(chosen, players)
     name = require_name(settings.name or solver.name, "--name")
@@ -127,18 +127,6 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         grade_unsubmitted=chosen.model.grade_unsubmitted,
         by_statement=by_statement,
         on_close=players.close,
-    )
-
-
-def _worker_budget(budget: BudgetSettings, jobs: int) -> BudgetSettings:
-    """Return one worker's share of the budget; raises SettingsError for a share of zero."""
-    for name, value in (("budget-tokens", budget.tokens), ("budget-calls", budget.calls)):
-        if value is not None and value < jobs:
-            raise SettingsError(f"--{name} {value} is less than one for each of {jobs} workers", option=name)
-    return BudgetSettings(
-        usd=None if budget.usd is None else budget.usd / jobs,
-        tokens=None if budget.tokens is None else budget.tokens // jobs,
-        calls=None if budget.calls is None else budget.calls // jobs,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import time
@@ -10,9 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
 from harness.cli.terminal import Terminal
+from harness.injectors.campaign_work import CampaignWork
 from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
@@ -119,17 +122,18 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
 
 
 def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
-    try:
+    with (
+        contextlib.closing(campaign),
+        open_executor(settings.ray, settings.jobs, campaign.store, terminal.note) as executor,
+    ):
         return run_candidates(
             campaign,
             settings.count,
-            jobs=settings.jobs,
+            units=executor.units(CampaignWork(campaign)),
             most=GIVE_UP_AFTER * settings.count,
             report=lambda a: terminal.echo(result_line(a), a.status.value),
             progress=lambda done: terminal.status(progress_line(done, settings.count, terminal.elapsed_s)),
         )
-    finally:
-        campaign.close()
 
 
 def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count: int) -> dict[str, Any]:

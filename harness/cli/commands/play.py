@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
 from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
+from harness.cli.remote_players import InjectorRecipe, SolverRecipe, require_reachable
 from harness.cli.terminal import Terminal
+from harness.executors.local import LocalExecutor
 from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
@@ -60,7 +63,7 @@ def solve(settings: SolveSettings) -> int:
             artifact, runner, store, begin=lambda: terminal.status("validating the artifact first")
         )
         terminal.status(f"{solver.name}: measuring the task's tests")
-        rollouts = RolloutRunner(
+        solving = RolloutRunner(
             runner.scoped(),
             artifact,
             verdict,
@@ -72,8 +75,11 @@ def solve(settings: SolveSettings) -> int:
             statement=statement,
             judge=judge,
             baseline=lambda: project_baseline(runner, store),
-        ).attempts(
-            settings.players.solver.attempts, jobs=settings.jobs, progress=lambda r: terminal.echo(*_attempt_line(r))
+        )
+        rollouts = solving.attempts(
+            settings.players.solver.attempts,
+            units=LocalExecutor(settings.jobs).units(solving),
+            progress=lambda r: terminal.echo(*_attempt_line(r)),
         )
     return _report_solved(settings, terminal, solver, store, verdict, rollouts)
 
@@ -124,6 +130,7 @@ def _report_solved(
 def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
+    require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
@@ -148,17 +155,21 @@ def play(settings: PlaySettings) -> int:
         ]
         for line in filter(None, map(scope_line, projects)):
             terminal.echo(line)
-        run = SelfPlay(
-            projects,
-            store,
-            solver,
-            rounds,
-            injectors=injectors,
-            model=model,
-            judge=judge,
-            watch=_watch(terminal, rounds, by_model=by_model),
-        )
-        episodes = run.play()
+        with open_executor(settings.ray, settings.jobs, store, terminal.note) as executor:
+            run = SelfPlay(
+                projects,
+                store,
+                solver,
+                rounds,
+                injectors=injectors,
+                model=model,
+                judge=judge,
+                watch=_watch(terminal, rounds, by_model=by_model),
+                executor=executor,
+                players=SolverRecipe.of(settings),
+                model_recipe=InjectorRecipe.of(settings) if by_model else None,
+            )
+            episodes = run.play()
     _report_played(settings, terminal, rounds, run, episodes)
     if count_ungraded(episodes):
         return ExitCode.BROKEN

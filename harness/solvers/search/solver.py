@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shutil
 import threading
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from random import Random
 
 from harness.records.trajectory import ExitReason, Journal, Step
@@ -69,6 +70,11 @@ class SearchSolver:
     _workspaces: dict[str, SearchWorkspace | UnableError | ProjectError] = field(default_factory=dict)
     _locks: dict[str, threading.Lock] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Send only the settings to other processes, which have workspaces of their own."""
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if not f.name.startswith("_")}
+        return partial(type(self), **settings), ()
 
     @property
     def key(self) -> str:

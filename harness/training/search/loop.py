@@ -14,6 +14,9 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from harness.executors.local import LocalExecutor
+from harness.executors.protocol import Executor
+from harness.injectors.campaign_work import CampaignWork
 from harness.records.episode import Episode, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
@@ -127,6 +130,8 @@ class Loop:
     watch: Watch
     finished: Callable[[RoundReport], None]
     """Called after every round."""
+    executor: Executor = field(default_factory=LocalExecutor)
+    """Tries the candidates and runs the attempts."""
     _validating: frozenset[Path] = frozenset()
     """The folders of the projects that decide when to stop; nothing else is learned from them."""
     _static: StaticData = field(init=False)
@@ -137,7 +142,7 @@ class Loop:
         """Play all rounds; write the policy of the last one to the folder. Raises SsrError."""
         seed, played = self.play.seed, [project.folder for project in self.projects]
         injectors = load_injectors(self.settings.injectors)
-        run = SelfPlay(self.projects, self.store, self.solver, self.play, injectors=injectors)
+        run = SelfPlay(self.projects, self.store, self.solver, self.play, injectors=injectors, executor=self.executor)
         held_out = self._open_held_out(run)
         self._static = self.collect()
         self._validating = validation_folders(self._static, seed=seed, played=played)
@@ -260,7 +265,7 @@ class Loop:
             results = run_candidates(
                 campaign,
                 count,
-                jobs=settings.jobs,
+                units=self.executor.units(CampaignWork(campaign)),
                 most=GIVE_UP_AFTER * count,
                 report=lambda _: None,
                 progress=lambda done: self.watch.status(f"{name}, held out: {len(done)} candidates"),

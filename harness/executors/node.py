@@ -1,0 +1,150 @@
+"""Hold what units need on a machine of a cluster: a cache folder, and the projects and players that were opened.
+
+The folder is a cache: what a unit stores is sent to the store of the run, or is written there directly if the store has
+a database that all machines reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Hashable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from harness.database.sharing import share_store
+from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.storage.store import Store
+
+_T = TypeVar("_T")
+CACHE = "SSR_NODE_CACHE"
+"""The folder for the caches of a machine's workers."""
+CACHE_BYTES = "SSR_NODE_CACHE_BYTES"
+"""Bytes of trees that a machine keeps; those used last stay."""
+_DEFAULT_CACHE_BYTES = 20 * 1024**3
+_ARTIFACTS = ("artifacts", "spare")
+
+
+def cache_folder() -> Path:
+    """Return the folder for the caches of this machine's workers."""
+    given = os.environ.get(CACHE)
+    if given:
+        return Path(given)
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "pytest-ssr" / "cluster"
+
+
+class CollectedRecords:
+    """The durable files that one unit writes; see SharedRecords. No other unit's files exist for it."""
+
+    def __init__(self) -> None:
+        self._files: dict[str, bytes] = {}
+
+    def put(self, files: Mapping[str, bytes]) -> None:
+        """Add or replace files."""
+        self._files.update(files)
+
+    def put_folder(self, folder: Path, files: Mapping[str, Path]) -> None:
+        """Add or replace files, read from the disk."""
+        self._files.update({name: path.read_bytes() for name, path in files.items()})
+
+    def get(self, path: str) -> bytes | None:
+        """Return a file that this unit has written, or None."""
+        return self._files.get(path)
+
+    def digests(self, folder: str) -> dict[str, str]:
+        """Return the paths of all files below a folder, sorted, with their SHA-256."""
+        below = {path: data for path, data in sorted(self._files.items()) if path.startswith(f"{folder}/")}
+        return {path: hashlib.sha256(data).hexdigest() for path, data in below.items()}
+
+    def remove(self, path: str) -> None:
+        """Remove a file if it exists."""
+        self._files.pop(path, None)
+
+    def move(self, source: str, target: str) -> None:
+        """Move all files of a folder."""
+        for path in [p for p in self._files if p.startswith(f"{source}/")]:
+            self._files[target + path.removeprefix(source)] = self._files.pop(path)
+
+    def alone(self, name: str) -> AbstractContextManager[None]:
+        """Return at once: the executor starts each unit once at a time."""
+        return contextlib.nullcontext()
+
+    def take(self) -> dict[str, bytes]:
+        """Return all files, and forget them."""
+        files, self._files = self._files, {}
+        return files
+
+
+@dataclass(slots=True)
+class Node:
+    """One worker's view of its machine."""
+
+    store: Store
+    """The cache, as a store."""
+    slots: int = 1
+    """How many workers this machine has."""
+    workers: int = 1
+    """How many workers all machines had when this one was started."""
+    collected: CollectedRecords | None = None
+    """What the current unit has written; None if the store has a database."""
+    _opened: dict[Hashable, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, folder: Path, slots: int, workers: int, description: Mapping[str, object]) -> Node:
+        """Open a cache folder.
+
+        slots, workers: see the fields. description: names the database and the blobs of the run's store, if it has
+        them.
+        """
+        if description:
+            database, blobs = str(description["database"]), str(description.get("blobs", ""))
+            return cls(share_store(folder, database=database, blobs=blobs), slots, workers)
+        collected = CollectedRecords()
+        return cls(Store(folder, shared=collected), slots, workers, collected)
+
+    def once(self, key: Hashable, open_: Callable[[], _T]) -> _T:
+        """Return what was opened under a key, opening it at the first call."""
+        if key not in self._opened:
+            self._opened[key] = open_()
+        value: _T = self._opened[key]
+        return value
+
+    def add_cached(self, files: Mapping[str, bytes]) -> None:
+        """Add records of another machine's caches, such as a baseline; those that are here stay."""
+        for path, data in files.items():
+            if not (self.store.root / path).exists():
+                kind, _, name = path.rpartition("/")
+                self.store.put_file(kind, name, data)
+
+    def take_files(self) -> dict[str, bytes]:
+        """Return the durable files that were written since the last call, and remove them from the cache."""
+        if self.collected is None:
+            return {}
+        files = self.collected.take()
+        for folder in {"/".join(path.split("/")[:2]) for path in files}:
+            shutil.rmtree(self.store.root / folder, ignore_errors=True)
+        return files
+
+
+def keep_files(store: Store, files: Mapping[str, bytes]) -> None:
+    """Write the durable files of a unit into the store of the run; an artifact is complete or absent.
+
+    Raises StoreWriteError; writing them again is harmless.
+    """
+    artifacts = {path: data for path, data in files.items() if path.partition("/")[0] in _ARTIFACTS}
+    for folder in sorted({path.rpartition("/")[0] for path in artifacts}):
+        with tempfile.TemporaryDirectory() as directory:
+            for path, data in artifacts.items():
+                if path.startswith(f"{folder}/"):
+                    Path(directory, path.rpartition("/")[2]).write_bytes(data)
+            store.put_artifact(folder.rpartition("/")[2], read_artifact(Path(directory)))
+    for path, data in files.items():
+        if path not in artifacts:
+            kind, _, name = path.rpartition("/")
+            store.put_file(kind, name, data)

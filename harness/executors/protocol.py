@@ -1,0 +1,106 @@
+"""Define how units of work are distributed: a work is opened once by each worker, and does one unit at a time.
+
+An executor runs units in this process, or on other machines. A unit depends on nothing but its work and its argument,
+and everything that it stores has a content key, so that it can be done anywhere and again. A lost worker costs one
+attempt at a unit, which is repeated elsewhere; it never becomes a result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from pytest_ssr.errors import SandboxError, SsrError
+
+if TYPE_CHECKING:
+    from harness.executors.node import Node
+
+A_contra = TypeVar("A_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+R = TypeVar("R")
+_A = TypeVar("_A")
+_R = TypeVar("_R")
+
+
+class WorkerLostError(SandboxError):
+    """A unit lost its worker each time that it was begun: an infrastructure fault, never a result."""
+
+
+class VersionsDifferError(SsrError):
+    """A machine runs another version: its results would not be those of the run."""
+
+
+class Runnable(Protocol[A_contra, R_co]):
+    """Does units."""
+
+    def run(self, argument: A_contra) -> R_co:
+        """Do one unit and return its result; what it stores is in the store before it returns."""
+
+
+class OpenWork(Runnable[A_contra, R], Protocol):
+    """What a worker holds open to do units."""
+
+    def is_fault(self, result: R) -> bool:
+        """Return whether the machine is the cause of a result, so that another machine should try."""
+
+    def close(self) -> None:
+        """Release everything that was opened. Idempotent."""
+
+
+Recipe = Callable[["Node"], OpenWork[Any, Any]]
+"""Opens a work on another machine; it is pickled."""
+
+
+class Work(OpenWork[A_contra, R], Protocol):
+    """A work that is open in this process and can be opened elsewhere."""
+
+    def stored(self, argument: A_contra) -> R | None:
+        """Return the result of a unit if the store has it, so that no machine has to do it."""
+
+    def recipe(self, cluster: Cluster) -> Recipe:
+        """Return how a worker elsewhere opens the same work; called once, before its first unit is sent."""
+
+
+class Cluster(Protocol):
+    """What a recipe needs to know of the machines that use it."""
+
+    @property
+    def slots(self) -> int:
+        """How many workers there are."""
+
+    def put(self, name: str, pack: Callable[[], bytes]) -> Callable[[], bytes]:
+        """Return a picklable function that returns large data, which a machine calls if it does not have the data.
+
+        pack: returns the data, and is called if the name is new.
+        """
+
+
+class Units(Protocol[A_contra, R]):
+    """The units of one work that are under way."""
+
+    @property
+    def slots(self) -> int:
+        """How many units are worth being under way at the same time; it changes as machines come and go."""
+
+    def submit(self, argument: A_contra) -> Future[R]:
+        """Start a unit, or let it wait for a free worker; a future that is cancelled stops its unit."""
+
+
+class Executor(Protocol):
+    """Runs units of works; a context manager that releases its workers."""
+
+    def units(self, work: Work[_A, _R], /) -> AbstractContextManager[Units[_A, _R]]:
+        """Return a context in which units of a work can be submitted; it ends when all of them have ended.
+
+        After an Exception, running units are finished and no others are started; after an interrupt, they are stopped.
+        """
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether several works are worth being open at the same time, because one does not fill the workers."""
+
+    def __enter__(self) -> Executor: ...
+
+    def __exit__(self, *exc_info: object) -> None: ...

@@ -1,0 +1,105 @@
+"""Try the candidates of a campaign on any machine: a unit is one candidate, by its index."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from harness.executors.node import Node
+from harness.executors.protocol import Cluster, VersionsDifferError
+from harness.executors.runner_recipe import RunnerRecipe
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.injectors.protocol import Injector
+from pytest_ssr.injectors.revision_filter import ProjectDiff
+from pytest_ssr.records.candidate_result import CandidateResult
+from pytest_ssr.storage.baseline_store import baseline_files
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignWork:
+    """The candidates of a campaign; see Work."""
+
+    campaign: Campaign
+
+    def run(self, index: int) -> CandidateResult | None:
+        """Return the result of a candidate; None past the last one."""
+        return self.campaign.attempt(index)
+
+    def stored(self, index: int) -> CandidateResult | None:
+        """Return the result of a candidate if the store has it."""
+        return self.campaign.stored(index)
+
+    def recipe(self, cluster: Cluster) -> CampaignRecipe:
+        """Return how other machines open the campaign, with the baseline of this one; waits for its second run."""
+        campaign = self.campaign
+        campaign.verifying.result()
+        return CampaignRecipe(
+            replace(RunnerRecipe.of(campaign.runner, cluster), pytest_options=()),
+            tuple(campaign.injectors),
+            campaign.seed,
+            campaign.sources,
+            campaign.tests,
+            campaign.diff,
+            baseline_files(campaign.runner, campaign.store, campaign.tests),
+            campaign.key,
+        )
+
+    def is_fault(self, result: CandidateResult | None) -> bool:
+        """Return False: a sandbox that fails raises an error."""
+        return False
+
+    def close(self) -> None:
+        """Leave the campaign to those who opened it."""
+
+
+@dataclass(frozen=True)
+class CampaignRecipe:
+    """Opens a campaign on another machine."""
+
+    runner: RunnerRecipe
+    injectors: Sequence[Injector]
+    seed: int
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    diff: ProjectDiff | None
+    baseline: Mapping[str, bytes]
+    key: str
+
+    def __call__(self, node: Node) -> OpenCampaign:
+        """Return the campaign; raises VersionsDifferError if its candidates would be others than those of the run."""
+        node.add_cached(self.baseline)
+        campaign = Campaign(
+            self.runner.open(node),
+            node.store,
+            self.injectors,
+            seed=self.seed,
+            sources=self.sources,
+            tests=self.tests,
+            diff=self.diff,
+            helpers=max(1, (os.cpu_count() or 1) // node.slots),
+        )
+        if campaign.key != self.key:
+            campaign.close()
+            raise VersionsDifferError(f"the campaign {self.key} is {campaign.key} on this machine")
+        return OpenCampaign(campaign)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCampaign:
+    """A campaign that a worker holds open."""
+
+    campaign: Campaign
+
+    def run(self, index: int) -> CandidateResult | None:
+        """Try a candidate."""
+        return self.campaign.attempt(index)
+
+    def is_fault(self, result: CandidateResult | None) -> bool:
+        """Return False: a sandbox that fails raises an error."""
+        return False
+
+    def close(self) -> None:
+        """Stop the fork server."""
+        self.campaign.end()
+        self.campaign.close()
