@@ -6,7 +6,7 @@ import contextlib
 import math
 import shutil
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
@@ -112,14 +112,17 @@ class Planner:
         blocked = self.blocked(instances)
         return [self._row(i, blocked.get(i.id)) for i in instances]
 
-    def blocked(self, instances: Sequence[Instance]) -> dict[str, Blocked]:
+    def blocked(self, instances: Sequence[Instance], *, elsewhere: bool = False) -> dict[str, Blocked]:
         """Return the rows that cannot run, by id.
 
+        elsewhere: they will run on other machines, so that what is missing here does not matter.
         This takes two seconds at most, unless git or the engine hangs: what does not answer in time may still work.
         """
         obstacles: dict[str, Blocked] = {}
-        checks = (_invalid_rows, _without_tests, self._without_image, self._without_repository, self._without_runner)
-        for check in (*checks, self._without_interpreter):
+        checks: list[Callable[[Sequence[Instance]], dict[str, Blocked]]] = [_invalid_rows, _without_tests]
+        if not elsewhere:
+            checks += [self._without_image, self._without_repository, self._without_runner, self._without_interpreter]
+        for check in checks:
             obstacles |= check([i for i in instances if i.id not in obstacles])
         return obstacles
 

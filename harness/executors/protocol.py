@@ -7,12 +7,13 @@ attempt at a unit, which is repeated elsewhere; it never becomes a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from pytest_ssr.errors import SandboxError, SsrError
+from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
 if TYPE_CHECKING:
     from harness.executors.node import Node
@@ -22,6 +23,10 @@ R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 _A = TypeVar("_A")
 _R = TypeVar("_R")
+
+
+_AHEAD = 2
+"""How many units wait in the executor, so that a free worker has the next one at once."""
 
 
 class WorkerLostError(SandboxError):
@@ -59,6 +64,9 @@ class Work(OpenWork[A_contra, R], Protocol):
     def stored(self, argument: A_contra) -> R | None:
         """Return the result of a unit if the store has it, so that no machine has to do it."""
 
+    def send(self, argument: A_contra, cluster: Cluster) -> Any:
+        """Return the argument in the form in which it is sent to another machine."""
+
     def recipe(self, cluster: Cluster) -> Recipe:
         """Return how a worker elsewhere opens the same work; called once, before its first unit is sent."""
 
@@ -86,6 +94,28 @@ class Units(Protocol[A_contra, R]):
 
     def submit(self, argument: A_contra) -> Future[R]:
         """Start a unit, or let it wait for a free worker; a future that is cancelled stops its unit."""
+
+
+def completed(units: Units[_A, _R], arguments: Iterable[_A]) -> Iterator[tuple[_A, Future[_R]]]:
+    """Yield each argument with its ended future, as units end.
+
+    Arguments are taken only when a worker is about to be free, so that millions of them need no memory.
+    """
+    waiting, following = dict[Future[_R], _A](), iter(arguments)
+    exhausted = False
+    while True:
+        while not exhausted and len(waiting) < units.slots + _AHEAD:
+            try:
+                argument = next(following)
+            except StopIteration:
+                exhausted = True
+            else:
+                waiting[units.submit(argument)] = argument
+        if not waiting:
+            return
+        for future in wait(waiting, POLL_S, return_when=FIRST_COMPLETED).done:
+            yield waiting.pop(future), future
+        raise_if_stopped()
 
 
 class Executor(Protocol):

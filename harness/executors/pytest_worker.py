@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
-from harness.evaluation.work import Unit, Work
 from harness.executors.pytest_executor import ENDS, OUTCOME, WORK
+from harness.records.evaluation_result import EvaluationResult
 from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import install_signal_handlers
 
@@ -24,10 +25,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(WORK, type=Path, help="written by ssr")
 
 
+class _Unit(Protocol):
+    @property
+    def name(self) -> str:
+        """A name that is unique among the units of a run."""
+
+
+class _Work(Protocol):
+    """The units of a run; see `harness.evaluation.work`."""
+
+    @property
+    def units(self) -> Sequence[Any]:
+        """The units, which have names."""
+
+    def make(self, unit: Any) -> EvaluationResult:
+        """Run a unit and return its result."""
+
+    def close(self) -> None:
+        """Close everything that was opened."""
+
+
 class UnitItem(pytest.Item):
     """One unit."""
 
-    def __init__(self, *, work: Work, unit: Unit, **node_arguments: Any) -> None:
+    def __init__(self, *, work: _Work, unit: _Unit, **node_arguments: Any) -> None:
         super().__init__(**node_arguments)
         self._work, self._unit = work, unit
 

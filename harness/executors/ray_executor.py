@@ -14,7 +14,7 @@ import secrets
 import signal
 import threading
 import time
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -44,6 +44,7 @@ _FAULTS = 3
 _WATCH_S = 2.0
 _STOP_S = 10.0
 _LOCAL_DATABASE = "sqlite"
+_MOST_ON_SHELF = 64
 
 
 @dataclass(slots=True)
@@ -114,7 +115,7 @@ class RayExecutor:
         self._waiting: deque[_Unit] = deque()
         self._cancelled = False
         self._numbers = itertools.count()
-        self._shelf: dict[str, Any] = {}
+        self._shelf: OrderedDict[str, Any] = OrderedDict()
         self._closed = threading.Event()
         self._results = ThreadPoolExecutor(4, thread_name_prefix="ssr-results")
         self._is_ours = _connect(address)
@@ -169,12 +170,16 @@ class RayExecutor:
         """Return how nodes fetch data, which is packed unless the name is known; see Cluster."""
         with self._packing:
             if name not in self._shelf:
+                while len(self._shelf) >= _MOST_ON_SHELF:
+                    # Units that are under way have references of their own.
+                    self._shelf.popitem(last=False)
                 try:
                     self._shelf[name] = ray.put(pack())
                 except ray.exceptions.ObjectStoreFullError:
                     raise SandboxUnavailableError(
                         "the object store of Ray is full", remedy="start the head with a larger --object-store-memory"
                     ) from None
+            self._shelf.move_to_end(name)
             return Fetch(self._shelf[name])
 
     def __enter__(self) -> Self:
@@ -235,6 +240,7 @@ class RayExecutor:
                 unit.begun += 1
             try:
                 recipe = self._recipe(unit.work)
+                argument = unit.work.work.send(unit.argument, self)
             except BaseException as error:
                 with self._lock:
                     slot.unit = None
@@ -244,7 +250,7 @@ class RayExecutor:
                 _fail(unit.future, error)
                 continue
             slot.works.add(unit.work.id)
-            reference = slot.actor.run.remote(unit.id, unit.work.id, recipe, unit.argument)
+            reference = slot.actor.run.remote(unit.id, unit.work.id, recipe, argument)
             reference.future().add_done_callback(lambda done, s=slot: self._later(self._finished, s, done))
 
     def _choose(self) -> tuple[_Unit, _Slot] | None:

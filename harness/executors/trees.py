@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_ssr.errors import StoreWriteError, os_error_advice
-from pytest_ssr.project.shared_files import EPOCH_S
-from pytest_ssr.project.snapshot import Snapshot, matches, set_folder_times
+from pytest_ssr.project.snapshot import Snapshot, matches, set_times
 
 _COMPRESSION = 1
 """Trees are sent once to each machine: the time to pack them matters as much as their size."""
@@ -25,6 +24,25 @@ def pack(directory: Path) -> bytes:
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=_COMPRESSION) as archive:
         archive.add(directory, arcname=".")
     return buffer.getvalue()
+
+
+def unpack(data: bytes, folder: Path) -> None:
+    """Write the archive of a folder, which replaces the folder if it exists; all files have the time of snapshots."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=folder.parent))
+    try:
+        with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+            # The driver made the archive. Older releases of Python 3.11 have no argument for this.
+            archive.extraction_filter = lambda member, path: member
+            archive.extractall(staging)
+        set_times(staging)
+        shutil.rmtree(folder, ignore_errors=True)
+        staging.rename(folder)
+    except FileExistsError:
+        # Another worker of this machine has written it in the meantime.
+        pass
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -45,27 +63,8 @@ class TreeCopy:
         placed = replace(self.snapshot, directory=final)
         try:
             if not matches(final, self.snapshot.files):
-                self._fetch(trees, final)
+                unpack(self.fetch(), final)
             os.utime(trees / self.name)
         except OSError as error:
             raise StoreWriteError(f"cannot write {final}: {os_error_advice(error)}") from None
         return placed
-
-    def _fetch(self, trees: Path, final: Path) -> None:
-        trees.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=".tmp-", dir=trees))
-        try:
-            with tarfile.open(fileobj=io.BytesIO(self.fetch())) as archive:
-                # The driver made the archive. Older releases of Python 3.11 have no argument for this.
-                archive.extraction_filter = lambda member, path: member
-                archive.extractall(staging)
-            for folder, _, names in os.walk(staging):
-                for name in names:
-                    os.utime(os.path.join(folder, name), (EPOCH_S, EPOCH_S), follow_symlinks=False)
-            set_folder_times(staging)
-            if matches(final, self.snapshot.files):
-                return
-            shutil.rmtree(final, ignore_errors=True)
-            staging.rename(final)
-        finally:
-            shutil.rmtree(staging, ignore_errors=True)

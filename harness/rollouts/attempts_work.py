@@ -70,6 +70,10 @@ class AttemptsWork:
         """Return whether the attempt has no grade because of the machine."""
         return result.verdict is None and result.reason.code in MACHINE_FAULTS
 
+    def send(self, attempt: int, cluster: Cluster) -> int:
+        """Return the number: the recipe has the rest."""
+        return attempt
+
     def recipe(self, cluster: Cluster) -> AttemptsRecipe:
         """Return how other machines run the attempts, with the baseline of this one."""
         rollouts = self.rollouts

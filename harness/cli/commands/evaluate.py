@@ -6,23 +6,28 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from harness.cli.commands.evaluation_plan import report_plan
+from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows, require_own_images
 from harness.cli.players import chosen_solver, open_players, share_of
 from harness.cli.terminal import Terminal
+from harness.datasets import Instance
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import REPOSITORIES, Repositories
 from harness.evaluation.grading import Grader
 from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
+from harness.evaluation.rows_work import RowsWork
 from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work
+from harness.executors.node import Node
+from harness.executors.protocol import WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
@@ -97,7 +102,17 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     instances = chosen_rows(run.dataset, run.selection)
     store = Store(run.store or run.out / ".ssr")
     require_own_images(run.instances, run.execution)
-    grader = Grader(
+    if isinstance(settings, EvalSettings):
+        predictions = read_predictions(settings.predictions, instances, report)
+        return PredictionWork.of(_open_grader(settings, store), predictions, instances)
+    if settings.players.judge.model and "judge" in settings.typed:
+        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
+    return _open_rollouts(settings, store, instances, workers=run.jobs)
+
+
+def _open_grader(settings: RunSettings | EvalSettings, store: Store) -> Grader:
+    run = settings.evaluation
+    return Grader(
         store,
         Repositories(store, run.instances.repos, images=run.instances.images or ""),
         Environments(store, run.execution.python),
@@ -107,20 +122,20 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         logs=not run.no_logs,
         full=run.full,
         rule=run.rule,
-        keep_trees=not isinstance(settings, EvalSettings),
+        keep_trees=not isinstance(settings, EvalSettings) or is_remote(run.ray),
     )
-    if isinstance(settings, EvalSettings):
-        return PredictionWork.of(grader, read_predictions(settings.predictions, instances, report), instances)
-    if settings.players.judge.model and "judge" in settings.typed:
-        raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
-    chosen = replace(settings.players, budget=share_of(settings.players.budget, run.jobs))
+
+
+def _open_rollouts(settings: RunSettings, store: Store, instances: Sequence[Instance], *, workers: int) -> RolloutWork:
+    """Return the rollouts of a run. workers: how many share its budget."""
+    chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
     players = open_players(chosen, settings.typed, store.root)
     solver = chosen_solver(chosen, players)
     name = require_name(settings.name or solver.name, "--name")
     units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
     by_statement = is_model(chosen.solver.name) and not settings.show_tests
     return RolloutWork(
-        grader,
+        _open_grader(settings, store),
         units,
         solver,
         seed=settings.seed,
@@ -128,6 +143,18 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
         by_statement=by_statement,
         on_close=players.close,
     )
+
+
+@dataclass(frozen=True)
+class _OpenElsewhere:
+    """Opens the work of a run on a machine of a cluster, without its units."""
+
+    settings: RunSettings | EvalSettings
+
+    def __call__(self, node: Node) -> Work:
+        if isinstance(self.settings, EvalSettings):
+            return PredictionWork.of(_open_grader(self.settings, node.store), [], [])
+        return _open_rollouts(self.settings, node.store, [], workers=node.workers)
 
 
 class _Progress:
@@ -154,6 +181,10 @@ class _Progress:
         if stored:
             self._terminal.echo(f"{len(stored)} of {len(self.units)} are from an earlier run")
         self._status()
+
+    def note(self, line: str) -> None:
+        """Print a message about the workers."""
+        self._terminal.note(line)
 
     def lose(self, name: str, reason: str) -> None:
         """Record that a worker was lost while it ran a unit."""
@@ -189,15 +220,21 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
     stored = {u.name: r for u in work.units if (r := work.stored_result(u)) is not None}
     progress.begin(stored)
     missing = [u for u in work.units if u.name not in stored]
-    blocked = Planner(work.grader).blocked(list({u.instance.id: u.instance for u in missing}.values()))
+    elsewhere = is_remote(settings.evaluation.ray)
+    blocked = Planner(work.grader).blocked(
+        list({u.instance.id: u.instance for u in missing}.values()), elsewhere=elsewhere
+    )
     work.grader.blocked = {name: reason.error for name, reason in blocked.items()}
     # They have no grade, and are reported before the others are copied and built.
     for unit in missing:
         if unit.instance.id in blocked:
             progress.take(unit.name, work.make(unit))
     missing = [u for u in missing if u.instance.id not in blocked]
-    if missing:
-        names = [u.name for u in sorted(missing, key=lambda u: -work.expected_s(u))]
+    missing.sort(key=lambda u: -work.expected_s(u))
+    if missing and elsewhere:
+        _run_on_cluster(settings, work, missing, progress)
+    elif missing:
+        names = [u.name for u in missing]
         run_units(
             (partial(open_work, settings), names),
             progress.take,
@@ -205,6 +242,30 @@ def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Prog
             jobs=settings.evaluation.jobs,
             dist=settings.evaluation.dist,
         )
+
+
+def _run_on_cluster(
+    settings: RunSettings | EvalSettings, work: Work, units: Sequence[Unit], progress: _Progress
+) -> None:
+    run = settings.evaluation
+    rows = RowsWork(work, _OpenElsewhere(_with_absolute_paths(settings)))
+    with (
+        open_executor(run.ray, run.jobs, work.grader.store, progress.note) as executor,
+        executor.units(rows) as started,
+    ):
+        for unit, future in completed(started, units):
+            try:
+                progress.take(unit.name, future.result())
+            except WorkerLostError as error:
+                progress.lose(unit.name, str(error))
+
+
+def _with_absolute_paths(settings: RunSettings | EvalSettings) -> RunSettings | EvalSettings:
+    """Return the settings for workers, whose current folder is another one."""
+    run = settings.evaluation
+    repos = run.instances.repos
+    instances = replace(run.instances, repos=repos.absolute() if repos is not None else None)
+    return replace(settings, evaluation=replace(run, instances=instances))
 
 
 def _write(

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
@@ -108,10 +109,11 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
     sources = without_shared_code(open_sources([*settings.source, *settings.pretrain]), held_out, terminal.note)
     require_projects(sources)
     schedule = key_of(sorted((s.name, s.key) for s in sources), replace(training, jobs=1), settings.lesson)
+    store = Store(settings.store or settings.out / "store")
     loop = Loop(
         projects=[Project(p) for p in settings.source],
         held_out=[Project(p) for p in settings.held_out],
-        store=Store(settings.store or settings.out / "store"),
+        store=store,
         collect=lambda: collect(sources, settings.out, training, watch=terminal.status, finished=lambda *_: None),
         play=PlaySettings(
             rounds=settings.rounds,
@@ -139,7 +141,9 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         finished=lambda report: terminal.echo(_round_line(report)),
     )
     with writing(settings.out):
-        report = loop.run()
+        with open_executor(settings.ray, settings.jobs, store, terminal.note) as executor:
+            loop.executor = executor
+            report = loop.run()
         path = write_report(report, settings.out)
         picture = selfplay_plot(report, settings.out)
     if settings.json:

@@ -1,0 +1,106 @@
+"""Run the units of `ssr run` and `ssr eval` on any machine: a unit is a rollout or a prediction of a row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.datasets.instance_task import instance_folder, tree_of
+from harness.evaluation.work import Unit, Work
+from harness.executors.node import Node
+from harness.executors.protocol import Cluster
+from harness.executors.trees import pack, unpack
+from harness.records.evaluation_result import EvaluationResult
+from harness.rollouts.attempts_work import MACHINE_FAULTS
+from pytest_ssr.storage.store import Store
+
+OpenRows = Callable[[Node], Work]
+"""Opens the work of a run on another machine, without its units; it is pickled."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentUnit:
+    """A unit as it is sent to another machine."""
+
+    unit: Unit
+    tree: Callable[[], bytes] | None
+    """Fetches the row's tree; None if its repository can be cloned from its origin."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowsWork:
+    """The units of a run over rows; see Work of the executors."""
+
+    work: Work
+    opened: OpenRows
+
+    def stored(self, unit: Unit) -> EvaluationResult | None:
+        """Return the result of a unit if the store has it."""
+        return self.work.stored_result(unit)
+
+    def run(self, unit: Unit) -> EvaluationResult:
+        """Do a unit here."""
+        return self.work.make(unit)
+
+    def is_fault(self, result: EvaluationResult) -> bool:
+        """Return whether a unit has no grade because of the machine."""
+        return is_fault(result)
+
+    def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
+        """Return a unit for another machine, with the row's tree if only this machine has its repository."""
+        grader, instance = self.work.grader, unit.instance
+        repositories = grader.repositories
+        is_here = repositories.find_local(instance.repo) is not None or repositories.own_clone(instance.repo).is_dir()
+        if grader.images or instance.invalid or not is_here:
+            return SentUnit(unit, None)
+        folder = tree_of(instance, grader.repositories, grader.store)
+        return SentUnit(unit, cluster.put(f"row-{instance.key}", lambda: pack(folder)))
+
+    def recipe(self, cluster: Cluster) -> RowsRecipe:
+        """Return how other machines open the run."""
+        return RowsRecipe(self.opened)
+
+    def close(self) -> None:
+        """Leave the run to those who opened it."""
+
+
+@dataclass(frozen=True)
+class RowsRecipe:
+    """Opens a run over rows on another machine."""
+
+    opened: OpenRows
+
+    def __call__(self, node: Node) -> OpenRowsWork:
+        """Return the run."""
+        return OpenRowsWork(self.opened(node), node.store)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRowsWork:
+    """A run over rows that a worker holds open."""
+
+    work: Work
+    store: Store
+
+    def run(self, sent: SentUnit) -> EvaluationResult:
+        """Do a unit; its tree is fetched if it is not here."""
+        instance = sent.unit.instance
+        if sent.tree is not None:
+            with self.store.alone(f"instance-{instance.key}"):
+                folder = instance_folder(instance, self.store)
+                if not folder.is_dir():
+                    unpack(sent.tree(), folder)
+        return self.work.make(sent.unit)
+
+    def is_fault(self, result: EvaluationResult) -> bool:
+        """Return whether a unit has no grade because of the machine."""
+        return is_fault(result)
+
+    def close(self) -> None:
+        """Close the grader and the solver."""
+        self.work.close()
+
+
+def is_fault(result: EvaluationResult) -> bool:
+    """Return whether a result has no grade because of the machine."""
+    return result.verdict is None and result.reason.code in MACHINE_FAULTS
