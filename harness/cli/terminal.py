@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable
 
 from pytest_ssr.escaping import escaped, escaped_line
 
@@ -34,6 +35,8 @@ class Terminal:
         self._live = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         self._followed = bool(os.environ.get(STATUS_LINES))
         self._shown = False
+        self.suffix: Callable[[], str] = lambda: ""
+        """Returns what is added to every status line, such as how many workers are busy."""
         self._start = time.monotonic()
 
     @property
@@ -53,6 +56,7 @@ class Terminal:
 
     def status(self, line: str) -> None:
         """Show a status line, which the next line replaces."""
+        line += self.suffix()
         if self._followed:
             self._follow(line)
         elif self._live:

@@ -82,6 +82,29 @@ class CollectedRecords:
 
 
 @dataclass(slots=True)
+class NodeState:
+    """What the one who distributes units knows of a machine."""
+
+    id: str
+    name: str
+    slots: int
+    done: int = 0
+    """Units with a result."""
+    lost: int = 0
+    """Units that lost their worker."""
+    faults: int = 0
+    """Units, and starts of workers, that failed because of the machine."""
+    failed_since: set[str] = field(default_factory=set)
+    """The units that failed since the last one with a result."""
+    seconds: float = 0.0
+    """Seconds of the units with a result."""
+    has_left: bool = False
+    """Whether it is no longer part of the cluster."""
+    drained: str = ""
+    """Why the node gets no more units; empty if it does."""
+
+
+@dataclass(slots=True)
 class Node:
     """One worker's view of its machine."""
 

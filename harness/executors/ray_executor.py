@@ -25,7 +25,7 @@ import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from harness.database.sharing import description_of
-from harness.executors.node import keep_files
+from harness.executors.node import NodeState, keep_files
 from harness.executors.outcomes import Outcome
 from harness.executors.protocol import Work, WorkerLostError
 from harness.executors.ray_worker import Fetch, SlotWorker, WorkerSettings, versions
@@ -40,29 +40,11 @@ SLOTS = "ssr_slots"
 TRIES = 4
 """How often a unit is begun before its lost workers become an error."""
 _FAULTS = 3
-"""Faults of a node in a row, after which it gets no more units."""
+"""How many units may fail on a node, one after the other, until it gets no more."""
 _WATCH_S = 2.0
 _STOP_S = 10.0
 _LOCAL_DATABASE = "sqlite"
 _MOST_ON_SHELF = 64
-
-
-@dataclass(slots=True)
-class NodeState:
-    """What the driver knows of a node."""
-
-    id: str
-    name: str
-    slots: int
-    done: int = 0
-    """Units with a result."""
-    lost: int = 0
-    """Units that lost their worker."""
-    faults: int = 0
-    """Units, and starts of workers, that failed because of the machine."""
-    faults_in_a_row: int = 0
-    drained: str = ""
-    """Why the node gets no more units; empty if it does."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +65,6 @@ class _Unit:
     begun: int = 0
     avoid: set[str] = field(default_factory=set)
     """The nodes on which it failed because of the machine."""
-    last: Outcome | None = None
 
 
 @dataclass(eq=False, slots=True)
@@ -109,6 +90,7 @@ class RayExecutor:
         self._store, self._notify = store, notify
         self._lock, self._packing = threading.RLock(), threading.Lock()
         self._nodes: dict[str, NodeState] = {}
+        self._left: list[NodeState] = []
         self._starting: set[_Slot] = set()
         self._slots: set[_Slot] = set()
         self._idle: list[_Slot] = []
@@ -162,9 +144,18 @@ class RayExecutor:
 
     @property
     def nodes(self) -> list[NodeState]:
-        """The nodes, by name."""
+        """The nodes of this run, by name, with those that have left."""
         with self._lock:
-            return sorted(self._nodes.values(), key=lambda n: (n.name, n.id))
+            return sorted([*self._nodes.values(), *self._left], key=lambda n: (n.name, n.id))
+
+    def summary(self) -> str:
+        """Return one line about the nodes."""
+        with self._lock:
+            working, busy = (
+                sum(not n.drained for n in self._nodes.values()),
+                sum(s.unit is not None for s in self._slots),
+            )
+            return f"{working} nodes, {busy} of {len(self._slots)} workers busy"
 
     def put(self, name: str, pack: Callable[[], bytes]) -> Fetch:
         """Return how nodes fetch data, which is packed unless the name is known; see Cluster."""
@@ -223,6 +214,9 @@ class RayExecutor:
         unit = _Unit(f"{next(self._numbers)}", remote, argument, Future())
         unit.future.add_done_callback(lambda future: self._stop(unit) if future.cancelled() else None)
         with self._lock:
+            if self._nobody_works():
+                _fail(unit.future, self._no_node())
+                return unit.future
             self._waiting.append(unit)
         self._dispatch()
         return unit.future
@@ -261,7 +255,8 @@ class RayExecutor:
             self._waiting = deque(u for u in self._waiting if not u.future.cancelled())
             self._cancelled = False
         for position, unit in enumerate(self._waiting):
-            allowed = [s for s in self._idle if s.node.id not in unit.avoid]
+            others = any(not n.drained and n.id not in unit.avoid for n in self._nodes.values())
+            allowed = [s for s in self._idle if not others or s.node.id not in unit.avoid]
             if allowed:
                 del self._waiting[position]
                 known = {s.node.id for s in self._slots if unit.work.id in s.works}
@@ -297,8 +292,9 @@ class RayExecutor:
                 _fail(unit.future, outcome.failure.error())
             else:
                 if not outcome.is_fault:
-                    slot.node.faults_in_a_row = 0
+                    slot.node.failed_since.clear()
                     slot.node.done += 1
+                    slot.node.seconds += outcome.seconds
                 keep_files(self._store, outcome.files)
                 _succeed(unit.future, outcome.result)
         except Exception as error:
@@ -311,8 +307,7 @@ class RayExecutor:
         with self._lock:
             cause = str(outcome.failure.error()) if outcome.failure is not None else "a unit had no grade"
             unit.avoid.add(node.id)
-            unit.last = outcome
-            self._count_fault(node, cause)
+            self._count_fault(node, unit.id, cause)
             others = any(not n.drained and n.id not in unit.avoid for n in self._nodes.values())
             if unit.begun >= TRIES or not others or unit.future.cancelled():
                 return False
@@ -325,10 +320,13 @@ class RayExecutor:
         with self._lock:
             self._forget(slot)
             slot.node.lost += 1
-            self._count_fault(slot.node, cause)
+            unit.avoid.add(slot.node.id)
+            self._count_fault(slot.node, unit.id, cause)
             if self._closed.is_set() or unit.future.cancelled():
                 return
-            if unit.begun < TRIES:
+            if self._nobody_works():
+                _fail(unit.future, self._no_node())
+            elif unit.begun < TRIES:
                 self._waiting.appendleft(unit)
             else:
                 _fail(unit.future, WorkerLostError(f"a unit has lost its worker {unit.begun} times: {cause}"))
@@ -364,6 +362,8 @@ class RayExecutor:
         with self._lock:
             for node in [n for n in self._nodes.values() if n.id not in alive]:
                 del self._nodes[node.id]
+                node.has_left = True
+                self._left.append(node)
                 self._notify(f"{node.name} has left the cluster")
             for slot in [s for s in self._starting if s.node.id not in alive]:
                 self._starting.discard(slot)
@@ -397,7 +397,8 @@ class RayExecutor:
             try:
                 outcome: Outcome = done.result()
             except Exception as error:
-                self._count_fault(slot.node, f"a worker did not start ({type(error).__name__})")
+                cause = f"a worker did not start ({type(error).__name__})"
+                self._count_fault(slot.node, f"start-{next(self._numbers)}", cause)
                 return
             if outcome.failure is not None:
                 self._drain(slot.node, str(outcome.failure.error()))
@@ -413,10 +414,11 @@ class RayExecutor:
         if slot in self._idle:
             self._idle.remove(slot)
 
-    def _count_fault(self, node: NodeState, cause: str) -> None:
+    def _count_fault(self, node: NodeState, unit: str, cause: str) -> None:
+        """Count a fault; a unit that fails everywhere is no reason to drain a node."""
         node.faults += 1
-        node.faults_in_a_row += 1
-        if node.faults_in_a_row >= _FAULTS and not node.drained and node.id in self._nodes:
+        node.failed_since.add(unit)
+        if len(node.failed_since) >= _FAULTS and node.id in self._nodes:
             self._drain(node, cause)
 
     def _drain(self, node: NodeState, cause: str) -> None:
@@ -426,10 +428,17 @@ class RayExecutor:
         node.drained = cause
         self._notify(f"{node.name} gets no more work: {cause}")
         self._idle = [s for s in self._idle if s.node is not node]
-        if all(n.drained for n in self._nodes.values()):
+        if self._nobody_works():
             waiting, self._waiting = list(self._waiting), deque()
             for unit in waiting:
-                _fail(unit.future, SandboxUnavailableError(f"no node of the cluster can work: {cause}"))
+                _fail(unit.future, self._no_node())
+
+    def _nobody_works(self) -> bool:
+        return bool(self._nodes) and all(n.drained for n in self._nodes.values())
+
+    def _no_node(self) -> SandboxUnavailableError:
+        causes = sorted({f"{n.name}: {n.drained}" for n in self._nodes.values()})
+        return SandboxUnavailableError(f"no node of the cluster can work: {'; '.join(causes)}")
 
 
 @dataclass(slots=True)

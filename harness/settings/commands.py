@@ -158,6 +158,7 @@ class DoctorSettings(CommandSettings):
         None, "NAME", f"test this sandbox against every clause of the contract: {', '.join(SANDBOX_NAMES)}", is_own=True
     )
     python: Path | None = option(None, "PATH", "check this interpreter as well", is_interpreter=True, is_own=True)
+    slots: bool = switch("print only how many sandboxes this machine can run at the same time", is_own=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

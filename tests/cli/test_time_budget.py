@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from plain import plain_python
 
+from harness.executors.local import LocalExecutor
 from pytest_ssr.campaign.parallel import run_candidates
 from pytest_ssr.campaign.report import estimated_s
 from pytest_ssr.errors import SettingsError
@@ -61,7 +62,7 @@ class Slow:
     def __init__(self) -> None:
         self.settled: tuple[list[int], list[int]] | None = None
 
-    def attempt(self, index: int) -> CandidateResult | None:
+    def run(self, index: int) -> CandidateResult | None:
         try:
             while index == 1:
                 time.sleep(0.01)
@@ -83,7 +84,13 @@ class Slow:
 def test_attempts_finished_beside_an_abandoned_one_count() -> None:
     source, reported = Slow(), list[int]()
     with until(time.monotonic() + 1):
-        results = run_candidates(source, 5, jobs=2, most=3, report=lambda a: reported.append(a.index))
+        results = run_candidates(
+            source,
+            5,
+            units=LocalExecutor(2).units(source),
+            most=3,
+            report=lambda a: reported.append(a.index),
+        )
     assert [a.index for a in results] == reported == [0, 2]
     assert source.settled == ([0, 2], [0, 2])
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
+from harness.executors.slots import measured_slots
 from harness.settings.commands import DoctorSettings
 from pytest_ssr.errors import ProjectError, SandboxError, SettingsError
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
@@ -60,6 +61,10 @@ class _Clause:
 
 def doctor(settings: DoctorSettings) -> int:
     """Report the working sandboxes; return 0 if one isolates, else 1. With a name: 0 if the whole contract holds."""
+    slots = measured_slots()
+    if settings.slots:
+        print(json.dumps({"slots": slots}) if settings.json else slots)
+        return ExitCode.DONE
     if settings.sandbox is not None:
         return _check_sandbox(settings.sandbox, as_json=settings.json)
     probes = probe_all()
@@ -74,7 +79,11 @@ def doctor(settings: DoctorSettings) -> int:
     if settings.json:
         rows = {n: {"works": a.works, "detail": a.detail, "remedy": a.remedy} for n, a in probes.items()}
         path = str(interpreter.executable) if interpreter else None
-        print(json.dumps({"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped}, indent=1))
+        print(
+            json.dumps(
+                {"sandboxes": rows, "python": path, "python_detail": python, "reaped": reaped, "slots": slots}, indent=1
+            )
+        )
         return ExitCode.DONE if isolates else ExitCode.NO
     terminal = Terminal()
     for name, probe in probes.items():
@@ -87,6 +96,7 @@ def doctor(settings: DoctorSettings) -> int:
     terminal.echo(f"{'python':11} {python}", "valid" if interpreter else "bad")
     if interpreter and interpreter.note:
         terminal.echo(f"{'':11} {interpreter.note}")
+    terminal.echo(f"{'slots':11} {slots} sandboxes at the same time, by cores and free memory")
     if reaped:
         terminal.echo(f"{'cleaned':11} {reaped} folders left by killed runs")
     return ExitCode.DONE if isolates else ExitCode.NO

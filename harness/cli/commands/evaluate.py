@@ -162,7 +162,7 @@ class _Progress:
 
     def __init__(self, units: Sequence[Unit], terminal: Terminal, path: Path) -> None:
         self.units, self.results = units, dict[str, EvaluationResult]()
-        self._terminal, self._path = terminal, path
+        self.terminal, self._path = terminal, path
         self._from_store, self._start = 0, terminal.elapsed_s
 
     def begin(self, stored: Mapping[str, EvaluationResult]) -> None:
@@ -172,19 +172,15 @@ class _Progress:
         rows = [r.to_json() for r in stored.values()]
         if dropped := keep_earlier(self._path, rows):
             archive = display_path(self._path.with_name(EARLIER))
-            self._terminal.echo(
+            self.terminal.echo(
                 f"results of an earlier run that no longer apply (another patch, row, environment or version of ours): "
                 f"{dropped}, kept in {archive}",
                 "missed",
             )
         write_lines(self._path, rows)
         if stored:
-            self._terminal.echo(f"{len(stored)} of {len(self.units)} are from an earlier run")
+            self.terminal.echo(f"{len(stored)} of {len(self.units)} are from an earlier run")
         self._status()
-
-    def note(self, line: str) -> None:
-        """Print a message about the workers."""
-        self._terminal.note(line)
 
     def lose(self, name: str, reason: str) -> None:
         """Record that a worker was lost while it ran a unit."""
@@ -203,16 +199,16 @@ class _Progress:
         # Appended as units finish; the end of the run sorts them.
         with store_write_errors(self._path), self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result.to_json()) + "\n")
-        self._terminal.echo(_line(result), _KINDS.get(result.status, "bad"))
+        self.terminal.echo(_line(result), _KINDS.get(result.status, "bad"))
         self._status()
 
     def _status(self) -> None:
         finished, total = len(self.results), len(self.units)
-        elapsed, new = self._terminal.elapsed_s - self._start, finished - self._from_store
+        elapsed, new = self.terminal.elapsed_s - self._start, finished - self._from_store
         remaining = f", about {format_duration(elapsed / new * (total - finished))} left" if new else ""
         cost = sum(r.cost_usd for r in self.results.values())
         money = f", ${cost:.2f}" if cost else ""
-        self._terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
+        self.terminal.status(f"{finished} of {total}: {_counts(self.results.values())}{money}{remaining}")
 
 
 def _run_units(settings: RunSettings | EvalSettings, work: Work, progress: _Progress) -> None:
@@ -250,7 +246,7 @@ def _run_on_cluster(
     run = settings.evaluation
     rows = RowsWork(work, _OpenElsewhere(_with_absolute_paths(settings)))
     with (
-        open_executor(run.ray, run.jobs, work.grader.store, progress.note) as executor,
+        open_executor(run.ray, run.jobs, work.grader.store, progress.terminal) as executor,
         executor.units(rows) as started,
     ):
         for unit, future in completed(started, units):

@@ -124,7 +124,7 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
 def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
     with (
         contextlib.closing(campaign),
-        open_executor(settings.ray, settings.jobs, campaign.store, terminal.note) as executor,
+        open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
     ):
         return run_candidates(
             campaign,

@@ -155,7 +155,7 @@ def play(settings: PlaySettings) -> int:
         ]
         for line in filter(None, map(scope_line, projects)):
             terminal.echo(line)
-        with open_executor(settings.ray, settings.jobs, store, terminal.note) as executor:
+        with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
             run = SelfPlay(
                 projects,
                 store,

@@ -141,7 +141,7 @@ def train_selfplay(settings: TrainSelfPlaySettings) -> int:
         finished=lambda report: terminal.echo(_round_line(report)),
     )
     with writing(settings.out):
-        with open_executor(settings.ray, settings.jobs, store, terminal.note) as executor:
+        with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
             loop.executor = executor
             report = loop.run()
         path = write_report(report, settings.out)

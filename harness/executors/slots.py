@@ -1,0 +1,37 @@
+"""Measure how many sandboxes a machine can run at the same time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pytest_ssr.sandbox.protocol import MIB
+
+SLOT_BYTES = 1536 * MIB
+"""Memory for one slot: a worker, a warm process of pytest, and a suite; large suites need more."""
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def measured_slots() -> int:
+    """Return the number of slots of this machine, by its cores and free memory, within the limits of its container."""
+    return max(1, min(_cores(), _free_bytes() // SLOT_BYTES))
+
+
+def _cores() -> int:
+    quota, _, period = _read(_CGROUP / "cpu.max").partition(" ")
+    cores = len(os.sched_getaffinity(0))
+    return max(1, min(cores, int(quota) // int(period))) if quota.isdigit() and period.strip().isdigit() else cores
+
+
+def _free_bytes() -> int:
+    lines = dict(line.split(":", 1) for line in _read(Path("/proc/meminfo")).splitlines() if ":" in line)
+    free = int(lines.get("MemAvailable", "0 kB").split()[0]) * 1024
+    limit, used = _read(_CGROUP / "memory.max"), _read(_CGROUP / "memory.current")
+    return min(free, int(limit) - int(used)) if limit.isdigit() and used.isdigit() else free
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,179 @@
+"""A cluster of nodes does units once each, whatever happens to the nodes; the results are those of one machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("ray", reason="tox -e ray installs it")
+
+import cluster_works
+from cluster_works import Probe
+from clusters import LocalCluster
+from ray import cloudpickle
+
+from harness.executors import ray_executor
+from harness.executors.outcomes import Versions
+from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.ray_executor import TRIES, RayExecutor
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError, SsrError
+from pytest_ssr.storage.store import Store
+
+cloudpickle.register_pickle_by_value(cluster_works)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    with LocalCluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def messages() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def executor(cluster: LocalCluster, tmp_path: Path, messages: list[str]) -> Iterator[RayExecutor]:
+    with RayExecutor(cluster.address, Store(tmp_path / "store"), notify=messages.append) as executor:
+        yield executor
+
+
+@pytest.fixture
+def probe(tmp_path: Path) -> Probe:
+    return Probe(tmp_path / "trace")
+
+
+def test_units_run_on_all_nodes_and_their_records_reach_the_store(
+    executor: RayExecutor, probe: Probe, tmp_path: Path
+) -> None:
+    arguments = [f"sleep:0.{n:02}" for n in range(20, 40)]
+    with executor.units(probe) as units:
+        results = {argument: future.result() for argument, future in completed(units, arguments)}
+    assert {a: r.split()[0] for a, r in results.items()} == {a: a for a in arguments}
+    assert len({r.split()[1] for r in results.values()}) == 2
+    store = Store(tmp_path / "store")
+    for argument in arguments:
+        assert store.record("attempts/probe", argument.replace(":", "-")) == {"result": results[argument]}
+        assert len(probe.begun(argument)) == 1
+    assert sum(node.done for node in executor.nodes) == 20
+
+
+def test_what_the_store_has_is_not_done_again(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        assert units.submit("stored").result() == "stored"
+    assert probe.begun("stored") == []
+
+
+def test_a_lost_worker_costs_one_attempt_and_the_unit_runs_elsewhere(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        result = units.submit("die:1").result()
+    first, second = probe.begun("die:1")
+    assert first != second
+    assert result == f"die:1 {second}"
+    assert sum(node.lost for node in executor.nodes) == 1
+
+
+def test_a_unit_that_kills_its_workers_has_no_result_and_no_node_is_to_blame(
+    executor: RayExecutor, probe: Probe
+) -> None:
+    with executor.units(probe) as units:
+        with pytest.raises(WorkerLostError):
+            units.submit("die").result()
+        assert units.submit("after").result().startswith("after")
+    assert len(probe.begun("die")) == TRIES
+    assert not any(node.drained for node in executor.nodes)
+
+
+def test_a_machine_fault_is_tried_elsewhere_and_then_is_the_error(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        assert units.submit("fault:1").result().startswith("fault:1")
+        with pytest.raises(SandboxError):
+            units.submit("fault").result()
+    for argument in ("fault:1", "fault"):
+        assert len(set(probe.begun(argument))) == 2
+        assert len(probe.begun(argument)) == 2
+
+
+def test_an_unforeseen_error_ends_the_unit_at_once(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units, pytest.raises(SsrError, match=r"cluster_works\.py"):
+        units.submit("error:x").result()
+    assert len(probe.begun("error:x")) == 1
+
+
+def test_a_cancelled_unit_stops_and_its_worker_goes_on(executor: RayExecutor, probe: Probe) -> None:
+    with executor.units(probe) as units:
+        futures = [units.submit(f"wait:{seconds}") for seconds in (600, 601, 602)]
+        wait_until(lambda: bool(probe.begun("wait:600") and probe.begun("wait:601")))
+        begin = time.monotonic()
+        for future in futures:
+            assert future.cancel()
+        assert units.submit("after").result().startswith("after")
+    assert time.monotonic() - begin < 30
+    assert probe.begun("wait:602") == []
+
+
+def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe
+) -> None:
+    with executor.units(probe) as units:
+        names = [f"sleep:3.{n}" for n in range(6)]
+        futures = {name: units.submit(name) for name in names}
+        wait_until(lambda: any(probe.begun(name) for name in names))
+        cluster.kill(cluster.workers[0])
+        cluster.add()
+        assert {name: future.result().split()[0] for name, future in futures.items()} == {name: name for name in names}
+    assert all(1 <= len(probe.begun(name)) <= 2 for name in names)
+
+
+def test_a_node_without_a_cache_is_drained_and_the_others_work(
+    cluster: LocalCluster, executor: RayExecutor, probe: Probe, messages: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    bad = cluster.add(SSR_NODE_CACHE=str(tmp_path / "file"))
+    try:
+        wait_until(lambda: any(node.drained for node in executor.nodes))
+        with executor.units(probe) as units:
+            results = [future.result() for _, future in completed(units, [f"n{n}" for n in range(8)])]
+        assert not any(result.endswith(tmp_path.name) for result in results)
+        (drained,) = [node for node in executor.nodes if node.drained]
+        assert any(message.startswith(drained.name) for message in messages)
+    finally:
+        cluster.kill(bad)
+
+
+def test_nodes_of_another_version_are_refused_with_both(
+    cluster: LocalCluster, probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Versions("feed", "9.9", "3.99")
+    monkeypatch.setattr(ray_executor, "versions", lambda: here)
+    with RayExecutor(cluster.address, Store(tmp_path / "store")) as executor:
+        with executor.units(probe) as units, pytest.raises(SandboxUnavailableError) as caught:
+            units.submit("never").result()
+        assert all(str(version) in str(caught.value) for version in (here, ray_executor.SlotWorker and _versions()))
+    assert probe.begun("never") == []
+
+
+def _versions() -> Versions:
+    from harness.executors import ray_worker
+
+    return ray_worker.versions()
+
+
+def test_an_address_without_a_cluster_is_an_error_of_the_option(tmp_path: Path) -> None:
+    import ray
+
+    ray.shutdown()
+    with pytest.raises(SettingsError) as caught:
+        RayExecutor("127.0.0.1:9", Store(tmp_path / "store"))
+    assert caught.value.option == "ray"
+
+
+def wait_until(condition: object) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -1,0 +1,89 @@
+"""Works whose units show how a cluster treats them; their classes are sent to the nodes by value."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from harness.executors.node import Node
+from harness.executors.protocol import Cluster
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.interrupts import pause
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A work whose units do what their argument says, and leave a line in a file."""
+
+    trace: Path
+
+    def stored(self, argument: str) -> str | None:
+        return "stored" if argument == "stored" else None
+
+    def send(self, argument: str, cluster: Cluster) -> str:
+        return argument
+
+    def recipe(self, cluster: Cluster) -> Any:
+        return ProbeRecipe(self)
+
+    def run(self, argument: str) -> str:
+        node = Path(os.environ["SSR_NODE_CACHE"]).parent.name
+        with self.trace.open("a") as file:
+            file.write(f"{argument} {node}\n")
+        kind, _, rest = argument.partition(":")
+        begun = self.trace.read_text().count(f"{argument} ")
+        if kind == "die" and begun <= int(rest or 99):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "fault" and begun <= int(rest or 99):
+            raise SandboxError("this machine has no sandbox")
+        if kind == "error":
+            raise KeyError(rest)
+        if kind == "wait":
+            pause(float(rest))
+        if kind == "sleep":
+            time.sleep(float(rest))
+        return f"{argument} {node}"
+
+    def is_fault(self, result: str) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass
+
+    def begun(self, argument: str) -> list[str]:
+        """Return the nodes on which a unit was begun."""
+        lines = self.trace.read_text().splitlines() if self.trace.exists() else []
+        return [line.split()[1] for line in lines if line.startswith(f"{argument} ")]
+
+
+@dataclass(frozen=True)
+class ProbeRecipe:
+    """Opens the work on a node."""
+
+    work: Probe
+
+    def __call__(self, node: Node) -> OpenProbe:
+        return OpenProbe(self.work, node)
+
+
+@dataclass(frozen=True)
+class OpenProbe:
+    """The work on a node: every unit stores a record."""
+
+    work: Probe
+    node: Node
+
+    def run(self, argument: str) -> str:
+        result = self.work.run(argument)
+        self.node.store.put_record("attempts/probe", argument.replace(":", "-"), {"result": result})
+        return result
+
+    def is_fault(self, result: str) -> bool:
+        return False
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,60 @@
+"""Run a Ray cluster of several nodes on this machine, each with its own cache and temporary folder."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Self
+
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+
+from ray.cluster_utils import Cluster
+
+_STORE_BYTES = 80 * 2**20
+_NODE_OPTIONS: dict[str, Any] = {"num_cpus": 1, "object_store_memory": _STORE_BYTES, "include_dashboard": False}
+
+
+class LocalCluster:
+    """A head without sandbox slots, as a driver's machine may be, and nodes with one slot each."""
+
+    def __init__(self, folder: Path, nodes: int, **environment: str) -> None:
+        self._folder, self._count, self._environment = folder, nodes, environment
+        self.workers: list[Any] = []
+        self._made = 0
+
+    def __enter__(self) -> Self:
+        self._cluster = Cluster()
+        self._cluster.add_node(**{**_NODE_OPTIONS, "num_cpus": 0})
+        for _ in range(self._count):
+            self.add()
+        return self
+
+    @property
+    def address(self) -> str:
+        address: str = self._cluster.address
+        return address
+
+    def add(self, slots: int = 1, **environment: str) -> Any:
+        """Start a node and return it."""
+        self._made += 1
+        own = self._folder / f"node-{self._made}"
+        (own / "tmp").mkdir(parents=True)
+        variables = {
+            "SSR_NODE_CACHE": str(own / "cache"),
+            "TMPDIR": str(own / "tmp"),
+            **self._environment,
+            **environment,
+        }
+        options = {**_NODE_OPTIONS, "num_cpus": slots, "resources": {"ssr_slots": slots}, "env_vars": variables}
+        node = self._cluster.add_node(**options)
+        self.workers.append(node)
+        return node
+
+    def kill(self, node: Any) -> None:
+        """Kill all processes of a node."""
+        self.workers.remove(node)
+        self._cluster.remove_node(node, allow_graceful=False)
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._cluster.shutdown()
