@@ -55,8 +55,8 @@ _PROJECT = {
         "    with pytest.raises(ValueError):\n        area(1, -2)\n\n\n"
         "def test_perimeter():\n    assert perimeter(2, 3) == 10\n\n\n"
         "def test_scaled():\n    assert scaled(2, 3, 1) == (2, 3)\n    assert scaled(2, 3, 2) == (4, 6)\n\n\n"
-        "def test_largest():\n    assert largest([(1, 1), (2, 2), (1, 3)]) == (2, 2)\n    assert largest([]) is None\n\n"
-        "\ndef test_total():\n    assert total([(1, 1), (2, 2)]) == 5\n"
+        "def test_largest():\n    assert largest([(1, 1), (2, 2)]) == (2, 2)\n    assert largest([]) is None\n\n\n"
+        "def test_total():\n    assert total([(1, 1), (2, 2)]) == 5\n"
     ),
 }
 

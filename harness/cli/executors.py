@@ -53,9 +53,7 @@ def node_lines(nodes: Sequence[NodeState]) -> list[str]:
     lines = [f"{'node':{width}}  slots  units  lost  faults  seconds/unit"]
     for node in nodes:
         seconds = f"{node.seconds / node.done:.1f}" if node.done else "-"
-        note = f"  no more work: {node.drained}" if node.drained else ""
-        left = "  left" if node.has_left else ""
-        lines.append(
-            f"{node.name:{width}}  {node.slots:5}  {node.done:5}  {node.lost:4}  {node.faults:6}  {seconds:>12}{left}{note}"
-        )
+        note = f"  no more work: {node.drained}" if node.drained else "  left" if node.has_left else ""
+        counts = f"{node.slots:5}  {node.done:5}  {node.lost:4}  {node.faults:6}"
+        lines.append(f"{node.name:{width}}  {counts}  {seconds:>12}{note}")
     return lines

@@ -12,13 +12,16 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from harness.database.sharing import share_store
+from harness.executors.trees import TreeCopy
+from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.sandbox.filesystem.workdirs import disk_bytes
 from pytest_ssr.storage.store import Store
 
 _T = TypeVar("_T")
@@ -117,6 +120,8 @@ class Node:
     collected: CollectedRecords | None = None
     """What the current unit has written; None if the store has a database."""
     _opened: dict[Hashable, Any] = field(default_factory=dict)
+    _using: ExitStack = field(default_factory=ExitStack)
+    """Holds the trees that this worker uses."""
 
     @classmethod
     def open(cls, folder: Path, slots: int, workers: int, description: Mapping[str, object]) -> Node:
@@ -130,6 +135,29 @@ class Node:
             return cls(share_store(folder, database=database, blobs=blobs), slots, workers)
         collected = CollectedRecords()
         return cls(Store(folder, shared=collected), slots, workers, collected)
+
+    def use_tree(self, copy: TreeCopy) -> Snapshot:
+        """Return a snapshot whose tree is in the cache; trees that no worker uses make room for it.
+
+        Raises StoreWriteError if it cannot be written, for example because the disk is full.
+        """
+        self._using.enter_context(self.store.in_use(f"tree-{copy.name}"))
+        if not (self.store.trees / copy.name).is_dir():
+            self._make_room()
+        return copy.place(self.store.trees)
+
+    def _make_room(self) -> None:
+        """Remove the trees that were used longest ago, until the others are within the limit of the cache."""
+        limit = int(os.environ.get(CACHE_BYTES) or _DEFAULT_CACHE_BYTES)
+        trees = sorted((p for p in self.store.trees.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        total = sum(map(disk_bytes, trees))
+        for tree in trees:
+            if total <= limit:
+                return
+            with self.store.unused(f"tree-{tree.name}") as free:
+                if free:
+                    total -= disk_bytes(tree)
+                    shutil.rmtree(tree, ignore_errors=True)
 
     def once(self, key: Hashable, open_: Callable[[], _T]) -> _T:
         """Return what was opened under a key, opening it at the first call."""

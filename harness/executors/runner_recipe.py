@@ -64,7 +64,7 @@ class RunnerRecipe:
 
     def _open(self, node: Node) -> Runner:
         provider = choose(self.sandbox)
-        snapshot = self.tree.place(node.store.trees)
+        snapshot = node.use_tree(self.tree)
         python, needs_pytest = self.interpreter.executable, isinstance(self.test_runner, PytestRunner)
         here = find_in_image(provider, snapshot.directory, python, needs_pytest=needs_pytest) or find_interpreter(
             snapshot.directory, python, needs_pytest=needs_pytest
