@@ -147,7 +147,7 @@ def play(project: Path, store: Path, *options: str) -> tuple[float, dict[str, An
     command = [
         sys.executable,
         "-m",
-        "harness",
+        "harness.cli",
         "play",
         str(project),
         "--rounds",
@@ -184,7 +184,9 @@ def measure_kills(nodes: int, folder: Path) -> Iterator[str]:
     yield f"| attempts by verdict | {', '.join(f'{k}: {v}' for k, v in sorted(verdicts.items()))} |"
     yield f"| attempts without a grade | {verdicts['None']} |"
     yield f"| records, without a cluster and with one | {len(ours)}, {len(theirs)} |"
-    yield f"| records that differ | {sum(ours.get(k) != theirs.get(k) for k in ours.keys() | theirs.keys())} |"
+    yield f"| records that are missing or differ | {sum(theirs.get(k) != ours[k] for k in ours)} |"
+    more = Counter(k.split("/")[0] for k in theirs.keys() - ours.keys())
+    yield f"| further records: candidates that several workers tried and were not needed | {dict(more)} |"
     yield f"| seconds, without a cluster and with one | {local_s:.0f}, {remote_s:.0f} |"
 
 

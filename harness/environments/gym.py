@@ -18,7 +18,8 @@ from gymnasium.spaces import Box, Dict
 from harness.agents.context import elided
 from harness.agents.tools.bash import Bash
 from harness.environments.episode import Turn
-from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.episodes import EnvironmentSettings
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.spaces import Actions, UnicodeText
 from harness.environments.task import TaskSource
 from pytest_ssr.errors import ActionError, SettingsError
@@ -57,7 +58,7 @@ class _RoleEnv(gymnasium.Env[Observation, Any]):
         if diff_chars < 1:
             raise SettingsError(f"diff_chars must be at least 1, not {diff_chars}")
         self.render_mode, self._diff_chars, self._shown = render_mode, diff_chars, ""
-        self._episodes = Episodes(tasks, settings)
+        self._episodes = open_episodes(tasks, settings)
         limits = settings.limits
         self.action_space = Actions()
         self.observation_space = Dict(

@@ -100,7 +100,7 @@ class RayExecutor:
         self._shelf: OrderedDict[str, Any] = OrderedDict()
         self._closed = threading.Event()
         self._results = ThreadPoolExecutor(4, thread_name_prefix="ssr-results")
-        self._is_ours = _connect(address)
+        self._is_ours = connect(address)
         description = description_of(store.root)
         is_shared = str(description.get("database", _LOCAL_DATABASE)) != _LOCAL_DATABASE
         self._run = key_of(str(store.root), description)
@@ -480,7 +480,7 @@ class RayUnits(Generic[_A, _R]):
             raise_if_stopped()
 
 
-def _connect(address: str) -> bool:
+def connect(address: str) -> bool:
     """Connect this process to a cluster; return whether it was not connected before. Raises SettingsError."""
     if ray.is_initialized():
         return False

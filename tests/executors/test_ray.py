@@ -19,16 +19,11 @@ from harness.executors import ray_executor
 from harness.executors.outcomes import Versions
 from harness.executors.protocol import WorkerLostError, completed
 from harness.executors.ray_executor import TRIES, RayExecutor
+from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError, SsrError
 from pytest_ssr.storage.store import Store
 
 cloudpickle.register_pickle_by_value(cluster_works)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    with LocalCluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
-        yield cluster
 
 
 @pytest.fixture
@@ -116,6 +111,18 @@ def test_a_cancelled_unit_stops_and_its_worker_goes_on(executor: RayExecutor, pr
     assert probe.begun("wait:602") == []
 
 
+def test_nodes_of_another_version_are_refused_with_both(
+    cluster: LocalCluster, probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = Versions("feed", "9.9", "3.99")
+    monkeypatch.setattr(ray_executor, "versions", lambda: here)
+    with RayExecutor(cluster.address, Store(tmp_path / "store")) as executor:
+        with executor.units(probe) as units, pytest.raises(SandboxUnavailableError) as caught:
+            units.submit("never").result()
+        assert all(str(version) in str(caught.value) for version in (here, versions()))
+    assert probe.begun("never") == []
+
+
 def test_a_node_that_is_killed_is_replaced_by_one_that_joins(
     cluster: LocalCluster, executor: RayExecutor, probe: Probe
 ) -> None:
@@ -143,24 +150,6 @@ def test_a_node_without_a_cache_is_drained_and_the_others_work(
         assert any(message.startswith(drained.name) for message in messages)
     finally:
         cluster.kill(bad)
-
-
-def test_nodes_of_another_version_are_refused_with_both(
-    cluster: LocalCluster, probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = Versions("feed", "9.9", "3.99")
-    monkeypatch.setattr(ray_executor, "versions", lambda: here)
-    with RayExecutor(cluster.address, Store(tmp_path / "store")) as executor:
-        with executor.units(probe) as units, pytest.raises(SandboxUnavailableError) as caught:
-            units.submit("never").result()
-        assert all(str(version) in str(caught.value) for version in (here, ray_executor.SlotWorker and _versions()))
-    assert probe.begun("never") == []
-
-
-def _versions() -> Versions:
-    from harness.executors import ray_worker
-
-    return ray_worker.versions()
 
 
 def test_an_address_without_a_cluster_is_an_error_of_the_option(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from openenv.core.env_server import Action, Environment, Observation, State, cre
 from pydantic import Field
 
 from harness.environments.episode import Turn
-from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.episodes import EnvironmentSettings
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.task import TaskSource
 
 
@@ -43,7 +44,7 @@ class SsrEnvironment(Environment[SsrAction, SsrObservation, State]):
 
     def __init__(self, tasks: TaskSource, settings: EnvironmentSettings) -> None:
         super().__init__()
-        self._episodes = Episodes(tasks, settings)
+        self._episodes = open_episodes(tasks, settings)
 
     def reset(
         self, seed: int | None = None, episode_id: str | None = None, task: str = "", **options: Any

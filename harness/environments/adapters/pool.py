@@ -14,6 +14,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 
 from harness.agents.limits import RolloutLimits
 from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.solve_tasks import DatasetTasks, StoreTasks
 from harness.environments.task import TaskSource
 from pytest_ssr.errors import SandboxError, SettingsError, SsrError, describe_unexpected
@@ -127,7 +128,7 @@ class Pool:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call)
 
     def _open(self) -> Episodes:
-        episodes = Episodes(self._source, self._environment)
+        episodes = open_episodes(self._source, self._environment)
         self._opened.append(episodes)
         return episodes
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput
 
-from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.episodes import EnvironmentSettings
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.task import TaskSource
 from harness.records.messages import SYSTEM, USER
 
@@ -32,7 +33,7 @@ class SkyRLEnvironment(BaseTextEnv):
         super().__init__()
         self.max_turns = settings.limits.steps
         self._task, self._seed = str((extras or {}).get("task", "")), int((extras or {}).get("seed", 0))
-        self._episodes = Episodes(tasks, settings)
+        self._episodes = open_episodes(tasks, settings)
         self._metrics: dict[str, Any] = {}
 
     def init(self, prompt: list[dict[str, str]]) -> tuple[list[dict[str, str]], dict[str, Any]]:

@@ -16,6 +16,7 @@ from typing import Any
 from harness.environments.adapters.transcript import ChatTokens
 from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.task import Outcome, TaskSource
 from harness.records.messages import SYSTEM, USER
 from pytest_ssr.errors import SettingsError
@@ -36,7 +37,7 @@ class TrlEnvironment:
     def __init__(self, tasks: TaskSource, settings: EnvironmentSettings = EnvironmentSettings()) -> None:
         if settings.tools or settings.bundles:
             raise SettingsError("TRL sees only bash, editor and submit; omit tools and bundles, or use TrlRollouts")
-        self._episodes = Episodes(tasks, settings)
+        self._episodes = open_episodes(tasks, settings)
         self._closing = weakref.finalize(self, self._episodes.close)
         self._turns: list[Turn] = []
 
@@ -133,7 +134,7 @@ class TrlRollouts:
         its reward function. Each rollout has a sandbox; they take their turns together.
         """
         while len(self._pool) < len(prompts):
-            self._pool.append(Episodes(self._tasks, self._settings))
+            self._pool.append(open_episodes(self._tasks, self._settings))
         rollouts = []
         for prompt, episodes in zip(prompts, self._pool, strict=False):
             episodes.begin(task=str(prompt[-1]["content"]))

@@ -16,7 +16,8 @@ import verifiers.v1 as vf
 
 from harness.agents.limits import RolloutLimits
 from harness.environments.episode import Turn
-from harness.environments.episodes import EnvironmentSettings, Episodes
+from harness.environments.episodes import EnvironmentSettings
+from harness.environments.remote_episodes import open_episodes
 from harness.environments.solve_tasks import StoreTasks
 from harness.environments.task import TaskSource
 
@@ -83,7 +84,7 @@ class SsrEnv(vf.Env[SsrEnvConfig]):
 
     async def run(self, task: SsrTask, agents: vf.Agents) -> None:
         """Run one episode; raises SandboxError if it has no reward."""
-        episodes = Episodes(self.taskset.source(), self.taskset.settings())
+        episodes = open_episodes(self.taskset.source(), self.taskset.settings())
         try:
             episode = await asyncio.to_thread(episodes.begin, task=task.data.id)
             async with agents.player.interaction(task) as interaction:

@@ -21,6 +21,7 @@ from harness.datasets.instance import InstanceError
 from harness.environments import DatasetTasks, EnvironmentSettings, ProjectTasks, StoreTasks
 from harness.environments.adapters.trl import Rollout, generate, token_columns
 from harness.environments.episodes import Episodes
+from harness.environments.remote_episodes import open_episodes
 from harness.records.messages import USER
 from harness.records.rewards import injector_reward, solve_rate
 from harness.training.language.left_out import LeftOut, LeftOutCode, LeftOutError
@@ -172,10 +173,10 @@ class PolicyRollouts:
         pool = self._pools.setdefault((task.role, task.project), [])
         wanted = task.bug or (task.project if task.role == INJECTOR else "")
         if slot == len(pool):
-            pool.append(Episodes(source, self._environment.settings))
+            pool.append(open_episodes(source, self._environment.settings))
         elif not pool[slot].has(wanted):
             pool[slot].close()
-            pool[slot] = Episodes(source, self._environment.settings)
+            pool[slot] = open_episodes(source, self._environment.settings)
         pool[slot].begin(seed=seed, task=wanted)
         return pool[slot]
 
