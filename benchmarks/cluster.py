@@ -70,6 +70,9 @@ class Sleep:
     def stored(self, argument: int) -> None:
         return None
 
+    def place(self, argument: int) -> str:
+        return ""
+
     def send(self, argument: int, cluster: Cluster) -> int:
         return argument
 

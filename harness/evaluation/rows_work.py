@@ -46,6 +46,11 @@ class RowsWork:
         """Return whether a unit has no grade because of the machine."""
         return is_fault(result)
 
+    def place(self, unit: Unit) -> str:
+        """Return the row's image, or its tree."""
+        grader, instance = self.work.grader, unit.instance
+        return instance.key if instance.invalid or not grader.images else instance.sandbox(grader.images)
+
     def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
         """Return a unit for another machine, with the row's tree if only this machine has its repository."""
         grader, instance = self.work.grader, unit.instance

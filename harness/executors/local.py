@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from harness.executors.protocol import Runnable
 from pytest_ssr.interrupts import workers
@@ -21,18 +21,13 @@ class LocalExecutor:
 
     jobs: int = 1
     is_remote: bool = False
+    nodes: tuple[()] = ()
 
     @contextmanager
     def units(self, work: Runnable[_A, _R]) -> Iterator[LocalUnits[_A, _R]]:
         """Yield the units of a work; see Executor."""
         with workers(self.jobs) as pool:
             yield LocalUnits(work, pool, self.jobs)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        """Nothing is held between works."""
 
 
 @dataclass(frozen=True, slots=True)

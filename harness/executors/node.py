@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -105,6 +105,10 @@ class NodeState:
     """Whether it is no longer part of the cluster."""
     drained: str = ""
     """Why the node gets no more units; empty if it does."""
+
+    def to_json(self) -> dict[str, object]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "failed_since": len(self.failed_since)}
 
 
 @dataclass(slots=True)

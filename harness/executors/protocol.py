@@ -7,7 +7,7 @@ attempt at a unit, which is repeated elsewhere; it never becomes a result.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,7 +16,7 @@ from pytest_ssr.errors import SandboxError, SsrError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
 if TYPE_CHECKING:
-    from harness.executors.node import Node
+    from harness.executors.node import Node, NodeState
 
 A_contra = TypeVar("A_contra", contravariant=True)
 R_co = TypeVar("R_co", covariant=True)
@@ -63,6 +63,9 @@ class Work(OpenWork[A_contra, R], Protocol):
 
     def stored(self, argument: A_contra) -> R | None:
         """Return the result of a unit if the store has it, so that no machine has to do it."""
+
+    def place(self, argument: A_contra) -> str:
+        """Return the name of what a unit needs besides the work, such as an image: a machine that had it is faster."""
 
     def send(self, argument: A_contra, cluster: Cluster) -> Any:
         """Return the argument in the form in which it is sent to another machine."""
@@ -119,7 +122,7 @@ def completed(units: Units[_A, _R], arguments: Iterable[_A]) -> Iterator[tuple[_
 
 
 class Executor(Protocol):
-    """Runs units of works; a context manager that releases its workers."""
+    """Runs units of works."""
 
     def units(self, work: Work[_A, _R], /) -> AbstractContextManager[Units[_A, _R]]:
         """Return a context in which units of a work can be submitted; it ends when all of them have ended.
@@ -131,6 +134,6 @@ class Executor(Protocol):
     def is_remote(self) -> bool:
         """Whether several works are worth being open at the same time, because one does not fill the workers."""
 
-    def __enter__(self) -> Executor: ...
-
-    def __exit__(self, *exc_info: object) -> None: ...
+    @property
+    def nodes(self) -> Sequence[NodeState]:
+        """What each machine did; empty if this one does all."""

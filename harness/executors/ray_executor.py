@@ -45,6 +45,7 @@ _WATCH_S = 2.0
 _STOP_S = 10.0
 _LOCAL_DATABASE = "sqlite"
 _MOST_ON_SHELF = 64
+_MOST_PLACES = 64
 
 
 @dataclass(eq=False, slots=True)
@@ -54,6 +55,8 @@ class _Slot:
     unit: _Unit | None = None
     works: set[str] = field(default_factory=set)
     """The works that it has used."""
+    places: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """What its last units needed; see `Work.place`."""
 
 
 @dataclass(eq=False, slots=True)
@@ -243,7 +246,7 @@ class RayExecutor:
                     raise
                 _fail(unit.future, error)
                 continue
-            slot.works.add(unit.work.id)
+            self._note_use(slot, unit)
             reference = slot.actor.run.remote(unit.id, unit.work.id, recipe, argument)
             reference.future().add_done_callback(lambda done, s=slot: self._later(self._finished, s, done))
 
@@ -259,9 +262,21 @@ class RayExecutor:
             allowed = [s for s in self._idle if not others or s.node.id not in unit.avoid]
             if allowed:
                 del self._waiting[position]
-                known = {s.node.id for s in self._slots if unit.work.id in s.works}
-                return unit, max(allowed, key=lambda s: (unit.work.id in s.works, s.node.id in known))
+                return unit, max(allowed, key=self._nearness(unit))
         return None
+
+    def _note_use(self, slot: _Slot, unit: _Unit) -> None:
+        slot.works.add(unit.work.id)
+        slot.places[unit.work.work.place(unit.argument)] = None
+        if len(slot.places) > _MOST_PLACES:
+            slot.places.popitem(last=False)
+
+    def _nearness(self, unit: _Unit) -> Callable[[_Slot], tuple[bool, ...]]:
+        """Return how near a worker is to a unit: what it has itself, and what other workers of its node had."""
+        work, place = unit.work.id, unit.work.work.place(unit.argument)
+        with_place = {s.node.id for s in self._slots if place and place in s.places}
+        with_work = {s.node.id for s in self._slots if work in s.works}
+        return lambda s: (s.node.id in with_place, work in s.works, place in s.places, s.node.id in with_work)
 
     def _recipe(self, remote: _RemoteWork) -> list[Any]:
         with remote.making:

@@ -30,6 +30,10 @@ class CampaignWork:
         """Return the result of a candidate if the store has it."""
         return self.campaign.stored(index)
 
+    def place(self, index: int) -> str:
+        """Return an empty string: all units need the same."""
+        return ""
+
     def send(self, index: int, cluster: Cluster) -> int:
         """Return the number: the recipe has the rest."""
         return index

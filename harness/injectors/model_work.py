@@ -35,6 +35,10 @@ class ModelWork:
         """Return False: a sandbox that fails raises an error."""
         return False
 
+    def place(self, index: int) -> str:
+        """Return an empty string: all units need the same."""
+        return ""
+
     def send(self, index: int, cluster: Cluster) -> int:
         """Return the number: the recipe has the rest."""
         return index

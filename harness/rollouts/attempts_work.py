@@ -70,6 +70,10 @@ class AttemptsWork:
         """Return whether the attempt has no grade because of the machine."""
         return result.verdict is None and result.reason.code in MACHINE_FAULTS
 
+    def place(self, attempt: int) -> str:
+        """Return an empty string: all units need the same."""
+        return ""
+
     def send(self, attempt: int, cluster: Cluster) -> int:
         """Return the number: the recipe has the rest."""
         return attempt

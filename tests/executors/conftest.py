@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+from proven import project, proven
 
 if TYPE_CHECKING:
     from clusters import LocalCluster
@@ -16,3 +17,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 
     with LocalCluster(tmp_path_factory.mktemp("cluster"), 2) as cluster:
         yield cluster
+
+
+__all__ = ["cluster", "project", "proven"]

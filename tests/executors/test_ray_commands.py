@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +43,6 @@ def records(store: Path, *kinds: str) -> dict[str, Any]:
         # Times are part of what pytest printed.
         if p.suffix not in (".jsonl", ".txt") or "artifacts" in p.parts
     }
-
-
-@pytest.fixture
-def project(tmp_path: Path, calculator: Mapping[str, str]) -> Path:
-    folder = tmp_path / "calculator"
-    folder.mkdir()
-    for name, text in calculator.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    return folder
 
 
 def test_play_has_the_records_of_one_machine(project: Path, cluster: LocalCluster, tmp_path: Path) -> None:

@@ -24,6 +24,9 @@ class Probe:
     def stored(self, argument: str) -> str | None:
         return "stored" if argument == "stored" else None
 
+    def place(self, argument: str) -> str:
+        return ""
+
     def send(self, argument: str, cluster: Cluster) -> str:
         return argument
 

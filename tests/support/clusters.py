@@ -9,6 +9,7 @@ from typing import Any, Self
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 
+import ray
 from ray.cluster_utils import Cluster
 
 _STORE_BYTES = 80 * 2**20
@@ -59,4 +60,6 @@ class LocalCluster:
         self._cluster.remove_node(node, allow_graceful=False)
 
     def __exit__(self, *exc_info: object) -> None:
+        # A cluster does not remove the node that this process is connected to.
+        ray.shutdown()
         self._cluster.shutdown()

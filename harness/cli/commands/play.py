@@ -170,7 +170,8 @@ def play(settings: PlaySettings) -> int:
                 model_recipe=InjectorRecipe.of(settings) if by_model else None,
             )
             episodes = run.play()
-    _report_played(settings, terminal, rounds, run, episodes)
+            nodes = [node.to_json() for node in executor.nodes]
+    _report_played(settings, terminal, rounds, run, episodes, nodes)
     if count_ungraded(episodes):
         return ExitCode.BROKEN
     reached = {e.round for e in episodes if e.valid and e.counts}
@@ -199,7 +200,12 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
 
 
 def _report_played(
-    settings: PlaySettings, terminal: Terminal, rounds: RoundSettings, run: SelfPlay, episodes: list[Episode]
+    settings: PlaySettings,
+    terminal: Terminal,
+    rounds: RoundSettings,
+    run: SelfPlay,
+    episodes: list[Episode],
+    nodes: list[dict[str, Any]],
 ) -> None:
     summary = tables(episodes, alpha=rounds.alpha, kind=rounds.reward)
     if settings.json:
@@ -215,6 +221,7 @@ def _report_played(
             "tables": summary,
             "refused": refused,
             "episodes": episode_records,
+            **({"nodes": nodes} if nodes else {}),
         }
         print(json.dumps(data, indent=1))
         return
