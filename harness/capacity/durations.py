@@ -149,17 +149,17 @@ def read_durations(store: Store, work: Work) -> Measured:
     )
 
 
-def _candidates(files: Mapping[str, Sequence[Path]]) -> dict[object, list[Unit]]:
-    groups: dict[object, list[Unit]] = {}
+def _candidates(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
+    groups: dict[str, list[Unit]] = {}
     for path, data in _records(files["attempts"]):
         result = CandidateResult.from_json(data)
         if result is not None:
             valid = result.status is CandidateStatus.VALID
-            groups[path] = [Unit(result.seconds, valid, str(result.status))]
+            groups[str(path)] = [Unit(result.seconds, valid, str(result.status))]
     return groups
 
 
-def _attempts(files: Mapping[str, Sequence[Path]]) -> dict[object, list[Unit]]:
+def _attempts(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
     groups = defaultdict(list)
     for path, data in _records(p for p in files["rollouts"] if p.name == "rollout.json"):
         rollout = Rollout.from_json(data)
@@ -171,7 +171,7 @@ def _attempts(files: Mapping[str, Sequence[Path]]) -> dict[object, list[Unit]]:
     return dict(groups)
 
 
-def _predictions(files: Mapping[str, Sequence[Path]]) -> dict[object, list[Unit]]:
+def _predictions(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:
     groups = defaultdict(list)
     for _, data in _records(files["outcomes"]):
         result = EvaluationResult.from_json(data)

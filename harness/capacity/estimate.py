@@ -77,7 +77,7 @@ class Durations:
         share = self.share_left if left else self.share_shorter
         most = self.seconds[-1] * (slowdown if slow else 1.0)
         points = [most * n / _STEPS for n in range(_STEPS + 1)]
-        over = [1 - share(x) ** normal * share(x / slowdown) ** slow for x in points]
+        over: list[float] = [1 - share(x) ** normal * share(x / slowdown) ** slow for x in points]
         if not left:
             # The distribution is a step function: the left value holds up to the next point.
             return sum((b - a) * height for (a, b), height in zip(pairwise(points), over, strict=False))

@@ -69,8 +69,9 @@ def simulate(
     units = Durations(measured.units).units_for(wanted)
     run = _Run(measured, units, cluster, random.Random(seed), finished)
     if units:
-        for _ in range(cluster.nodes):
-            run.environment.process(run.node())
+        slow = round(cluster.stragglers * cluster.nodes)
+        for number in range(cluster.nodes):
+            run.environment.process(run.node(is_slow=number < slow))
         run.environment.run(until=run.done)
     return run.summary(wanted)
 
@@ -88,6 +89,11 @@ class _Server:
         self._free_at = max(now, self._free_at) + service_s
         self.busy_s += service_s
         return self._free_at - now
+
+    @property
+    def served_s(self) -> float:
+        """Seconds of service so far, without the requests that are waiting."""
+        return self.busy_s - max(0.0, self._free_at - self._environment.now)
 
 
 class _SharedLink:
@@ -168,14 +174,14 @@ class _Run:
         self._begun: list[float] = []
         self._useful_s = 0.0
         self._last_begun = 0.0
+        self._served_before_end = (0.0, 0.0)
 
-    def node(self) -> _Process:
+    def node(self, *, is_slow: bool) -> _Process:
         """Be one node and those that replace it, until the run is done."""
         environment, cluster, rng = self.environment, self._cluster, self._rng
         while True:
             rate = cluster.failure_rate
             failure = environment.timeout(rng.expovariate(rate)) if rate else environment.event()
-            is_slow = cluster.stragglers > 0 and rng.random() < cluster.stragglers
             pull = self._link.pull(cluster.image_bytes + self._measured.tree_bytes)
             yield pull | failure
             if failure.processed:
@@ -191,6 +197,7 @@ class _Run:
                     slot.interrupt()
             self._failures += 1
             yield environment.timeout(cluster.replacement_s)
+            is_slow = rng.random() < cluster.stragglers
 
     def _slot(self, factor: float) -> _Process:
         """Run one unit after the other; end if the node fails."""
@@ -225,6 +232,8 @@ class _Run:
         self._in_progress += 1
         self._next += 1
         self._last_begun = self.environment.now
+        if self._next == self._units:
+            self._served_before_end = self._served_s()
         return self._next - 1, self._seconds[int(self._rng.random() * len(self._seconds))]
 
     def _finish(self, number: int, seconds: float) -> None:
@@ -249,6 +258,9 @@ class _Run:
         if self._idle:
             # Another slot takes the unit, or the wake-up that this one cannot use any more.
             self._idle.popleft().succeed()
+
+    def _served_s(self) -> tuple[float, float]:
+        return self._driver.served_s, self._store.served_s
 
     def summary(self, wanted: int) -> Simulated:
         """Return what happened."""
@@ -280,12 +292,14 @@ class _Run:
         is_sending = self._measured.bytes_per_unit / cluster.bandwidth >= self._write_s
         setup_s = begun[len(begun) // 2] if begun else seconds
         is_preparing = self._measured.preparation_s > setup_s / 2
-        limited = cluster.working_slots < cluster.all_slots
+        is_limited = cluster.working_slots < cluster.all_slots
+        served = zip(self._served_s(), self._served_before_end, strict=True)
+        end_s = seconds - self._last_begun - max(now - before for now, before in served)
         shares = {
-            Bound.IN_FLIGHT if limited else Bound.SLOTS: self._useful_s / (cluster.working_slots * seconds),
+            Bound.IN_FLIGHT if is_limited else Bound.SLOTS: self._useful_s / (cluster.working_slots * seconds),
             Bound.DRIVER: self._driver.busy_s / seconds,
             Bound.NETWORK if is_sending else Bound.STORE: self._store.busy_s / seconds,
             Bound.PREPARATION if is_preparing else Bound.PULLS: setup_s / seconds,
-            Bound.LONGEST_UNIT: (seconds - self._last_begun) / seconds,
+            Bound.LONGEST_UNIT: end_s / seconds,
         }
         return max(shares, key=shares.__getitem__)
