@@ -219,8 +219,8 @@ def waiting_runs(folder: Path) -> tuple[float, list[str]]:
         "## The loop of `ssr inject` with units that wait",
         "",
         f"{count} units of {WAITING_MEAN_S:g} s on average (log-normal, sigma 0.8), each with a real write; the loop "
-        f"and the write take {1000 * none_s:.2f} ms for one unit that does not wait (median of 3 runs with 4 jobs). The "
-        f"durations of both are drawn with replacement; medians of {_SEEDS} runs and of {_SIMULATIONS} simulations.",
+        f"and the write take {1000 * none_s:.2f} ms for one unit that does not wait (median of 3 runs with 4 jobs). "
+        f"Both draw durations with replacement; medians of {_SEEDS} runs and of {_SIMULATIONS} simulations.",
         "",
         "| slots | measured, s | utilisation | closed form, s | simulation, s (95 % of them) | utilisation | error |",
         "|---|---|---|---|---|---|---|",
@@ -235,10 +235,10 @@ def waiting_runs(folder: Path) -> tuple[float, list[str]]:
         predicted_s = statistics.median(times)
         low_s, high_s = times[round(0.025 * (_SIMULATIONS - 1))], times[round(0.975 * (_SIMULATIONS - 1))]
         predicted_use = statistics.median(s.utilisation for s in simulations)
-        lines.append(
-            f"| {jobs} | {wall_s:.2f} | {100 * used:.1f} % | {estimate.seconds:.2f} | "
-            f"{predicted_s:.2f} ({low_s:.2f} to {high_s:.2f}) | {100 * predicted_use:.1f} % | {100 * (predicted_s / wall_s - 1):+.1f} % |"
-        )
+        cells = [str(jobs), f"{wall_s:.2f}", f"{100 * used:.1f} %", f"{estimate.seconds:.2f}"]
+        cells += [f"{predicted_s:.2f} ({low_s:.2f} to {high_s:.2f})", f"{100 * predicted_use:.1f} %"]
+        cells += [f"{100 * (predicted_s / wall_s - 1):+.1f} %"]
+        lines.append(f"| {' | '.join(cells)} |")
         print(lines[-1], flush=True)
     return none_s, [*lines, ""]
 
@@ -305,12 +305,17 @@ def _table(planner: Planner, cluster: Cluster) -> Iterator[str]:
         run: Simulated = simulate(planner.measured, planner.wanted, sized)
         took_s, memory = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         assert run.finished == run.units
-        yield (
-            f"| {nodes:,} | {estimate.seconds / 3600:.2f} "
-            f"({estimate.low_s / 3600:.2f} to {estimate.high_s / 3600:.2f}) | {run.seconds / 3600:.2f} | {run.results_per_hour:,.0f} | {100 * estimate.utilisation:.0f} %, "
-            f"{100 * run.utilisation:.0f} % | {estimate.bound}, {run.bound} | {run.failures} | {run.lost} | "
-            f"{estimate.core_hours:,.0f} | {estimate.network_bytes / 1e12:.2f} | {took_s:.1f}, {memory:.0f} |"
-        )
+        hours = [
+            f"{seconds / 3600:.2f}" for seconds in (estimate.seconds, estimate.low_s, estimate.high_s, run.seconds)
+        ]
+        cells = [f"{nodes:,}", f"{hours[0]} ({hours[1]} to {hours[2]})", hours[3], f"{run.results_per_hour:,.0f}"]
+        cells += [
+            f"{100 * estimate.utilisation:.0f} %, {100 * run.utilisation:.0f} %",
+            f"{estimate.bound}, {run.bound}",
+        ]
+        cells += [f"{run.failures:,}", f"{run.lost:,}", f"{estimate.core_hours:,.0f}"]
+        cells += [f"{estimate.network_bytes / 1e12:.2f}", f"{took_s:.1f}, {memory:.0f}"]
+        yield f"| {' | '.join(cells)} |"
 
 
 if __name__ == "__main__":
