@@ -24,8 +24,8 @@ _STEPS = 200
 _RESAMPLES = 200
 _MOST_GROUPS = 2_000
 """Groups that one resample draws. More would only take longer; with fewer, intervals are wider, not narrower."""
-_MOST_EXPONENT = 700.0
-"""exp of more is not a float."""
+_MOST_RESTARTS = 1000
+"""A run whose units or nodes have to begin more often has no end in practice."""
 
 
 class Durations:
@@ -49,8 +49,7 @@ class Durations:
         """
         if failure_rate == 0:
             return self.mean * factor
-        exponents = (min(_MOST_EXPONENT, failure_rate * factor * s) for s in self.seconds)
-        return sum(map(math.expm1, exponents)) / failure_rate / len(self.seconds)
+        return sum(math.expm1(failure_rate * factor * s) for s in self.seconds) / failure_rate / len(self.seconds)
 
     def share_shorter(self, seconds: float) -> float:
         """Return the share of units that take at most this long."""
@@ -123,7 +122,8 @@ class Planner:
         self._resamples = list(_resamples(measured.groups, random.Random(seed)))
 
     def estimate(self, cluster: Cluster) -> Estimate:
-        """Return the estimate for a cluster."""
+        """Return the estimate for a cluster; raises SettingsError if its nodes fail too often for the run to end."""
+        require_end(self.measured, cluster)
         measured, durations = self.measured, self.durations
         units = durations.units_for(self.wanted)
         parts = self._parts(durations, cluster)
@@ -156,7 +156,8 @@ class Planner:
         """
 
         def is_enough(nodes: int) -> bool:
-            return _total(self._parts(self.durations, replace(cluster, nodes=nodes))) <= seconds
+            sized = replace(cluster, nodes=nodes)
+            return has_end(self.measured, sized) and _total(self._parts(self.durations, sized)) <= seconds
 
         short, enough = 0, 1
         while not is_enough(enough):
@@ -189,6 +190,25 @@ class Planner:
     def _setup_alone_s(self, cluster: Cluster) -> float:
         """Return the setup of a single node, as when it replaces another."""
         return self._pulled_bytes(cluster) / cluster.bandwidth + self.measured.preparation_s
+
+
+def has_end(measured: Measured, cluster: Cluster) -> bool:
+    """Return whether nodes live long enough to be set up and to finish the longest unit, at least sometimes."""
+    pulls_s = cluster.nodes * (cluster.image_bytes + measured.tree_bytes) / cluster.bandwidth
+    slowdown = cluster.slowdown if cluster.stragglers else 1.0
+    longest_s = max(unit.seconds for unit in measured.units) * cluster.contention * slowdown
+    # What lasts s seconds is begun exp(rate s) times on average until it ends.
+    return cluster.failure_rate * max(longest_s, pulls_s + measured.preparation_s) <= math.log(_MOST_RESTARTS)
+
+
+def require_end(measured: Measured, cluster: Cluster) -> None:
+    """Raise SettingsError if nodes fail too often for a run to end."""
+    if not has_end(measured, cluster):
+        raise SettingsError(
+            f"with {cluster.failures_per_day:g} failures a day, nodes fail before they have finished their setup or the "
+            f"longest unit; use a lower --failures-per-day, or more --bandwidth if images take the time",
+            option="failures-per-day",
+        )
 
 
 def _slots_bound(cluster: Cluster) -> Bound:

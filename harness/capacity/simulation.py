@@ -19,7 +19,7 @@ import simpy
 
 from harness.capacity.cluster import Bound, Cluster
 from harness.capacity.durations import Measured
-from harness.capacity.estimate import Durations
+from harness.capacity.estimate import Durations, require_end
 
 _Process = Generator[simpy.Event, Any, None]
 
@@ -64,8 +64,10 @@ def simulate(
 ) -> Simulated:
     """Simulate a run that gives a number of results on average; the same seed gives the same run.
 
-    finished: called with the index of each unit whose result is stored.
+    finished: called with the index of each unit whose result is stored. Raises SettingsError if nodes fail too often
+    for the run to end.
     """
+    require_end(measured, cluster)
     units = Durations(measured.units).units_for(wanted)
     run = _Run(measured, units, cluster, random.Random(seed), finished)
     if units:

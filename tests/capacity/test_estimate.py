@@ -9,8 +9,9 @@ import pytest
 from capacity_parts import measured
 
 from harness.capacity.cluster import DAY_S, Bound, Cluster
-from harness.capacity.durations import Unit
+from harness.capacity.durations import Measured, Unit
 from harness.capacity.estimate import Durations, Planner
+from harness.capacity.simulation import simulate
 from pytest_ssr.errors import SettingsError
 
 FREE: dict[str, Any] = {"slots": 1, "driver_s": 0.0, "writes_per_s": 1e9}
@@ -59,7 +60,6 @@ def test_a_unit_that_begins_again_after_failures() -> None:
     # The mean time until a unit of s seconds survives failures at rate r is (exp(r s) - 1) / r.
     assert durations(10.0).mean_with_failures(2.0, 0.1) == pytest.approx((math.e**2 - 1) / 0.1)
     assert durations(10.0).mean_with_failures(2.0, 0.0) == 20
-    assert durations(1e9).mean_with_failures(1.0, 1.0) < math.inf
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,24 @@ def test_the_interval_is_that_of_the_measured_units() -> None:
     assert (many.high_s - many.low_s) / 1000 == pytest.approx(2 * 1.96 * 4 / 600**0.5, rel=0.25)
     again = Planner(measured([1.0, 9.0] * 3), 1000).estimate(Cluster(**FREE))
     assert again == few
+
+
+@pytest.mark.parametrize(
+    ("values", "changes"),
+    [
+        (measured([1.0] * 4 + [1e5]), {}),
+        (measured([1e3] * 5), {"stragglers": 0.1, "slowdown": 100.0}),
+        (measured([1.0] * 5, preparation_s=1e5), {}),
+        (measured([1.0] * 5), {"image_bytes": 10**12, "bandwidth": 1e7}),
+    ],
+)
+def test_nodes_that_fail_before_anything_ends(values: Measured, changes: dict[str, Any]) -> None:
+    cluster = Cluster(failures_per_day=100.0, **changes)
+    for run in (Planner(values, 10).estimate, lambda cluster: simulate(values, 10, cluster)):
+        with pytest.raises(SettingsError) as caught:
+            run(cluster)
+        assert caught.value.option == "failures-per-day"
+    assert Planner(values, 10).nodes_within(1e9, cluster) is None
 
 
 def test_nothing_to_do() -> None:
