@@ -205,8 +205,8 @@ def require_end(measured: Measured, cluster: Cluster) -> None:
     """Raise SettingsError if nodes fail too often for a run to end."""
     if not has_end(measured, cluster):
         raise SettingsError(
-            f"with {cluster.failures_per_day:g} failures a day, nodes fail before they have finished their setup or the "
-            f"longest unit; use a lower --failures-per-day, or more --bandwidth if images take the time",
+            f"with {cluster.failures_per_day:g} failures a day, nodes fail before they finish their setup or the "
+            "longest unit; use a lower --failures-per-day, or more --bandwidth if images take the time",
             option="failures-per-day",
         )
 
