@@ -121,7 +121,7 @@ def read_durations(store: Store, work: Work) -> Measured:
 
     Raises SettingsError if it has too few results to plan from, or if none of them is what is wanted.
     """
-    files = {folder: store.fetch(folder) for folder in _RESULTS[work]}
+    files = {folder: list(_results(store, folder, work)) for folder in _RESULTS[work]}
     groups = tuple(tuple(group) for group in _READERS[work](files).values())
     measured = [unit for group in groups for unit in group]
     if len(measured) < MIN_UNITS:
@@ -147,6 +147,14 @@ def read_durations(store: Store, work: Work) -> Measured:
         _bytes_below(store.trees),
         sum(_baseline_seconds(store.root / "baselines")),
     )
+
+
+def _results(store: Store, folder: str, work: Work) -> Iterator[Path]:
+    """Yield the files of a folder that belong to a kind of work."""
+    for path in store.fetch(folder):
+        # ssr run keeps its results directly in the folder in which each campaign has one of its own.
+        if work is not Work.BUGS or path.parent != store.root / "attempts":
+            yield path
 
 
 def _candidates(files: Mapping[str, Sequence[Path]]) -> dict[str, list[Unit]]:

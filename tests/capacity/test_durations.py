@@ -21,6 +21,7 @@ def test_candidates_by_outcome_with_the_size_of_what_they_leave(tmp_path: Path) 
     store.put_record("baselines", "b", {"seconds": 7.5})
     store.put_record("baselines", "files-b", {"a.py": "100644 1"})
     store.put_file("attempts/campaign", "00099.json", b"{")
+    store.put_record("attempts", "result-of-ssr-run", {"seconds": 1})
     measured = read_durations(store, Work.BUGS)
     assert {name: (o.count, o.mean_s, o.median_s, o.longest_s) for name, o in measured.outcomes.items()} == {
         "survived": (2, 1.0, 1.0, 1.0),
