@@ -226,7 +226,7 @@ def waiting_runs(folder: Path) -> tuple[float, list[str]]:
         f"and the write take {1000 * none_s:.2f} ms for one unit that does not wait (median of 3 runs with 4 jobs). "
         f"Both draw durations with replacement; medians of all runs and of {_SIMULATIONS} simulations.",
         "",
-        "| slots | runs | measured, s (least to most) | utilisation | closed form, s | simulation, s (95 % of them) | utilisation | error |",
+        "| slots | runs | measured, s (range) | used | closed form, s | simulation, s (95 %) | used | error |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for jobs, repeats in WAITING_RUNS.items():
