@@ -36,6 +36,7 @@ MORE_THAN_0 = _bound("must be more than 0", lambda value: value > 0)
 NOT_NEGATIVE = _bound("must be at least 0, and finite", lambda value: 0 <= value < math.inf)
 FINITE = _bound("must be finite", math.isfinite)
 FRACTION = _bound("must be in (0, 1]", lambda value: 0 < value <= 1)
+FRACTION_OR_0 = _bound("must be in [0, 1]", lambda value: 0 <= value <= 1)
 INNER_FRACTION = _bound("must be in (0, 1)", lambda value: 0 < value < 1)
 
 

@@ -72,6 +72,7 @@ COMMANDS = {
     "store check": Command("service:StoreCheckSettings", "store:check"),
     "store gc": Command("service:StoreGcSettings", "store:gc"),
     "store size": Command("service:StoreSizeSettings", "store:size"),
+    "plan": Command("capacity:PlanSettings", "plan:plan"),
     "doctor": Command("commands:DoctorSettings", "doctor:doctor"),
 }
 """A command of several words is a method of a group of commands."""
