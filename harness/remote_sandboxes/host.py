@@ -1,0 +1,321 @@
+"""Hold the open sandboxes of one machine: leases, slots, and calls that are made once."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.remote_sandboxes.calls import (
+    AddTree,
+    Cancel,
+    Close,
+    ErrorCode,
+    ExecInImage,
+    Heartbeat,
+    HostDescription,
+    Missing,
+    Open,
+    Opened,
+    Operation,
+    PutFiles,
+    RemoteError,
+    Reply,
+    Request,
+    reply_of,
+    reply_to_exec,
+)
+from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
+from harness.remote_sandboxes.running_calls import CallTable, RunningCall
+from harness.remote_sandboxes.tree_cache import TreeCache
+from pytest_ssr.errors import ProjectError
+from pytest_ssr.interrupts import background, pause, raise_if_stopped
+from pytest_ssr.project.interpreter import find_interpreter
+from pytest_ssr.sandbox.host import checked_readable
+from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits, SandboxProvider, WithImage
+from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
+
+_MOST_REAPS_PER_LEASE = 4
+_LONGEST_REAP_S = 5.0
+_OS_RELEASE = Path("/etc/os-release")
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What a host offers."""
+
+    slots: int = 64
+    """Maximum number of open sandboxes."""
+    lease_s: float = 60.0
+    """How long a sandbox stays open without a call or a heartbeat."""
+    cache_bytes: int = 2048 * MIB
+    """Maximum size of the trees that are kept."""
+    max_bytes: int = 80 * MIB
+    """Maximum size of a call."""
+    python: Path | None = None
+    """The interpreter that sandboxes without an image show first on PATH; None for the host's own."""
+    readable: Sequence[Path] = ()
+    """More folders that sandboxes without an image show; clients may request only what lies below."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCounts:
+    """What a host holds now."""
+
+    sandboxes: int
+    leases: int
+    running_calls: int
+    trees: int
+    tree_bytes: int
+
+
+class SandboxHost:
+    """The open sandboxes of one machine; any number of threads may start calls."""
+
+    def __init__(self, provider: SandboxProvider, settings: HostSettings | None = None) -> None:
+        """Take over the provider; raises ProjectError if the interpreter cannot be used."""
+        self.settings = settings or HostSettings()
+        self._provider = provider
+        self._readable: tuple[Path, ...] = ()
+        self._search_path = ""
+        if not self._has_image:
+            self._find_interpreter()
+        self._cache = TreeCache(self.settings.cache_bytes)
+        self._calls = CallTable()
+        self._lock = threading.Lock()
+        self._open: dict[str, OpenSandbox] = {}
+        self._opening = 0
+        self._is_closing = False
+        self._identity = ""
+        self._reaper = background(self._reap_regularly, name="reaper")
+
+    @property
+    def _has_image(self) -> bool:
+        return isinstance(self._provider, WithImage) and bool(self._provider.image)
+
+    @property
+    def counts(self) -> HostCounts:
+        """What the host holds now."""
+        with self._lock:
+            held, opening = len(self._open), self._opening
+        running = len(self._calls.running())
+        return HostCounts(held + opening, held, running, self._cache.tree_count, self._cache.bytes)
+
+    def start(self, request: Request) -> RunningCall:
+        """Start a call, or return it if it was started before. Raises RemoteError if it cannot be a call."""
+        if len(request.blobs) != self._blob_count(request):
+            raise RemoteError(ErrorCode.MALFORMED, "the call has a wrong number of blobs")
+        return self._calls.begin(request, lambda call: lambda: self._make(request, call))
+
+    def close(self) -> None:
+        """Stop all calls and remove all sandboxes; idempotent."""
+        with self._lock:
+            self._is_closing = True
+        self._reaper.stop()
+        for call in self._calls.running():
+            call.stop()
+        with self._lock:
+            held = list(self._open)
+        for identity in held:
+            self._end(identity)
+        self._cache.close()
+
+    def reap(self) -> int:
+        """Close the sandboxes whose lease has expired, and return their number."""
+        now = time.monotonic()
+        with self._lock:
+            expired = [held.id for held in self._open.values() if held.expires_at < now]
+        for identity in expired:
+            self._end(identity)
+        return len(expired)
+
+    def _blob_count(self, request: Request) -> int:
+        if isinstance(request.arguments, PutFiles):
+            return len(request.arguments.digests)
+        return 1 if isinstance(request.arguments, ExecInImage) else BLOB_COUNTS.get(type(request.arguments), 0)
+
+    def _find_interpreter(self) -> None:
+        """Find what the tests' interpreter reads, so that every sandbox shows it."""
+        with tempfile.TemporaryDirectory() as empty:
+            try:
+                interpreter = find_interpreter(Path(empty), self.settings.python, needs_pytest=False)
+            except ProjectError:
+                if self.settings.python is not None:
+                    raise
+                return
+        self._readable = (*interpreter.readable, *checked_readable(self.settings.readable))
+        self._search_path = search_path(str(interpreter.executable.parent))
+
+    def _reap_regularly(self) -> None:
+        while True:
+            pause(min(_LONGEST_REAP_S, self.settings.lease_s / _MOST_REAPS_PER_LEASE))
+            self.reap()
+            self._calls.tidy()
+            self._cache.forget_staged()
+
+    def _make(self, request: Request, call: RunningCall) -> Reply:
+        if self._is_closing:
+            raise RemoteError(ErrorCode.CLOSING, "the sandbox server is being stopped")
+        act = {
+            Operation.DESCRIBE: self._describe,
+            Operation.ADD_TREE: self._add_tree,
+            Operation.PUT_FILES: self._put_files,
+            Operation.OPEN: self._open_sandbox,
+            Operation.EXEC_IN_IMAGE: self._exec_in_image,
+            Operation.HEARTBEAT: self._renew,
+            Operation.CANCEL: self._cancel,
+            Operation.CLOSE: self._close,
+        }.get(request.arguments.operation)
+        return act(request) if act is not None else self._call_sandbox(request, call.add_output)
+
+    def _call_sandbox(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
+        with self._lock:
+            held = self._open.get(request.sandbox)
+            if held is not None:
+                held.renew()
+        if held is None:
+            raise RemoteError(ErrorCode.UNKNOWN_SANDBOX, "the sandbox is closed, or its lease has expired")
+        try:
+            return held.make_call(request, add_output)
+        finally:
+            held.renew()
+
+    def _describe(self, _: Request) -> Reply:
+        availability = self._provider.probe()
+        if availability.works and not self._identity:
+            self._identity = self._hash_identity()
+        settings = self.settings
+        return reply_of(
+            HostDescription(
+                availability.works,
+                f"{self._provider.name}: {availability.detail}",
+                availability.remedy,
+                self._identity,
+                settings.lease_s,
+                settings.max_bytes,
+            )
+        )
+
+    def _hash_identity(self) -> str:
+        parts = [self._provider.name, platform.machine(), self._search_path]
+        if isinstance(self._provider, WithImage) and self._provider.image:
+            parts.append(self._provider.image_digest())
+        else:
+            with suppress(OSError):
+                parts.append(_OS_RELEASE.read_text())
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def _add_tree(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, AddTree)
+        return reply_of(Missing(tuple(self._cache.add(call.entries))))
+
+    def _put_files(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, PutFiles)
+        for digest, data in zip(call.digests, request.blobs, strict=True):
+            raise_if_stopped()
+            self._cache.put(digest, data)
+        return Reply()
+
+    def _open_sandbox(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Open)
+        with self._lock:
+            if len(self._open) + self._opening >= self.settings.slots:
+                raise RemoteError(ErrorCode.BUSY, f"all {self.settings.slots} slots of the sandbox server are taken")
+            self._opening += 1
+        try:
+            held = self._opened(call)
+        except BaseException:
+            with self._lock:
+                self._opening -= 1
+            raise
+        with self._lock:
+            self._opening -= 1
+            self._open[held.id] = held
+        sandbox = held.sandbox
+        opened = Opened(held.id, sandbox.root, sandbox.scratch, tuple(getattr(sandbox, "built", ())))
+        if isinstance(sandbox, SupportsRpcSessions):
+            return reply_of(_with_sessions(opened, sandbox))
+        return reply_of(opened)
+
+    def _opened(self, call: Open) -> OpenSandbox:
+        readable = self._shown(call.readable)
+        with self._cache.using(call.tree) as folder:
+            sandbox = self._provider.open(folder, mount_at=call.mount_at, readable=readable, hidden=call.hidden)
+            path = "" if self._has_image else self._search_path
+            held = OpenSandbox(secrets.token_hex(16), sandbox, call.tree, self._cache, self.settings.lease_s, path)
+            held.renew()
+            return held
+
+    def _shown(self, requested: Sequence[str]) -> list[Path]:
+        """Return what a sandbox shows; raises SandboxError for a request outside of what the host offers."""
+        paths = checked_readable([Path(path) for path in requested])
+        for path in paths:
+            if not any(path.resolve().is_relative_to(offered.resolve()) for offered in self._readable):
+                raise RemoteError(ErrorCode.SANDBOX, f"the sandbox server does not show {path}; see its --readable")
+        return sorted({*self._readable, *paths})
+
+    def _exec_in_image(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, ExecInImage)
+        limits, stdin = bounded(call.limits), request.blobs[0]
+        if isinstance(self._provider, WithImage) and self._provider.image:
+            return reply_to_exec(self._provider.exec_in_image(call.argv, limits=limits, stdin=stdin))
+        return reply_to_exec(self._exec_without_tree(call.argv, limits, stdin))
+
+    def _exec_without_tree(self, argv: Sequence[str], limits: Limits, stdin: bytes) -> ExecResult:
+        env = {"PATH": self._search_path} if self._search_path else None
+        with (
+            tempfile.TemporaryDirectory() as empty,
+            self._provider.open(Path(empty), mount_at="/tmp/ssr-look", readable=self._readable) as sandbox,
+        ):
+            return sandbox.exec(argv, limits=limits, stdin=stdin, cwd="/", env=env)
+
+    def _renew(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Heartbeat)
+        with self._lock:
+            for identity in self._open.keys() & set(call.sandboxes):
+                self._open[identity].renew()
+        return Reply()
+
+    def _cancel(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Cancel)
+        cancelled = self._calls.get(call.call)
+        if cancelled is not None:
+            cancelled.stop()
+            if cancelled.operation is Operation.OPEN and cancelled.reply is not None:
+                self._end(str(cancelled.reply.result.get("id", "")))
+        return Reply()
+
+    def _close(self, request: Request) -> Reply:
+        assert isinstance(request.arguments, Close)
+        self._end(request.sandbox, besides=request.key)
+        return Reply()
+
+    def _end(self, identity: str, besides: str = "") -> None:
+        """Close a sandbox, if it is open, after its calls. besides: the key of the call that closes it."""
+        with self._lock:
+            held = self._open.pop(identity, None)
+        if held is None:
+            return
+        closing = self._calls.get(besides)
+        for call in self._calls.running(identity):
+            if call is not closing:
+                call.stop()
+        held.close()
+
+
+def _with_sessions(opened: Opened, sandbox: SupportsRpcSessions) -> Opened:
+    return Opened(opened.id, opened.root, opened.scratch, opened.built, sandbox.lower, tuple(sandbox.private))

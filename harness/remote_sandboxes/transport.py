@@ -1,0 +1,42 @@
+"""Define what carries calls to a host."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from harness.remote_sandboxes.calls import Reply, Request
+from pytest_ssr.interrupts import raise_if_stopped
+from pytest_ssr.sandbox.supervision.output_listener import OutputListener
+
+RETRY_S = 30.0
+"""How long a call is repeated while its host cannot be reached."""
+
+
+class Transport(Protocol):
+    """A connection to one host; any number of threads may use it."""
+
+    name: str
+    """Where the host is, for people."""
+
+    def call(
+        self,
+        request: Request,
+        *,
+        on_output: OutputListener | None = None,
+        may_stop: bool = True,
+        retry_s: float = RETRY_S,
+    ) -> Reply:
+        """Make a call and wait for its reply; after a lost connection the same call is sent again.
+
+        may_stop: whether an interrupt ends the wait; not while something is cleaned up. Raises SandboxError if the
+        host cannot be reached for `retry_s` seconds, or refuses this client.
+        """
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+
+
+def check_stopped(*, may_stop: bool) -> None:
+    """Raise like `raise_if_stopped` unless something is cleaned up."""
+    if may_stop:
+        raise_if_stopped()
