@@ -21,6 +21,7 @@ from harness.remote_sandboxes.trees import ROOT, require_valid, tree_id
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.sandbox.filesystem import workdirs
 
+_MAX_TREES = 1_000
 _STAGED_S = 600
 """How long a file that was sent may wait for the tree that needs it."""
 
@@ -119,6 +120,7 @@ class TreeCache:
 
     def _build(self, identity: str, entries: tuple[TreeEntry, ...]) -> None:
         top = self._folder / "trees" / identity
+        self._make_room(0)
         # Not evicted while it is built: making room for a copy may evict other trees.
         self._trees[identity] = entries
         self._uses[identity] += 1
@@ -169,7 +171,7 @@ class TreeCache:
 
     def _make_room(self, size: int) -> None:
         for identity in list(self._trees):
-            if self.bytes + size <= self._max_bytes:
+            if self.bytes + size <= self._max_bytes and len(self._trees) <= _MAX_TREES:
                 return
             if not self._uses[identity]:
                 self._remove(identity)

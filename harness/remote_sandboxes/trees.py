@@ -61,7 +61,8 @@ def _entries(
     folder: Path, known: dict[str, tuple[tuple[int, ...], str]], seen: dict[str, tuple[tuple[int, ...], str]]
 ) -> Iterator[TreeEntry]:
     top = folder.stat()
-    yield TreeEntry(ROOT, stat.S_IMODE(top.st_mode) & _PERMISSIONS, top.st_mtime_ns)
+    # Without its time, so that all empty folders are one tree.
+    yield TreeEntry(ROOT, stat.S_IMODE(top.st_mode) & _PERMISSIONS, 0)
     pending = [""]
     while pending:
         parent = pending.pop()
