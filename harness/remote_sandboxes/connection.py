@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
+import time
 from collections.abc import Iterator, Sequence
 
 from harness.remote_sandboxes.calls import (
@@ -23,7 +23,7 @@ from harness.remote_sandboxes.calls import (
     Reply,
     Request,
 )
-from harness.remote_sandboxes.transport import RETRY_S, Transport
+from harness.remote_sandboxes.transport import Transport
 from harness.remote_sandboxes.trees import Tree
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import raise_if_stopped
@@ -32,8 +32,10 @@ from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 _PROBE_S = 5.0
 """How long a probe waits for a server that is being started."""
-_CLEAN_UP_S = 3.0
+_CLEAN_UP_S = 1.0
 """How long a clean-up waits for a server; what is left ends with its lease."""
+_UNREACHABLE_S = 5.0
+"""How long no further clean-up is tried: many sandboxes may be closed after their server was lost."""
 _BATCH_BYTES = 8 * MIB
 _MOST_SENDS = 3
 _BEATS_PER_LEASE = 4
@@ -47,6 +49,7 @@ class Connection:
         self._lock = threading.Lock()
         self._open: set[str] = set()
         self._description: HostDescription | None = None
+        self._unreachable_until = 0.0
         self._heart: threading.Thread | None = None
         self._wake = threading.Event()
 
@@ -56,7 +59,7 @@ class Connection:
         *blobs: bytes,
         sandbox: str = "",
         on_output: OutputListener | None = None,
-        retry_s: float = RETRY_S,
+        retry_s: float | None = None,
     ) -> Reply:
         """Make a call; an interrupt cancels it. Raises the error that the host reports."""
         request = Request(arguments, sandbox, blobs)
@@ -71,11 +74,15 @@ class Connection:
 
     def clean_up(self, arguments: Arguments, *, sandbox: str = "") -> None:
         """Make a call even after an interrupt; if it fails, the lease ends what it should have ended."""
+        if time.monotonic() < self._unreachable_until:
+            return
         request = Request(arguments, sandbox)
-        with contextlib.suppress(SandboxError):
+        try:
             self.transport.call(request, may_stop=False, retry_s=_CLEAN_UP_S)
+        except SandboxError:
+            self._unreachable_until = time.monotonic() + _UNREACHABLE_S
 
-    def describe(self, *, retry_s: float = _PROBE_S) -> HostDescription:
+    def describe(self, *, retry_s: float | None = _PROBE_S) -> HostDescription:
         """Return what the host offers now; raises SandboxError."""
         description = self.call(Describe(), retry_s=retry_s).read(HostDescription)
         self._description = description
@@ -84,7 +91,7 @@ class Connection:
     @property
     def description(self) -> HostDescription:
         """What the host offers, as first described."""
-        return self._description or self.describe(retry_s=RETRY_S)
+        return self._description or self.describe(retry_s=None)
 
     def open(self, tree: Tree, *, mount_at: str, readable: Sequence[str], hidden: Sequence[str]) -> Opened:
         """Open a sandbox, sending the parts of the tree that the host lacks; raises RemoteError."""

@@ -30,8 +30,8 @@ _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
 class HttpTransport:
     """A connection to the sandbox server at a URL."""
 
-    def __init__(self, url: str, *, token: str | None = None) -> None:
-        """token: None for that of the environment. Raises SettingsError for an invalid URL."""
+    def __init__(self, url: str, *, token: str | None = None, retry_s: float = RETRY_S) -> None:
+        """token: None for that of the environment. retry_s: see `call`. Raises SettingsError for an invalid URL."""
         try:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
@@ -42,7 +42,7 @@ class HttpTransport:
                 f"{TOKEN_VARIABLE} for its token",
                 option="sandbox",
             )
-        self.name = url.rstrip("/")
+        self.name, self._retry_s = url.rstrip("/"), retry_s
         secret = os.environ.get(TOKEN_VARIABLE, "").strip() if token is None else token
         headers = {"Content-Type": _MEDIA_TYPE} | ({"Authorization": f"Bearer {secret}"} if secret else {})
         timeout = httpx.Timeout(_SILENCE_S, connect=_CONNECT_S, write=_WRITE_S, pool=None)
@@ -59,10 +59,11 @@ class HttpTransport:
         *,
         on_output: OutputListener | None = None,
         may_stop: bool = True,
-        retry_s: float = RETRY_S,
+        retry_s: float | None = None,
     ) -> Reply:
         """Make a call; see the protocol."""
         attempt = _Attempt(request, on_output, may_stop=may_stop)
+        retry_s = self._retry_s if retry_s is None else retry_s
         deadline, pause_s = time.monotonic() + retry_s, _FIRST_PAUSE_S
         while True:
             check_stopped(may_stop=may_stop)

@@ -9,7 +9,7 @@ from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 
 RETRY_S = 30.0
-"""How long a call is repeated while its host cannot be reached."""
+"""How long a host may be out of reach, such as while it is started again."""
 
 
 class Transport(Protocol):
@@ -24,12 +24,13 @@ class Transport(Protocol):
         *,
         on_output: OutputListener | None = None,
         may_stop: bool = True,
-        retry_s: float = RETRY_S,
+        retry_s: float | None = None,
     ) -> Reply:
         """Make a call and wait for its reply; after a lost connection the same call is sent again.
 
-        may_stop: whether an interrupt ends the wait; not while something is cleaned up. Raises SandboxError if the
-        host cannot be reached for `retry_s` seconds, or refuses this client.
+        may_stop: whether an interrupt ends the wait; not while something is cleaned up. retry_s: how long the host may
+        be out of reach; None for the transport's own limit. Raises SandboxUnavailableError after that time, and
+        SandboxError if the host refuses the client.
         """
 
     def close(self) -> None:
