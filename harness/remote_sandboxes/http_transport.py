@@ -122,18 +122,26 @@ class _Attempt:
 
     def read(self, response: httpx.Response) -> Reply | None:
         """Return the reply; None if the response ends before it."""
-        frames = FrameReader()
-        for data in response.iter_raw():
-            check_stopped(may_stop=self._may_stop)
-            for kind, content in frames.feed(data):
-                self.made_progress = True
-                if kind is FrameKind.REPLY:
-                    return Reply.decode(content)
-                if kind is FrameKind.OUTPUT:
-                    self.received += 1
-                    if self._on_output is not None:
-                        self._on_output(content)
-        return None
+        frames, reply = FrameReader(), None
+        try:
+            # To the end, so that the connection can be used again.
+            for data in response.iter_raw():
+                check_stopped(may_stop=self._may_stop)
+                for kind, content in frames.feed(data):
+                    self.made_progress = True
+                    if kind is FrameKind.REPLY:
+                        reply = Reply.decode(content)
+                    elif kind is FrameKind.OUTPUT:
+                        self._receive(content)
+        except httpx.HTTPError:
+            if reply is None:
+                raise
+        return reply
+
+    def _receive(self, output: bytes) -> None:
+        self.received += 1
+        if self._on_output is not None:
+            self._on_output(output)
 
 
 def _sleep(seconds: float, *, may_stop: bool) -> None:

@@ -89,8 +89,9 @@ class RayTransport:
         retry_s: float | None = None,
     ) -> Reply:
         """Make a call; see the protocol."""
-        if self._is_closed:
-            raise SandboxError("the connection to the sandbox actor is closed")
+        if self._is_closed or not ray.is_initialized():
+            # Ray would start a cluster otherwise.
+            raise SandboxError(f"the connection to the sandbox actor {self.name} is closed")
         body, received = request.encode(), 0
         retry_s = self._retry_s if retry_s is None else retry_s
         deadline = time.monotonic() + retry_s
@@ -114,12 +115,12 @@ class RayTransport:
 
     def close(self) -> None:
         """Remove the actor and its sandboxes; idempotent."""
-        if not self._is_closed:
-            self._is_closed = True
-            # Without Ray there is no actor either.
-            with contextlib.suppress(RayError):
-                ray.get(self._actor.close.remote(), timeout=_CLOSE_S)
-            ray.kill(self._actor)
+        if self._is_closed or not ray.is_initialized():
+            return
+        self._is_closed = True
+        with contextlib.suppress(RayError):
+            ray.get(self._actor.close.remote(), timeout=_CLOSE_S)
+        ray.kill(self._actor)
 
     def _ask(self, body: bytes, received: int, *, may_stop: bool) -> tuple[FrameKind, bytes]:
         answer = self._actor.call.remote(body, received)

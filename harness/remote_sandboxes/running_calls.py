@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
 from harness.remote_sandboxes.calls import ErrorCode, RemoteError, Reply, Request
@@ -77,7 +77,7 @@ class RunningCall:
                 return Progress(self._output[received], None)
             return Progress(b"", self._reply)
 
-    async def follow(self, received: int) -> AsyncIterator[Progress]:
+    async def follow(self, received: int) -> AsyncGenerator[Progress, None]:
         """Yield what follows the first `received` parts of the output, and an empty progress when nothing happens."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
 

@@ -29,7 +29,7 @@ MIB = 1 << 20
 def cluster() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         # A token of our own, which Ray would otherwise keep in the home directory.
-        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.delenv("RAY_AUTH_MODE", raising=False)
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * MIB, log_to_driver=False)
