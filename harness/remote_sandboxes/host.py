@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import platform
 import secrets
+import sys
 import tempfile
 import threading
 import time
@@ -36,9 +38,8 @@ from harness.remote_sandboxes.calls import (
 from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
-from pytest_ssr.errors import ProjectError
 from pytest_ssr.interrupts import background, pause, raise_if_stopped
-from pytest_ssr.project.interpreter import find_interpreter
+from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits, SandboxProvider, WithImage
 from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
@@ -87,7 +88,9 @@ class SandboxHost:
         self._readable: tuple[Path, ...] = ()
         self._search_path = ""
         if not self._has_image:
-            self._find_interpreter()
+            interpreter = _interpreter(self.settings.python)
+            self._readable = (*interpreter.readable, *checked_readable(self.settings.readable))
+            self._search_path = search_path(str(interpreter.executable.parent))
         self._cache = TreeCache(self.settings.cache_bytes)
         self._calls = CallTable()
         self._lock = threading.Lock()
@@ -141,18 +144,6 @@ class SandboxHost:
         if isinstance(request.arguments, PutFiles):
             return len(request.arguments.digests)
         return 1 if isinstance(request.arguments, ExecInImage) else BLOB_COUNTS.get(type(request.arguments), 0)
-
-    def _find_interpreter(self) -> None:
-        """Find what the tests' interpreter reads, so that every sandbox shows it."""
-        with tempfile.TemporaryDirectory() as empty:
-            try:
-                interpreter = find_interpreter(Path(empty), self.settings.python, needs_pytest=False)
-            except ProjectError:
-                if self.settings.python is not None:
-                    raise
-                return
-        self._readable = (*interpreter.readable, *checked_readable(self.settings.readable))
-        self._search_path = search_path(str(interpreter.executable.parent))
 
     def _reap_regularly(self) -> None:
         while True:
@@ -315,6 +306,13 @@ class SandboxHost:
             if call is not closing:
                 call.stop()
         held.close()
+
+
+@functools.cache
+def _interpreter(python: Path | None) -> Interpreter:
+    """Return an interpreter of this machine, or that of this process, for the tests of any project."""
+    with tempfile.TemporaryDirectory() as empty:
+        return find_interpreter(Path(empty), python or Path(sys.executable), needs_pytest=False)
 
 
 def _with_sessions(opened: Opened, sandbox: SupportsRpcSessions) -> Opened:
