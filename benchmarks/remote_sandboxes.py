@@ -120,6 +120,8 @@ def serve_proxy(target: int, every_s: float) -> None:
     while True:
         client, _ = listening.accept()
         upstream = socket.create_connection(("127.0.0.1", target))
+        for end in (client, upstream):
+            end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         pairs.append((client, upstream))
         for pair in ((client, upstream), (upstream, client)):
             threading.Thread(target=pass_on, args=pair, daemon=True).start()

@@ -25,7 +25,7 @@ from harness.remote_sandboxes.calls import (
 )
 from harness.remote_sandboxes.transport import Transport
 from harness.remote_sandboxes.trees import Tree
-from pytest_ssr.errors import SandboxError
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.protocol import MIB
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
@@ -35,7 +35,7 @@ _PROBE_S = 5.0
 _CLEAN_UP_S = 1.0
 """How long a clean-up waits for a server; what is left ends with its lease."""
 _UNREACHABLE_S = 5.0
-"""How long no further clean-up is tried: many sandboxes may be closed after their server was lost."""
+"""How long a lost host counts as such: no clean-up is tried there, and other hosts are preferred."""
 _BATCH_BYTES = 8 * MIB
 _MOST_SENDS = 3
 _BEATS_PER_LEASE = 4
@@ -64,21 +64,32 @@ class Connection:
         """Make a call; an interrupt cancels it. Raises the error that the host reports."""
         request = Request(arguments, sandbox, blobs)
         try:
-            return self.transport.call(request, on_output=on_output, retry_s=retry_s).require_success()
+            reply = self.transport.call(request, on_output=on_output, retry_s=retry_s)
+        except SandboxUnavailableError:
+            self._unreachable_until = time.monotonic() + _UNREACHABLE_S
+            raise
         except Exception:
             raise
         except BaseException:
             # Only an interrupt or the end of a time budget: nobody waits for the reply.
             self.clean_up(Cancel(request.key))
             raise
+        self._unreachable_until = 0.0
+        return reply.require_success()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the host could not be reached a moment ago."""
+        return time.monotonic() < self._unreachable_until
 
     def clean_up(self, arguments: Arguments, *, sandbox: str = "") -> None:
         """Make a call even after an interrupt; if it fails, the lease ends what it should have ended."""
-        if time.monotonic() < self._unreachable_until:
-            return
-        request = Request(arguments, sandbox)
+        if not self.is_lost:
+            self._try(arguments, sandbox)
+
+    def _try(self, arguments: Arguments, sandbox: str = "") -> None:
         try:
-            self.transport.call(request, may_stop=False, retry_s=_CLEAN_UP_S)
+            self.transport.call(Request(arguments, sandbox), may_stop=False, retry_s=_CLEAN_UP_S)
         except SandboxError:
             self._unreachable_until = time.monotonic() + _UNREACHABLE_S
 
@@ -93,12 +104,20 @@ class Connection:
         """What the host offers, as first described."""
         return self._description or self.describe(retry_s=None)
 
-    def open(self, tree: Tree, *, mount_at: str, readable: Sequence[str], hidden: Sequence[str]) -> Opened:
-        """Open a sandbox, sending the parts of the tree that the host lacks; raises RemoteError."""
+    def open(
+        self,
+        tree: Tree,
+        mount_at: str,
+        readable: Sequence[str],
+        hidden: Sequence[str],
+        *,
+        retry_s: float | None = None,
+    ) -> Opened:
+        """Open a sandbox, sending the parts of the tree that the host lacks; raises SandboxError."""
         call = Open(tree.id, mount_at, tuple(readable), tuple(hidden))
         for _ in range(_MOST_SENDS):
             try:
-                opened = self.call(call).read(Opened)
+                opened = self.call(call, retry_s=retry_s).read(Opened)
             except RemoteError as error:
                 if error.code is not ErrorCode.UNKNOWN_TREE:
                     raise
@@ -152,7 +171,7 @@ class Connection:
                 if not held:
                     self._heart = None
                     return
-            self.clean_up(Heartbeat(held))
+            self._try(Heartbeat(held))
 
 
 def _batches(tree: Tree, missing: set[str]) -> Iterator[tuple[list[str], list[bytes]]]:

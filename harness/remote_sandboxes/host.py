@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,7 @@ from harness.remote_sandboxes.calls import (
 from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
+from pytest_ssr.errors import SsrError
 from pytest_ssr.interrupts import background, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
@@ -46,6 +48,7 @@ from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 
 _MOST_REAPS_PER_LEASE = 4
 _LONGEST_REAP_S = 5.0
+_PARALLEL_CLOSINGS = 8
 _OS_RELEASE = Path("/etc/os-release")
 
 
@@ -72,6 +75,7 @@ class HostCounts:
     """What a host holds now."""
 
     sandboxes: int
+    """Including those that are being opened or closed."""
     leases: int
     running_calls: int
     trees: int
@@ -95,7 +99,7 @@ class SandboxHost:
         self._calls = CallTable()
         self._lock = threading.Lock()
         self._open: dict[str, OpenSandbox] = {}
-        self._opening = 0
+        self._opening, self._closing = 0, 0
         self._is_closing = False
         self._identity = ""
         self._reaper = background(self._reap_regularly, name="reaper")
@@ -108,9 +112,9 @@ class SandboxHost:
     def counts(self) -> HostCounts:
         """What the host holds now."""
         with self._lock:
-            held, opening = len(self._open), self._opening
+            sandboxes, leases = self._held_count(), len(self._open)
         running = len(self._calls.running())
-        return HostCounts(held + opening, held, running, self._cache.tree_count, self._cache.bytes)
+        return HostCounts(sandboxes, leases, running, self._cache.tree_count, self._cache.bytes)
 
     def start(self, request: Request) -> RunningCall:
         """Start a call, or return it if it was started before. Raises RemoteError if it cannot be a call."""
@@ -127,8 +131,7 @@ class SandboxHost:
             call.stop()
         with self._lock:
             held = list(self._open)
-        for identity in held:
-            self._end(identity)
+        self._end_all(held)
         self._cache.close()
 
     def reap(self) -> int:
@@ -136,8 +139,7 @@ class SandboxHost:
         now = time.monotonic()
         with self._lock:
             expired = [held.id for held in self._open.values() if held.expires_at < now]
-        for identity in expired:
-            self._end(identity)
+        self._end_all(expired)
         return len(expired)
 
     def _blob_count(self, request: Request) -> int:
@@ -221,7 +223,7 @@ class SandboxHost:
         call = request.arguments
         assert isinstance(call, Open)
         with self._lock:
-            if len(self._open) + self._opening >= self.settings.slots:
+            if self._held_count() >= self.settings.slots:
                 raise RemoteError(ErrorCode.BUSY, f"all {self.settings.slots} slots of the sandbox server are taken")
             self._opening += 1
         try:
@@ -295,17 +297,35 @@ class SandboxHost:
         self._end(request.sandbox, besides=request.key)
         return Reply()
 
+    def _held_count(self) -> int:
+        return len(self._open) + self._opening + self._closing
+
+    def _end_all(self, identities: Sequence[str]) -> None:
+        """Close several sandboxes at a time; one that cannot be closed does not keep the others open."""
+        if not identities:
+            return
+        # Threads of no scope: what stops the reaper must not stop a clean-up half-way.
+        with ThreadPoolExecutor(_PARALLEL_CLOSINGS, thread_name_prefix="ssr-close") as pool:
+            for future in [pool.submit(self._end, identity) for identity in identities]:
+                with suppress(SsrError, OSError):
+                    future.result()
+
     def _end(self, identity: str, besides: str = "") -> None:
         """Close a sandbox, if it is open, after its calls. besides: the key of the call that closes it."""
         with self._lock:
             held = self._open.pop(identity, None)
-        if held is None:
-            return
-        closing = self._calls.get(besides)
-        for call in self._calls.running(identity):
-            if call is not closing:
-                call.stop()
-        held.close()
+            if held is None:
+                return
+            self._closing += 1
+        try:
+            closing = self._calls.get(besides)
+            for call in self._calls.running(identity):
+                if call is not closing:
+                    call.stop()
+            held.close()
+        finally:
+            with self._lock:
+                self._closing -= 1
 
 
 @functools.cache

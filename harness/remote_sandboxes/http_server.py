@@ -14,6 +14,7 @@ from types import FrameType
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, StreamingResponse
 
 from harness.models.urls import is_loopback
@@ -29,7 +30,7 @@ RECEIVED = "received"
 """The query parameter with the number of parts of the output that the client has."""
 MEDIA_TYPE = "application/octet-stream"
 _GRACE_S = 3
-_BACKLOG = 2_048
+_BACKLOG, _MAX_PORT = 2_048, 65_535
 _LARGE_BYTES = 1 << 16
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
@@ -66,6 +67,9 @@ def create_app(host: SandboxHost, *, token: str = "", loopback_only: bool = True
             return JSONResponse({"code": error.code}, error.status, error.headers)
         except RemoteError as error:
             return JSONResponse({"code": error.code, "detail": str(error)}, 400)
+        except ClientDisconnect:
+            # Nobody reads the response; the client sends the call again.
+            return Response(status_code=400)
         progress = running.follow(max(0, received))
         first = await anext(progress)
         if first.reply is not None:
@@ -138,14 +142,14 @@ def _frame(progress: Progress) -> bytes:
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that accepts connections; raises SettingsError if the address or the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    if not 0 <= port <= _MAX_PORT:
+        raise SettingsError(f"--port {port} is not a port; use 0 to {_MAX_PORT}", option="port")
     try:
         listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
         # Its connections inherit the option, which asyncio sets only for sockets that name their protocol. Without it
         # a response in two packets takes 40 ms more.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return listening
-    except OverflowError:
-        raise SettingsError(f"--port {port} is not a port; use 0 to 65535", option="port") from None
     except socket.gaierror:
         raise SettingsError(f"--host {host} is not an address of this machine", option="host") from None
     except OSError as error:

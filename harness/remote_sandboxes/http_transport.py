@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import time
 
 import httpx
@@ -22,6 +23,8 @@ _CONNECT_S, _WRITE_S = 5.0, 60.0
 _SILENCE_S = 50 * POLL_S
 """A server sends something at least every POLL_S; after this time without, the connection counts as lost."""
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
+_HOST = re.compile(r"[\w.:-]+")
+"""A name or an address; httpx accepts more."""
 _RETRIED = frozenset({429, 502, 503, 504})
 """Statuses of proxies that cannot reach the server now."""
 _CONNECTIONS = httpx.Limits(max_connections=None, max_keepalive_connections=64)
@@ -36,7 +39,7 @@ class HttpTransport:
             parsed = httpx.URL(url)
         except httpx.InvalidURL:
             parsed = httpx.URL()
-        if parsed.scheme not in ("http", "https") or not parsed.host or parsed.userinfo:
+        if parsed.scheme not in ("http", "https") or parsed.userinfo or not _HOST.fullmatch(parsed.host):
             raise SettingsError(
                 f"{hidden(url, {})!r} is not the address of a sandbox server; use http://HOST:PORT, and the variable "
                 f"{TOKEN_VARIABLE} for its token",

@@ -19,6 +19,7 @@ from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 
 _WAIT_S = 600.0
 """How long to wait for a free slot."""
+_ELSEWHERE_S = 1.0
 _FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
 _LATER = frozenset({ErrorCode.BUSY, ErrorCode.CACHE_FULL, ErrorCode.CLOSING})
 
@@ -56,22 +57,24 @@ class RemoteProvider:
     ) -> RemoteSandbox:
         """Open a sandbox on a host with a free slot, waiting for one if necessary."""
         described, shown = self._reader.read(tree), [str(path) for path in readable]
+        # Another host is better than a long wait for this one.
+        retry_s = None if len(self._connections) == 1 else _ELSEWHERE_S
         deadline, pause_s = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S
         while True:
-            failure: SandboxError | None = None
+            failures = []
             for connection in self._in_turn():
                 try:
-                    opened = connection.open(described, mount_at=mount_at, readable=shown, hidden=hidden)
+                    opened = connection.open(described, mount_at, shown, hidden, retry_s=retry_s)
                 except SandboxError as error:
                     if not _may_succeed_elsewhere(error):
                         raise
-                    failure = error
+                    failures.append(error)
                 else:
                     kind = RemoteRpcSandbox if opened.lower else RemoteSandbox
                     return kind(connection, opened)
-            assert failure is not None
-            if isinstance(failure, SandboxUnavailableError) or time.monotonic() > deadline:
-                raise failure
+            are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
+            if are_lost or time.monotonic() > deadline:
+                raise failures[-1]
             pause(pause_s)
             pause_s = min(2 * pause_s, _LAST_PAUSE_S)
 
@@ -95,7 +98,8 @@ class RemoteProvider:
 
     def _in_turn(self) -> list[Connection]:
         first = next(self._turns) % len(self._connections)
-        return [*self._connections[first:], *self._connections[:first]]
+        turn = [*self._connections[first:], *self._connections[:first]]
+        return sorted(turn, key=lambda connection: connection.is_lost)
 
 
 def _may_succeed_elsewhere(error: SandboxError) -> bool:

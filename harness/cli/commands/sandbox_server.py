@@ -13,9 +13,9 @@ from harness.settings.sandbox_server import SandboxServerSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError, os_error_advice
 from pytest_ssr.sandbox import choose
 
-_PACKAGES = ("fastapi", "httpx", "uvicorn")
+_PACKAGES = ("fastapi", "uvicorn")
 _TOKEN_VARIABLE = "SSR_SANDBOX_TOKEN"
-_MIN_TOKEN_CHARACTERS = 16
+MIN_TOKEN_CHARACTERS = 16
 
 
 def sandbox_server(settings: SandboxServerSettings) -> int:
@@ -61,9 +61,9 @@ def _token(settings: SandboxServerSettings) -> str:
     token = os.environ.get(_TOKEN_VARIABLE, "").strip()
     if settings.token_file is not None:
         token = _read(settings.token_file)
-    if token and (len(token) < _MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable()):
+    if token and (len(token) < MIN_TOKEN_CHARACTERS or not token.isascii() or not token.isprintable()):
         raise SettingsError(
-            f"the token needs at least {_MIN_TOKEN_CHARACTERS} printable ASCII characters; "
+            f"the token needs at least {MIN_TOKEN_CHARACTERS} printable ASCII characters; "
             "python -c 'import secrets; print(secrets.token_urlsafe(32))' makes one",
             option="token-file" if settings.token_file is not None else "",
         )
