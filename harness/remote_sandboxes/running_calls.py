@@ -16,6 +16,8 @@ from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
 
 _KEPT_S = 600.0
 _KEPT_BYTES = 256 << 20
+_FOLLOWED_S = 60.0
+"""How long a client may take to fetch the rest of the output of a call that has ended."""
 _FORGOTTEN = Reply(code=ErrorCode.FORGOTTEN, message="the sandbox server no longer keeps the reply to this call")
 
 
@@ -66,9 +68,13 @@ class RunningCall:
 
         self._notify(set_reply)
 
+    def release(self) -> None:
+        """Free what only a running call needs."""
+        self._thread, self._output = None, []
+
     def forget(self) -> None:
         """Keep only that the call was made."""
-        self._output, self._reply = [], _FORGOTTEN
+        self._reply = _FORGOTTEN
 
     def progress(self, received: int) -> Progress:
         """Return what follows the first `received` parts of the output."""
@@ -153,6 +159,8 @@ class CallTable:
             for key, call in ended:
                 if call.ended_at < limit:
                     del self._calls[key]
+                elif call.ended_at < limit + _KEPT_S - _FOLLOWED_S:
+                    call.release()
             size = 0
             for _, call in reversed(ended):
                 size += call.reply.size if call.reply is not None else 0
