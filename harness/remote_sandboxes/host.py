@@ -40,7 +40,7 @@ from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, boun
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache
 from pytest_ssr.errors import SsrError
-from pytest_ssr.interrupts import background, pause, raise_if_stopped
+from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
 from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.sandbox.host import checked_readable
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits, SandboxProvider, WithImage
@@ -127,11 +127,15 @@ class SandboxHost:
         with self._lock:
             self._is_closing = True
         self._reaper.stop()
-        for call in self._calls.running():
+        # Those that open a sandbox: they close it when they find that they were stopped.
+        opening = [call for call in self._calls.running() if call.operation is Operation.OPEN]
+        for call in opening:
             call.stop()
         with self._lock:
             held = list(self._open)
         self._end_all(held)
+        for call in self._calls.running():
+            call.stop()
         self._cache.close()
 
     def reap(self) -> int:
@@ -235,6 +239,9 @@ class SandboxHost:
         with self._lock:
             self._opening -= 1
             self._open[held.id] = held
+        if is_stopped():
+            self._end(held.id)
+            raise_if_stopped()
         sandbox = held.sandbox
         opened = Opened(held.id, sandbox.root, sandbox.scratch, tuple(getattr(sandbox, "built", ())))
         if isinstance(sandbox, SupportsRpcSessions):
@@ -287,7 +294,7 @@ class SandboxHost:
         assert isinstance(call, Cancel)
         cancelled = self._calls.get(call.call)
         if cancelled is not None:
-            cancelled.stop()
+            cancelled.request_stop()
             if cancelled.operation is Operation.OPEN and cancelled.reply is not None:
                 self._end(str(cancelled.reply.result.get("id", "")))
         return Reply()
@@ -319,9 +326,16 @@ class SandboxHost:
             self._closing += 1
         try:
             closing = self._calls.get(besides)
-            for call in self._calls.running(identity):
-                if call is not closing:
+            calls = [call for call in self._calls.running(identity) if call is not closing]
+            for call in calls:
+                call.request_stop()
+            for call in calls:
+                if call.operation is Operation.ANSWER:
                     call.stop()
+            # The sandbox may let other calls wait until the long-running command has ended.
+            held.end_session()
+            for call in calls:
+                call.stop()
             held.close()
         finally:
             with self._lock:

@@ -22,7 +22,7 @@ _CALLS, _RECEIVED, _MEDIA_TYPE = "/v1/calls", "received", "application/octet-str
 _CONNECT_S, _WRITE_S = 5.0, 60.0
 _SILENCE_S = 50 * POLL_S
 """A server sends something at least every POLL_S; after this time without, the connection counts as lost."""
-_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.01, 1.0
 _HOST = re.compile(r"[\w.:-]+")
 """A name or an address; httpx accepts more."""
 _RETRIED = frozenset({429, 502, 503, 504})

@@ -69,15 +69,26 @@ class OpenSandbox:
                 return
             self.is_closed = True
         try:
-            if self.session is not None:
-                self.session.close()
+            self.end_session()
             self.sandbox.close()
         finally:
             self.cache.release(self.tree)
 
+    def end_session(self) -> None:
+        """End the long-running command, if there is one; nobody waits for its answer."""
+        session, self.session = self.session, None
+        if session is not None:
+            session.close()
+
+    @property
+    def _has_session(self) -> bool:
+        return self.session is not None and self.session.is_open
+
     def _exec(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
         call = request.arguments
         assert isinstance(call, Exec)
+        if self._has_session:
+            raise RemoteError(ErrorCode.SANDBOX, "nothing else can run beside the long-running command")
         streamed = 0
 
         def count(data: bytes) -> None:
@@ -125,7 +136,7 @@ class OpenSandbox:
     def _converse(self, request: Request, _: Callable[[bytes], None]) -> Reply:
         call = request.arguments
         assert isinstance(call, Converse)
-        if not isinstance(self.sandbox, SupportsRpcSessions) or self.session is not None:
+        if not isinstance(self.sandbox, SupportsRpcSessions) or self._has_session:
             raise RemoteError(ErrorCode.SANDBOX, "the sandbox cannot start a long-running command now")
         env = self._variables(call.env)
         self.session = self.sandbox.converse(call.argv, limits=bounded(call.limits), env=env)
@@ -145,9 +156,7 @@ class OpenSandbox:
         return Reply(blobs=(json.dumps(record).encode(), raw))
 
     def _end_session(self, _: Request, __: Callable[[bytes], None]) -> Reply:
-        session, self.session = self.session, None
-        if session is not None:
-            session.close()
+        self.end_session()
         return Reply()
 
 

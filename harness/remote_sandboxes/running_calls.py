@@ -51,10 +51,17 @@ class RunningCall:
         """Start the call in a thread."""
         self._thread = background(lambda: self._run(work), name="call")
 
+    def request_stop(self) -> None:
+        """Stop the call without waiting for its end."""
+        thread = self._thread
+        if thread is not None:
+            thread.request_stop()
+
     def stop(self) -> None:
         """Stop the call, and wait until it has ended."""
-        if self._thread is not None:
-            self._thread.stop()
+        thread = self._thread
+        if thread is not None:
+            thread.stop()
 
     def add_output(self, data: bytes) -> None:
         """Hand on a part of the output."""

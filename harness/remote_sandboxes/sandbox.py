@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 from harness.remote_sandboxes.calls import (
     Answer,
@@ -29,7 +29,6 @@ from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
 
-_T = TypeVar("_T")
 _SCRIPT = "evaluate.sh"
 
 
@@ -118,14 +117,15 @@ class RemoteRpcSandbox(RemoteSandbox):
     ) -> RemoteRpcSession:
         """Start a long-running command; see SupportsRpcSessions."""
         self._call(Converse(tuple(argv), limits, _pairs(env)))
-        return RemoteRpcSession(self._call)
+        return RemoteRpcSession(self._connection, self._id)
 
 
 class RemoteRpcSession:
     """A session with a long-running command of a host; a request travels with the wait for its response."""
 
-    def __init__(self, call: Callable[..., Reply]) -> None:
-        self._call, self._request = call, b""
+    def __init__(self, connection: Connection, sandbox: str) -> None:
+        """sandbox: its id."""
+        self._connection, self._sandbox, self._request = connection, sandbox, b""
         self._is_open = True
 
     @property
@@ -141,7 +141,7 @@ class RemoteRpcSession:
         """Wait for the response; raises LimitExceededError at a limit, SandboxError if the command ended or failed."""
         request, self._request = self._request, b""
         try:
-            reply = self._call(Answer(wall_s), request)
+            reply = self._connection.call(Answer(wall_s), request, sandbox=self._sandbox)
         except (LimitExceededError, SandboxError):
             self._is_open = False
             raise
@@ -155,7 +155,7 @@ class RemoteRpcSession:
         """End the command and its descendants; idempotent."""
         if self._is_open:
             self._is_open = False
-            self._call(EndSession())
+            self._connection.clean_up(EndSession(), sandbox=self._sandbox)
 
     def __enter__(self) -> Self:
         """Return the session itself."""

@@ -18,8 +18,11 @@ from remote_hosts import TOKEN, folders_in, served_host, server_process
 
 from harness.remote_sandboxes.calls import (
     AddTree,
+    Answer,
     Arguments,
     Cancel,
+    Close,
+    Converse,
     ErrorCode,
     Exec,
     Open,
@@ -38,6 +41,7 @@ from harness.remote_sandboxes.sandbox import RemoteSandbox
 from harness.remote_sandboxes.trees import TreeReader
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import background, workers
+from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.process import ProcessProvider
 from pytest_ssr.sandbox.protocol import Limits
 
@@ -204,6 +208,28 @@ def test_an_expired_lease_ends_the_sandbox_and_its_command(tmp_path: Path, tree:
         host.close()
 
 
+@pytest.mark.bubblewrap
+def test_commands_that_wait_for_each_other_end_with_their_sandbox(tree: Path) -> None:
+    host = SandboxHost(load_provider("bubblewrap"))
+    try:
+        sandbox = opened(host, tree)
+        sleeping = Exec(("sleep", "60"), Limits(wall_s=90))
+        calls = [host.start(Request(sleeping, sandbox, [b""])) for _ in range(3)]
+        time.sleep(0.3)
+        assert made(host, Close(), sandbox=sandbox) is None
+        assert [call.reply and call.reply.code for call in calls] == [ErrorCode.CANCELLED] * 3
+        sandbox = opened(host, tree)
+        assert made(host, Converse(("sleep", "60"), Limits(wall_s=90)), sandbox=sandbox) is None
+        assert made(host, sleeping, b"", sandbox=sandbox) is ErrorCode.SANDBOX
+        answer = host.start(Request(Answer(60.0), sandbox, [b"{}"]))
+        time.sleep(0.3)
+        assert made(host, Close(), sandbox=sandbox) is None
+        assert answer.reply is not None
+        assert host.counts.sandboxes == 0
+    finally:
+        host.close()
+
+
 def test_heartbeats_keep_an_idle_sandbox(tree: Path) -> None:
     with served_host(ProcessProvider(), HostSettings(lease_s=0.3)) as (url, host):
         provider = RemoteProvider([HttpTransport(url)])
@@ -239,6 +265,12 @@ def test_a_cancelled_opening_leaves_nothing(host: SandboxHost, tree: Path) -> No
     assert host.counts.sandboxes == 2
     assert made(host, Cancel(request.key)) is None
     assert host.counts.sandboxes == 1
+    for _ in range(10):
+        request = Request(Open(described.id, "/w"))
+        call = host.start(request)
+        assert made(host, Cancel(request.key)) is None
+        assert soon(lambda call=call: call.reply is not None)  # type: ignore[misc]
+    assert soon(lambda: host.counts.sandboxes == 1)
 
 
 def test_clients_wait_for_a_slot(served: tuple[str, SandboxHost], tree: Path) -> None:
