@@ -20,9 +20,8 @@ from harness.remote_sandboxes.calls import (
     Opened,
     PutFiles,
     RemoteError,
-    Reply,
-    Request,
 )
+from harness.remote_sandboxes.messages import Reply, Request
 from harness.remote_sandboxes.transport import Transport
 from harness.remote_sandboxes.trees import Tree
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError

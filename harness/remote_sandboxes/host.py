@@ -31,11 +31,8 @@ from harness.remote_sandboxes.calls import (
     Operation,
     PutFiles,
     RemoteError,
-    Reply,
-    Request,
-    reply_of,
-    reply_to_exec,
 )
+from harness.remote_sandboxes.messages import Reply, Request, reply_of, reply_to_exec
 from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
 from harness.remote_sandboxes.running_calls import CallTable, RunningCall
 from harness.remote_sandboxes.tree_cache import TreeCache

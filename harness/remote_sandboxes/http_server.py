@@ -19,9 +19,9 @@ from starlette.responses import JSONResponse, StreamingResponse
 
 from harness.models.urls import is_loopback
 from harness.remote_sandboxes.calls import RemoteError
-from harness.remote_sandboxes.calls import Request as Call
 from harness.remote_sandboxes.frames import FrameKind, frame
 from harness.remote_sandboxes.host import SandboxHost
+from harness.remote_sandboxes.messages import Request as Call
 from harness.remote_sandboxes.running_calls import Progress, RunningCall
 from pytest_ssr.errors import SettingsError, os_error_advice
 

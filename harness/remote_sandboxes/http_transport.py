@@ -10,8 +10,9 @@ import time
 import httpx
 
 from harness.models.urls import hidden, is_loopback
-from harness.remote_sandboxes.calls import ErrorCode, RemoteError, Reply, Request
+from harness.remote_sandboxes.calls import ErrorCode, RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader
+from harness.remote_sandboxes.messages import Reply, Request
 from harness.remote_sandboxes.transport import RETRY_S, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError
 from pytest_ssr.interrupts import POLL_S

@@ -22,11 +22,9 @@ from harness.remote_sandboxes.calls import (
     Read,
     RemoteError,
     Remove,
-    Reply,
-    Request,
     Write,
-    reply_to_exec,
 )
+from harness.remote_sandboxes.messages import Reply, Request, reply_to_exec
 from harness.remote_sandboxes.tree_cache import TreeCache
 from harness.remote_sandboxes.tree_diff import diff_of
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox

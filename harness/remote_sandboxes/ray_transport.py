@@ -16,9 +16,10 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from harness.remote_sandboxes.calls import RemoteError, Reply, Request
+from harness.remote_sandboxes.calls import RemoteError
 from harness.remote_sandboxes.frames import FrameKind, FrameReader, frame
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
+from harness.remote_sandboxes.messages import Reply, Request
 from harness.remote_sandboxes.transport import RETRY_S, check_stopped
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import POLL_S

@@ -9,7 +9,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import NamedTuple
 
-from harness.remote_sandboxes.calls import ErrorCode, RemoteError, Reply, Request
+from harness.remote_sandboxes.calls import ErrorCode, RemoteError
+from harness.remote_sandboxes.messages import Reply, Request
 from pytest_ssr.errors import SandboxUnavailableError, SsrError, describe_unexpected
 from pytest_ssr.interrupts import POLL_S, Background, TimeBudgetError, background
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError

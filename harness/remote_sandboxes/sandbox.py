@@ -17,10 +17,10 @@ from harness.remote_sandboxes.calls import (
     Read,
     RemoteError,
     Remove,
-    Reply,
     Write,
 )
 from harness.remote_sandboxes.connection import Connection
+from harness.remote_sandboxes.messages import Reply
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import uninterrupted
 from pytest_ssr.patch import Patch

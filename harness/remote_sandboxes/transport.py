@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from harness.remote_sandboxes.calls import Reply, Request
+from harness.remote_sandboxes.messages import Reply, Request
 from pytest_ssr.interrupts import raise_if_stopped
 from pytest_ssr.sandbox.supervision.output_listener import OutputListener
 

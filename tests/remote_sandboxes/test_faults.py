@@ -7,6 +7,7 @@ import hashlib
 import selectors
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -30,12 +31,12 @@ from harness.remote_sandboxes.calls import (
     PutFiles,
     Read,
     RemoteError,
-    Request,
     TreeEntry,
     Write,
 )
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
 from harness.remote_sandboxes.http_transport import HttpTransport
+from harness.remote_sandboxes.messages import Request
 from harness.remote_sandboxes.provider import RemoteProvider
 from harness.remote_sandboxes.sandbox import RemoteSandbox
 from harness.remote_sandboxes.trees import TreeReader
@@ -43,7 +44,8 @@ from pytest_ssr.errors import SandboxError, SandboxUnavailableError
 from pytest_ssr.interrupts import background, workers
 from pytest_ssr.sandbox import load_provider
 from pytest_ssr.sandbox.process import ProcessProvider
-from pytest_ssr.sandbox.protocol import Limits
+from pytest_ssr.sandbox.protocol import Limit, Limits
+from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, SupportsRpcSessions
 
 LIMITS = Limits(wall_s=30)
 HEADERS = {"content-type": "application/octet-stream"}
@@ -506,3 +508,32 @@ def test_a_replys_memory_is_bounded_and_the_call_is_not_made_again(
     assert again.reply is not None
     assert again.reply.code is ErrorCode.FORGOTTEN
     assert made(host, Read("counter", 9), sandbox=sandbox) is None
+
+
+ECHO = """
+import json, socket, struct, time
+stream = socket.socket(fileno=0)
+while head := stream.recv(8):
+    text = stream.recv(struct.unpack("!II", head)[0])
+    time.sleep(json.loads(text)["sleep"])
+    stream.sendall(struct.pack("!II", len(text), 3) + text + b"raw")
+"""
+
+
+def test_a_conversation_with_a_command(provider: RemoteProvider, tree: Path) -> None:
+    with provider.open(tree, mount_at="/w") as sandbox:
+        assert isinstance(sandbox, SupportsRpcSessions)
+        command = [sys.executable, "-c", ECHO]
+        session = sandbox.converse(command, limits=LIMITS)
+        for number in range(3):
+            session.send({"sleep": 0, "number": number})
+            assert session.answer(wall_s=10) == ({"sleep": 0, "number": number}, b"raw")
+        session.send({"sleep": 60})
+        with pytest.raises(LimitExceededError) as caught:
+            session.answer(wall_s=0.3)
+        assert caught.value.limit is Limit.WALL_TIME
+        assert not session.is_open
+        with sandbox.converse(command, limits=LIMITS) as again:  # type: ignore[attr-defined]
+            again.send({"sleep": 0})
+            assert again.answer(wall_s=10)[1] == b"raw"
+        assert sandbox.exec(["true"], limits=LIMITS).exit_code == 0
