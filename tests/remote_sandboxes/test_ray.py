@@ -32,7 +32,7 @@ def cluster() -> Iterator[None]:
         patch.delenv("RAY_AUTH_MODE", raising=False)
         patch.setenv("RAY_AUTH_TOKEN", secrets.token_hex(32))
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(num_cpus=2, include_dashboard=False, object_store_memory=80 * MIB, log_to_driver=False)
+        ray.init("local", num_cpus=2, include_dashboard=False, object_store_memory=80 * MIB, log_to_driver=False)
         yield
         ray.shutdown()
 
