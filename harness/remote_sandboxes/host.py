@@ -46,6 +46,7 @@ from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
 _MOST_REAPS_PER_LEASE = 4
 _LONGEST_REAP_S = 5.0
 _PARALLEL_CLOSINGS = 8
+_MIN_KEPT_S = 120.0
 _OS_RELEASE = Path("/etc/os-release")
 
 
@@ -93,7 +94,8 @@ class SandboxHost:
             self._readable = (*interpreter.readable, *checked_readable(self.settings.readable))
             self._search_path = search_path(str(interpreter.executable.parent))
         self._cache = TreeCache(self.settings.cache_bytes)
-        self._calls = CallTable()
+        # Longer than a lease: a call that comes even later finds no sandbox.
+        self._calls = CallTable(kept_s=max(_MIN_KEPT_S, 2 * self.settings.lease_s))
         self._lock = threading.Lock()
         self._open: dict[str, OpenSandbox] = {}
         self._opening, self._closing = 0, 0

@@ -167,4 +167,4 @@ def _for_each(transports: Sequence[RayTransport], act: Callable[[RayTransport], 
 def _reason(error: Exception) -> str:
     """Return the last line of an error: Ray puts the traceback of the actor before it."""
     lines = str(error).strip().splitlines()
-    return lines[-1][:300] if lines else type(error).__name__
+    return lines[-1].strip()[:300] if lines else type(error).__name__

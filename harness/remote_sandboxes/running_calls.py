@@ -15,7 +15,6 @@ from pytest_ssr.errors import SandboxUnavailableError, SsrError, describe_unexpe
 from pytest_ssr.interrupts import POLL_S, Background, TimeBudgetError, background
 from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError
 
-_KEPT_S = 600.0
 _KEPT_BYTES = 256 << 20
 _FOLLOWED_S = 60.0
 """How long a client may take to fetch the rest of the output of a call that has ended."""
@@ -133,9 +132,12 @@ class RunningCall:
 class CallTable:
     """The calls of a host by their keys."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept_s: float) -> None:
+        """kept_s: how long the reply of a call is kept."""
+        self._kept_s = kept_s
         self._lock = threading.Lock()
         self._calls: dict[str, RunningCall] = {}
+        self._running: list[RunningCall] = []
 
     def begin(self, request: Request, make_work: Callable[[RunningCall], Callable[[], Reply]]) -> RunningCall:
         """Return the call with this key; start it if it is new. make_work: returns what a new call does."""
@@ -143,6 +145,7 @@ class CallTable:
             call = self._calls.get(request.key)
             if call is None:
                 call = self._calls[request.key] = RunningCall(request)
+                self._running.append(call)
                 call.start(make_work(call))
                 return call
         if (call.operation, call.sandbox) != (request.arguments.operation, request.sandbox):
@@ -157,17 +160,19 @@ class CallTable:
     def running(self, sandbox: str | None = None) -> list[RunningCall]:
         """Return the calls that run, of a sandbox or of all."""
         with self._lock:
-            return [c for c in self._calls.values() if c.reply is None and sandbox in (None, c.sandbox)]
+            self._running = [call for call in self._running if call.reply is None]
+            return [call for call in self._running if sandbox in (None, call.sandbox)]
 
     def tidy(self) -> None:
         """Forget old replies, and the oldest of those that are too large together."""
-        limit = time.monotonic() - _KEPT_S
+        now = time.monotonic()
+        self.running()
         with self._lock:
             ended = [(key, call) for key, call in self._calls.items() if call.reply is not None]
             for key, call in ended:
-                if call.ended_at < limit:
+                if call.ended_at < now - self._kept_s:
                     del self._calls[key]
-                elif call.ended_at < limit + _KEPT_S - _FOLLOWED_S:
+                elif call.ended_at < now - _FOLLOWED_S:
                     call.release()
             size = 0
             for _, call in reversed(ended):
