@@ -6,7 +6,8 @@ SsrError
 ├── ArtifactError               an artifact directory or a diff cannot be read at all
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
-│   └── UnresponsiveError       a container does not answer
+│   ├── UnresponsiveError       a container does not answer
+│   └── RemoteError             a sandbox server refuses a call, or the call failed there
 ├── ModelError                  a model or its server failed; never the content of a reply
 │   ├── RefusedError            a server rejects this request because of its content
 │   │   └── ContextError        the prompt does not fit into the model's context
@@ -36,8 +37,9 @@ SsrError
 ├── ProblemError                the service refuses a request
 └── LeftOutError                a row is not trained on
 
-Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure, and the
-exceptions of programs that run inside sandboxes (`execution.guest`, `solvers.mini.driver`).
+Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure,
+RefusedRequestError, which a sandbox server answers with its status, and the exceptions of programs that run inside
+sandboxes (`execution.guest`, `solvers.mini.driver`).
 """
 
 import errno

@@ -189,9 +189,13 @@ class Background(Generic[_T]):
             raise_if_stopped()
         return self._future.result()
 
+    def request_stop(self) -> None:
+        """Stop the work without waiting for it to end. Idempotent."""
+        self._scope.stop()
+
     def stop(self) -> None:
         """Stop the work and wait for it to end; its exception is discarded. Idempotent."""
-        self._scope.stop()
+        self.request_stop()
         self._thread.join()
 
     def _run(self, work: Callable[[], _T]) -> None:

@@ -72,8 +72,9 @@ class Option(NamedTuple):
 
     def may_be_set_by_project(self, value: object) -> bool:
         """Whether a project's own file may set it to this value: someone else may have written the project."""
-        removes_isolation = self.flag == "sandbox" and str(value).partition(":")[0].strip() == "process"
-        return not self.is_personal and not removes_isolation
+        # `process` isolates nothing, and the server of a remote sandbox receives a token and all that is run.
+        is_unsafe = self.flag == "sandbox" and str(value).partition(":")[0].strip() in ("process", "remote")
+        return not self.is_personal and not is_unsafe
 
 
 def option(default: Any, metavar: str = "", help: str = "", **more: Any) -> Any:
@@ -166,7 +167,7 @@ class PluginSettings:
     sandbox: str = option(
         "auto",
         "NAME",
-        f"auto, {', '.join(SANDBOX_NAMES)}; apptainer, docker and gvisor take :IMAGE",
+        f"auto, {', '.join(SANDBOX_NAMES)}; apptainer, docker and gvisor take :IMAGE; remote:URL",
         key="execution.sandbox",
     )
     store: Path | None = option(None, "DIR", "directory for results (default: .ssr in the project)")

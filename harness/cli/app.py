@@ -68,6 +68,7 @@ COMMANDS = {
     "serve token list": Command("serving:ListTokensSettings", "serve:list_tokens"),
     "serve token revoke": Command("serving:RevokeTokenSettings", "serve:revoke_token"),
     "worker": Command("worker:WorkerSettings", "worker:worker"),
+    "sandbox-server": Command("sandbox_server:SandboxServerSettings", "sandbox_server:sandbox_server"),
     "store migrate": Command("service:StoreMigrateSettings", "store:migrate"),
     "store check": Command("service:StoreCheckSettings", "store:check"),
     "store gc": Command("service:StoreGcSettings", "store:gc"),

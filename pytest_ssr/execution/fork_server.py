@@ -35,7 +35,7 @@ from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.fallback import Fallback, FallbackCode
 from pytest_ssr.records.test_run import RunStatus, SuiteRun
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits, Sandbox, SandboxProvider
-from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, RpcSession, SupportsRpcSessions
+from pytest_ssr.sandbox.supervision.rpc_session import LimitExceededError, Session, SupportsRpcSessions
 from pytest_ssr.source.function_diff import ChangedFunction
 
 _ROOM_SHARE = 4
@@ -113,7 +113,7 @@ class ForkRequest:
 
 
 class _Server:
-    def __init__(self, sandbox: Sandbox, session: RpcSession, collected: Sequence[str]) -> None:
+    def __init__(self, sandbox: Sandbox, session: Session, collected: Sequence[str]) -> None:
         self.sandbox, self.session, self.collected = sandbox, session, frozenset(collected)
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class ForkServer:
     def _start(self, mode: str, hash_seed: int, skipped: frozenset[str]) -> _Server | dict[str, Any]:
         shown, hidden = self._interpreter.readable, self._interpreter.hidden
         sandbox = CodebaseState(self.snapshot).open(self._provider, readable=shown, hidden=hidden)
-        session: RpcSession | None = None
+        session: Session | None = None
         try:
             if not isinstance(sandbox, SupportsRpcSessions):
                 raise UnfitError(FallbackCode.SANDBOX_UNSUITED, self._provider.name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 
 from pytest_ssr.errors import SandboxUnavailableError, SettingsError
 from pytest_ssr.sandbox.filesystem.workdirs import reap
@@ -18,6 +19,8 @@ SANDBOXES = {
     "gvisor": "pytest_ssr.sandbox.docker.provider:GvisorProvider",
     "process": "pytest_ssr.sandbox.process:ProcessProvider",
 }
+GROUP = "pytest_ssr.sandboxes"
+"""Entry points of other packages: the name is the kind, and the function takes what follows its colon."""
 _WITH_IMAGE = ("apptainer", "docker", "gvisor")
 _STRENGTH = ("bubblewrap", "docker", "apptainer")
 
@@ -25,13 +28,18 @@ _STRENGTH = ("bubblewrap", "docker", "apptainer")
 def load_provider(name: str, extra: Mapping[str, SandboxProvider] | None = None) -> SandboxProvider:
     """Return the named sandbox, built in or added by a plugin; raises SettingsError for an unknown name.
 
-    Some accept an image: `docker:python:3.12`.
+    Some accept an image: `docker:python:3.12`. Other packages add kinds with an address, such as `remote:URL`.
     """
     if extra and name in extra:
         return extra[name]
     kind, _, image = name.partition(":")
+    if image and kind not in SANDBOXES:
+        for entry in entry_points(group=GROUP, name=kind):
+            load: Callable[[str], SandboxProvider] = entry.load()
+            return load(image)
     if kind not in SANDBOXES or (":" in name and (kind not in _WITH_IMAGE or not image)):
-        choices = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})}), *(f"{k}:IMAGE" for k in _WITH_IMAGE)])
+        with_value = [*(f"{k}:IMAGE" for k in _WITH_IMAGE), *(f"{e.name}:ADDRESS" for e in entry_points(group=GROUP))]
+        choices = ", ".join(["auto", *sorted({*SANDBOXES, *(extra or {})}), *with_value])
         raise SettingsError(f"there is no sandbox {name!r}; choose among {choices}")
     module, _, attribute = SANDBOXES[kind].partition(":")
     provider: SandboxProvider = getattr(importlib.import_module(module), attribute)(*([image] if image else []))

@@ -36,6 +36,7 @@ from pytest_ssr.sandbox.host import (
 from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
 from pytest_ssr.sandbox.supervision import seccomp
 from pytest_ssr.sandbox.supervision.local_session import LocalSession
+from pytest_ssr.sandbox.supervision.output_listener import listening
 from pytest_ssr.sandbox.supervision.rpc_session import RpcSession
 from pytest_ssr.sandbox.supervision.supervisor import run, with_limits
 
@@ -213,13 +214,15 @@ class ApptainerSandbox(DirectorySandbox):
         """Run a command; see the protocol. Exit statuses 129 to 192 count as signals, as apptainer reports them so."""
         inner = with_limits(argv, limits, working_directory(self.root, cwd))
         token = secrets.token_hex(16).encode()
-        result = run(
-            self._prepared_command(inner, env, token.decode(), namespaces=False),
-            env=_own_environment(self._folder),
-            stdin=stdin,
-            limits=replace(limits, output_bytes=limits.output_bytes + len(token)),
-            written=self._written,
-        )
+        # Standard error begins with the token, which is not the command's.
+        with listening(None):
+            result = run(
+                self._prepared_command(inner, env, token.decode(), namespaces=False),
+                env=_own_environment(self._folder),
+                stdin=stdin,
+                limits=replace(limits, output_bytes=limits.output_bytes + len(token)),
+                written=self._written,
+            )
         before, _, after = result.stderr.partition(token)
         if result.limit is None and token not in result.stderr:
             raise SandboxError(f"the sandbox does not start: {_last_line(before)}")

@@ -204,6 +204,7 @@ def test_a_wrong_value_of_the_project_names_its_file(folder: Path, capsys: pytes
         "sandbox = 'process'",
         "sandbox = ' process'",
         "execution.sandbox = 'process:x'",
+        "sandbox = 'remote:http://x'",
         "url = 'http://x'",
         "model.mini-python = 'x'",
         "vllm-args = 'x'",

@@ -20,6 +20,7 @@ from pytest_ssr.sandbox.docker.reaper import owner, remove_volume
 from pytest_ssr.sandbox.docker.usage_meter import Meter
 from pytest_ssr.sandbox.filesystem.container_shell import SHELL, Frames, Shell, UnresponsiveError, used_bytes
 from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limit, Limits
+from pytest_ssr.sandbox.supervision.output_listener import hand_on
 from pytest_ssr.sandbox.supervision.supervisor import with_limits
 
 if TYPE_CHECKING:
@@ -297,6 +298,7 @@ class _Watch:
     def _store(self, chunk: bytes) -> None:
         for stream, data in self._frames.feed(chunk):
             self._output[0 if stream == 1 else 1].extend(data)
+            hand_on(data)
 
     def _drain(self) -> None:
         """Read what remains in the stream after the command's end."""

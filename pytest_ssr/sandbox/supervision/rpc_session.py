@@ -138,6 +138,23 @@ class RpcSession:
         return SandboxError(f"the command gave no valid response ({reason}; {summary})")
 
 
+class Session(Protocol):
+    """What the user of a long-running command sees of it; RpcSession has the details."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the session accepts requests."""
+
+    def send(self, record: Mapping[str, Any]) -> None:
+        """Send a request."""
+
+    def answer(self, *, wall_s: float) -> tuple[dict[str, Any], bytes]:
+        """Wait for the response."""
+
+    def close(self) -> None:
+        """End the command; idempotent."""
+
+
 @runtime_checkable
 class SupportsRpcSessions(Protocol):
     """A sandbox that supports long-running commands; not every sandbox does."""
@@ -147,5 +164,5 @@ class SupportsRpcSessions(Protocol):
     private: tuple[str, ...]
     """Directories besides `root` and `scratch` that are private to the sandbox and empty in a fresh one."""
 
-    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> RpcSession:
+    def converse(self, argv: Sequence[str], *, limits: Limits, env: Mapping[str, str] | None = None) -> Session:
         """Start a long-running command in `root` with the environment of `exec`; nothing else may run meanwhile."""

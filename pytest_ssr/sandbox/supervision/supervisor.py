@@ -21,6 +21,7 @@ from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped, uninterrupted
 from pytest_ssr.sandbox.protocol import ExecResult, Limit, Limits
 from pytest_ssr.sandbox.supervision import cgroup
+from pytest_ssr.sandbox.supervision.output_listener import hand_on
 from pytest_ssr.sandbox.supervision.proc_usage import Descendants
 
 _SAMPLE_S, _DISK_S = 0.05, 0.2
@@ -239,6 +240,7 @@ class _Watch:
             return
         if data:
             buffer += data
+            hand_on(data)
         else:
             self._selector.unregister(pipe)
             self._open.discard(pipe)

@@ -1,0 +1,276 @@
+"""Define the calls between a provider and a host: their arguments, their results, and the codes of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+from pytest_ssr.errors import SandboxError
+from pytest_ssr.sandbox.protocol import Limit, Limits
+
+
+class ErrorCode(StrEnum):
+    """Why a host refuses a call, or why the call failed."""
+
+    SANDBOX = "sandbox"
+    """The sandbox failed, or refuses the call."""
+    UNAVAILABLE = "unavailable"
+    """The sandbox does not work on the host."""
+    FILE_NOT_FOUND = "file-not-found"
+    LIMIT = "limit"
+    """A limit ended a long-running command; the message is its name."""
+    BUSY = "busy"
+    """All slots are taken; later there may be a free one."""
+    CACHE_FULL = "cache-full"
+    """Open sandboxes use all of the space for trees."""
+    UNKNOWN_SANDBOX = "unknown-sandbox"
+    """The sandbox was closed, its lease has expired, or the host was started again."""
+    UNKNOWN_TREE = "unknown-tree"
+    CANCELLED = "cancelled"
+    CLOSING = "closing"
+    """The host is being stopped."""
+    FORGOTTEN = "forgotten"
+    """The call has been made, and its reply is no longer kept."""
+    KEY_REUSED = "key-reused"
+    """Another call had the same key."""
+    MALFORMED = "malformed"
+    INTERNAL = "internal"
+
+
+class RemoteError(SandboxError):
+    """A sandbox server refuses a call, or the call failed there."""
+
+    def __init__(self, code: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Operation(StrEnum):
+    """What a call does."""
+
+    DESCRIBE = "describe"
+    ADD_TREE = "add-tree"
+    PUT_FILES = "put-files"
+    OPEN = "open"
+    EXEC = "exec"
+    EXEC_IN_IMAGE = "exec-in-image"
+    READ = "read"
+    WRITE = "write"
+    REMOVE = "remove"
+    DIFF = "diff"
+    CONVERSE = "converse"
+    ANSWER = "answer"
+    END_SESSION = "end-session"
+    HEARTBEAT = "heartbeat"
+    CANCEL = "cancel"
+    CLOSE = "close"
+
+
+@dataclass(frozen=True, slots=True)
+class Arguments:
+    """The arguments of a call."""
+
+    operation: ClassVar[Operation]
+
+
+@dataclass(frozen=True, slots=True)
+class Describe(Arguments):
+    """Return a HostDescription."""
+
+    operation: ClassVar[Operation] = Operation.DESCRIBE
+
+
+@dataclass(frozen=True, slots=True)
+class TreeEntry:
+    """A file, link or folder of a tree."""
+
+    path: str
+    """Relative to the tree; `.` for the tree's own folder."""
+    mode: int
+    """Permission bits."""
+    mtime_ns: int
+    digest: str = ""
+    """SHA-256 of a file's content."""
+    size: int = 0
+    """Of a file, in bytes."""
+    target: str = ""
+    """Of a link. Without a digest and a target, the entry is a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class AddTree(Arguments):
+    """Build a tree from files that the host has; return those that it lacks, as Missing."""
+
+    operation: ClassVar[Operation] = Operation.ADD_TREE
+    entries: tuple[TreeEntry, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PutFiles(Arguments):
+    """Add files, one blob for each, to those from which trees are built."""
+
+    operation: ClassVar[Operation] = Operation.PUT_FILES
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Open(Arguments):
+    """Open a sandbox on a tree that was added; return Opened."""
+
+    operation: ClassVar[Operation] = Operation.OPEN
+    tree: str
+    mount_at: str
+    readable: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exec(Arguments):
+    """Run a command whose standard input is the blob; return Ended, with standard output and standard error."""
+
+    operation: ClassVar[Operation] = Operation.EXEC
+    argv: tuple[str, ...]
+    limits: Limits
+    env: tuple[tuple[str, str], ...] | None = None
+    cwd: str | None = None
+    streams: bool = False
+    """Whether the output is sent while the command runs, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExecInImage(Arguments):
+    """Run a command in a sandbox without a tree; like Exec otherwise."""
+
+    operation: ClassVar[Operation] = Operation.EXEC_IN_IMAGE
+    argv: tuple[str, ...]
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Arguments):
+    """Return a file's content as a blob."""
+
+    operation: ClassVar[Operation] = Operation.READ
+    path: str
+    max_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Write(Arguments):
+    """Write the blob to a file."""
+
+    operation: ClassVar[Operation] = Operation.WRITE
+    path: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remove(Arguments):
+    """Remove a file."""
+
+    operation: ClassVar[Operation] = Operation.REMOVE
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diff(Arguments):
+    """Return the difference from the sandbox's tree as a blob."""
+
+    operation: ClassVar[Operation] = Operation.DIFF
+
+
+@dataclass(frozen=True, slots=True)
+class Converse(Arguments):
+    """Start a long-running command."""
+
+    operation: ClassVar[Operation] = Operation.CONVERSE
+    argv: tuple[str, ...]
+    limits: Limits
+    env: tuple[tuple[str, str], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Arguments):
+    """Send a request (JSON) to the long-running command unless it is empty; return its response (JSON, bytes)."""
+
+    operation: ClassVar[Operation] = Operation.ANSWER
+    wall_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndSession(Arguments):
+    """End the long-running command."""
+
+    operation: ClassVar[Operation] = Operation.END_SESSION
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat(Arguments):
+    """Renew the leases of several sandboxes."""
+
+    operation: ClassVar[Operation] = Operation.HEARTBEAT
+    sandboxes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(Arguments):
+    """Stop a call; a sandbox that it has opened is closed."""
+
+    operation: ClassVar[Operation] = Operation.CANCEL
+    call: str
+
+
+@dataclass(frozen=True, slots=True)
+class Close(Arguments):
+    """Close a sandbox, if it is open."""
+
+    operation: ClassVar[Operation] = Operation.CLOSE
+
+
+ARGUMENTS: Mapping[Operation, type[Arguments]] = {cls.operation: cls for cls in Arguments.__subclasses__()}
+
+
+@dataclass(frozen=True, slots=True)
+class HostDescription:
+    """What a host offers."""
+
+    works: bool
+    detail: str
+    remedy: str
+    identity: str
+    """A hash of what decides the results of tests there: the sandbox, its image or the system."""
+    lease_s: float
+    """How long a sandbox stays open without a call or a heartbeat."""
+    max_bytes: int
+    """The largest call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Files that a host lacks."""
+
+    digests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A sandbox that was opened."""
+
+    id: str
+    root: str
+    scratch: str
+    built: tuple[str, ...] = ()
+    lower: str = ""
+    """Empty if the sandbox supports no long-running commands; see SupportsRpcSessions."""
+    private: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The result of a command, without its output."""
+
+    exit_code: int | None
+    seconds: float
+    limit: Limit | None = None

@@ -1,0 +1,352 @@
+"""Hold the open sandboxes of one machine: leases, slots, and calls that are made once."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import platform
+import secrets
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.remote_sandboxes.calls import (
+    AddTree,
+    Cancel,
+    Close,
+    ErrorCode,
+    ExecInImage,
+    Heartbeat,
+    HostDescription,
+    Missing,
+    Open,
+    Opened,
+    Operation,
+    PutFiles,
+    RemoteError,
+)
+from harness.remote_sandboxes.messages import Reply, Request, reply_of, reply_to_exec
+from harness.remote_sandboxes.open_sandbox import BLOB_COUNTS, OpenSandbox, bounded, search_path
+from harness.remote_sandboxes.running_calls import CallTable, RunningCall
+from harness.remote_sandboxes.tree_cache import TreeCache
+from pytest_ssr.errors import SsrError
+from pytest_ssr.interrupts import background, is_stopped, pause, raise_if_stopped
+from pytest_ssr.project.interpreter import Interpreter, find_interpreter
+from pytest_ssr.sandbox.host import checked_readable
+from pytest_ssr.sandbox.protocol import MIB, ExecResult, Limits, SandboxProvider, WithImage
+from pytest_ssr.sandbox.supervision.rpc_session import SupportsRpcSessions
+
+_MOST_REAPS_PER_LEASE = 4
+_LONGEST_REAP_S = 5.0
+_PARALLEL_CLOSINGS = 8
+_MIN_KEPT_S = 120.0
+_OS_RELEASE = Path("/etc/os-release")
+
+
+@dataclass(frozen=True, slots=True)
+class HostSettings:
+    """What a host offers."""
+
+    slots: int = 64
+    """Maximum number of open sandboxes."""
+    lease_s: float = 60.0
+    """How long a sandbox stays open without a call or a heartbeat."""
+    cache_bytes: int = 2048 * MIB
+    """Maximum size of the trees that are kept."""
+    max_bytes: int = 80 * MIB
+    """Maximum size of a call."""
+    python: Path | None = None
+    """The interpreter that sandboxes without an image show first on PATH; None for the host's own."""
+    readable: Sequence[Path] = ()
+    """More folders that sandboxes without an image show; clients may request only what lies below."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostCounts:
+    """What a host holds now."""
+
+    sandboxes: int
+    """Including those that are being opened or closed."""
+    leases: int
+    running_calls: int
+    trees: int
+    tree_bytes: int
+
+
+class SandboxHost:
+    """The open sandboxes of one machine; any number of threads may start calls."""
+
+    def __init__(self, provider: SandboxProvider, settings: HostSettings | None = None) -> None:
+        """Take over the provider; raises ProjectError if the interpreter cannot be used."""
+        self.settings = settings or HostSettings()
+        self._provider = provider
+        self._readable: tuple[Path, ...] = ()
+        self._search_path = ""
+        if not self._has_image:
+            interpreter = _interpreter(self.settings.python)
+            self._readable = (*interpreter.readable, *checked_readable(self.settings.readable))
+            self._search_path = search_path(str(interpreter.executable.parent))
+        self._cache = TreeCache(self.settings.cache_bytes)
+        # Longer than a lease: a call that comes even later finds no sandbox.
+        self._calls = CallTable(kept_s=max(_MIN_KEPT_S, 2 * self.settings.lease_s))
+        self._lock = threading.Lock()
+        self._open: dict[str, OpenSandbox] = {}
+        self._opening, self._closing = 0, 0
+        self._is_closing = False
+        self._identity = ""
+        self._reaper = background(self._reap_regularly, name="reaper")
+
+    @property
+    def _has_image(self) -> bool:
+        return isinstance(self._provider, WithImage) and bool(self._provider.image)
+
+    @property
+    def counts(self) -> HostCounts:
+        """What the host holds now."""
+        with self._lock:
+            sandboxes, leases = self._held_count(), len(self._open)
+        running = len(self._calls.running())
+        return HostCounts(sandboxes, leases, running, self._cache.tree_count, self._cache.bytes)
+
+    def start(self, request: Request) -> RunningCall:
+        """Start a call, or return it if it was started before. Raises RemoteError if it cannot be a call."""
+        if len(request.blobs) != self._blob_count(request):
+            raise RemoteError(ErrorCode.MALFORMED, "the call has a wrong number of blobs")
+        return self._calls.begin(request, lambda call: lambda: self._make(request, call))
+
+    def close(self) -> None:
+        """Stop all calls and remove all sandboxes; idempotent."""
+        with self._lock:
+            self._is_closing = True
+        self._reaper.stop()
+        # Those that open a sandbox: they close it when they find that they were stopped.
+        opening = [call for call in self._calls.running() if call.operation is Operation.OPEN]
+        for call in opening:
+            call.stop()
+        with self._lock:
+            held = list(self._open)
+        self._end_all(held)
+        for call in self._calls.running():
+            call.stop()
+        self._cache.close()
+
+    def reap(self) -> int:
+        """Close the sandboxes whose lease has expired, and return their number."""
+        now = time.monotonic()
+        with self._lock:
+            expired = [held.id for held in self._open.values() if held.expires_at < now]
+        self._end_all(expired)
+        return len(expired)
+
+    def _blob_count(self, request: Request) -> int:
+        if isinstance(request.arguments, PutFiles):
+            return len(request.arguments.digests)
+        return 1 if isinstance(request.arguments, ExecInImage) else BLOB_COUNTS.get(type(request.arguments), 0)
+
+    def _reap_regularly(self) -> None:
+        while True:
+            pause(min(_LONGEST_REAP_S, self.settings.lease_s / _MOST_REAPS_PER_LEASE))
+            self.reap()
+            self._calls.tidy()
+            self._cache.forget_staged()
+
+    def _make(self, request: Request, call: RunningCall) -> Reply:
+        if self._is_closing:
+            raise RemoteError(ErrorCode.CLOSING, "the sandbox server is being stopped")
+        act = {
+            Operation.DESCRIBE: self._describe,
+            Operation.ADD_TREE: self._add_tree,
+            Operation.PUT_FILES: self._put_files,
+            Operation.OPEN: self._open_sandbox,
+            Operation.EXEC_IN_IMAGE: self._exec_in_image,
+            Operation.HEARTBEAT: self._renew,
+            Operation.CANCEL: self._cancel,
+            Operation.CLOSE: self._close,
+        }.get(request.arguments.operation)
+        return act(request) if act is not None else self._call_sandbox(request, call.add_output)
+
+    def _call_sandbox(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
+        with self._lock:
+            held = self._open.get(request.sandbox)
+            if held is not None:
+                held.renew()
+        if held is None:
+            raise RemoteError(ErrorCode.UNKNOWN_SANDBOX, "the sandbox is closed, or its lease has expired")
+        try:
+            return held.make_call(request, add_output)
+        finally:
+            held.renew()
+
+    def _describe(self, _: Request) -> Reply:
+        availability = self._provider.probe()
+        if availability.works and not self._identity:
+            self._identity = self._hash_identity()
+        settings = self.settings
+        return reply_of(
+            HostDescription(
+                availability.works,
+                f"{self._provider.name}: {availability.detail}",
+                availability.remedy,
+                self._identity,
+                settings.lease_s,
+                settings.max_bytes,
+            )
+        )
+
+    def _hash_identity(self) -> str:
+        parts = [self._provider.name, platform.machine(), self._search_path]
+        if isinstance(self._provider, WithImage) and self._provider.image:
+            parts.append(self._provider.image_digest())
+        else:
+            with suppress(OSError):
+                parts.append(_OS_RELEASE.read_text())
+        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+    def _add_tree(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, AddTree)
+        return reply_of(Missing(tuple(self._cache.add(call.entries))))
+
+    def _put_files(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, PutFiles)
+        for digest, data in zip(call.digests, request.blobs, strict=True):
+            raise_if_stopped()
+            self._cache.put(digest, data)
+        return Reply()
+
+    def _open_sandbox(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Open)
+        with self._lock:
+            if self._held_count() >= self.settings.slots:
+                raise RemoteError(ErrorCode.BUSY, f"all {self.settings.slots} slots of the sandbox server are taken")
+            self._opening += 1
+        try:
+            held = self._opened(call)
+        except BaseException:
+            with self._lock:
+                self._opening -= 1
+            raise
+        with self._lock:
+            self._opening -= 1
+            self._open[held.id] = held
+        if is_stopped():
+            self._end(held.id)
+            raise_if_stopped()
+        sandbox = held.sandbox
+        opened = Opened(held.id, sandbox.root, sandbox.scratch, tuple(getattr(sandbox, "built", ())))
+        if isinstance(sandbox, SupportsRpcSessions):
+            return reply_of(_with_sessions(opened, sandbox))
+        return reply_of(opened)
+
+    def _opened(self, call: Open) -> OpenSandbox:
+        readable = self._shown(call.readable)
+        with self._cache.using(call.tree) as folder:
+            sandbox = self._provider.open(folder, mount_at=call.mount_at, readable=readable, hidden=call.hidden)
+            path = "" if self._has_image else self._search_path
+            held = OpenSandbox(secrets.token_hex(16), sandbox, call.tree, self._cache, self.settings.lease_s, path)
+            held.renew()
+            return held
+
+    def _shown(self, requested: Sequence[str]) -> list[Path]:
+        """Return what a sandbox shows; raises SandboxError for a request outside of what the host offers."""
+        paths = checked_readable([Path(path) for path in requested])
+        for path in paths:
+            if not any(path.resolve().is_relative_to(offered.resolve()) for offered in self._readable):
+                raise RemoteError(ErrorCode.SANDBOX, f"the sandbox server does not show {path}; see its --readable")
+        return sorted({*self._readable, *paths})
+
+    def _exec_in_image(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, ExecInImage)
+        limits, stdin = bounded(call.limits), request.blobs[0]
+        if isinstance(self._provider, WithImage) and self._provider.image:
+            return reply_to_exec(self._provider.exec_in_image(call.argv, limits=limits, stdin=stdin))
+        return reply_to_exec(self._exec_without_tree(call.argv, limits, stdin))
+
+    def _exec_without_tree(self, argv: Sequence[str], limits: Limits, stdin: bytes) -> ExecResult:
+        env = {"PATH": self._search_path} if self._search_path else None
+        with (
+            tempfile.TemporaryDirectory() as empty,
+            self._provider.open(Path(empty), mount_at="/tmp/ssr-look", readable=self._readable) as sandbox,
+        ):
+            return sandbox.exec(argv, limits=limits, stdin=stdin, cwd="/", env=env)
+
+    def _renew(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Heartbeat)
+        with self._lock:
+            for identity in self._open.keys() & set(call.sandboxes):
+                self._open[identity].renew()
+        return Reply()
+
+    def _cancel(self, request: Request) -> Reply:
+        call = request.arguments
+        assert isinstance(call, Cancel)
+        cancelled = self._calls.get(call.call)
+        if cancelled is not None:
+            cancelled.request_stop()
+            if cancelled.operation is Operation.OPEN and cancelled.reply is not None:
+                self._end(str(cancelled.reply.result.get("id", "")))
+        return Reply()
+
+    def _close(self, request: Request) -> Reply:
+        assert isinstance(request.arguments, Close)
+        self._end(request.sandbox, besides=request.key)
+        return Reply()
+
+    def _held_count(self) -> int:
+        return len(self._open) + self._opening + self._closing
+
+    def _end_all(self, identities: Sequence[str]) -> None:
+        """Close several sandboxes at a time; one that cannot be closed does not keep the others open."""
+        if not identities:
+            return
+        # Threads of no scope: what stops the reaper must not stop a clean-up half-way.
+        with ThreadPoolExecutor(_PARALLEL_CLOSINGS, thread_name_prefix="ssr-close") as pool:
+            for future in [pool.submit(self._end, identity) for identity in identities]:
+                with suppress(SsrError, OSError):
+                    future.result()
+
+    def _end(self, identity: str, besides: str = "") -> None:
+        """Close a sandbox, if it is open, after its calls. besides: the key of the call that closes it."""
+        with self._lock:
+            held = self._open.pop(identity, None)
+            if held is None:
+                return
+            self._closing += 1
+        try:
+            closing = self._calls.get(besides)
+            calls = [call for call in self._calls.running(identity) if call is not closing]
+            for call in calls:
+                call.request_stop()
+            for call in calls:
+                if call.operation is Operation.ANSWER:
+                    call.stop()
+            # The sandbox may let other calls wait until the long-running command has ended.
+            held.end_session()
+            for call in calls:
+                call.stop()
+            held.close()
+        finally:
+            with self._lock:
+                self._closing -= 1
+
+
+@functools.cache
+def _interpreter(python: Path | None) -> Interpreter:
+    """Return an interpreter of this machine, or that of this process, for the tests of any project."""
+    with tempfile.TemporaryDirectory() as empty:
+        return find_interpreter(Path(empty), python or Path(sys.executable), needs_pytest=False)
+
+
+def _with_sessions(opened: Opened, sandbox: SupportsRpcSessions) -> Opened:
+    return Opened(opened.id, opened.root, opened.scratch, opened.built, sandbox.lower, tuple(sandbox.private))

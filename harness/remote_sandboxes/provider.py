@@ -1,0 +1,106 @@
+"""The sandbox `remote`: open sandboxes live on other machines, spread over those that have a free slot."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from harness.remote_sandboxes.calls import ErrorCode, ExecInImage, RemoteError
+from harness.remote_sandboxes.connection import Connection
+from harness.remote_sandboxes.sandbox import RemoteRpcSandbox, RemoteSandbox
+from harness.remote_sandboxes.transport import Transport
+from harness.remote_sandboxes.trees import TreeReader
+from pytest_ssr.errors import SandboxError, SandboxUnavailableError
+from pytest_ssr.interrupts import pause
+from pytest_ssr.sandbox.protocol import Availability, ExecResult, Limits
+
+_WAIT_S = 600.0
+"""How long to wait for a free slot."""
+_ELSEWHERE_S = 1.0
+_FIRST_PAUSE_S, _LAST_PAUSE_S = 0.05, 1.0
+_LATER = frozenset({ErrorCode.BUSY, ErrorCode.CACHE_FULL, ErrorCode.CLOSING})
+
+
+class RemoteProvider:
+    """Open sandboxes on hosts that show the same system; each sandbox stays on its host.
+
+    The system of the hosts counts as an image: the tests' interpreter is found there, not on this machine.
+    """
+
+    name = "remote"
+
+    def __init__(self, transports: Sequence[Transport]) -> None:
+        self._connections = [Connection(transport) for transport in transports]
+        self._turns = itertools.count()
+        self._reader = TreeReader()
+        self.image = ", ".join(transport.name for transport in transports)
+        atexit.register(self.close)
+
+    def probe(self) -> Availability:
+        """Try the sandboxes of all hosts."""
+        details = []
+        for connection in self._connections:
+            try:
+                description = connection.describe()
+            except SandboxError as error:
+                return Availability(False, error.message, error.remedy or "start it there: ssr sandbox-server")
+            if not description.works:
+                return Availability(False, f"{connection.transport.name}: {description.detail}", description.remedy)
+            details.append(f"{connection.transport.name}: {description.detail}")
+        return Availability(True, "; ".join(details))
+
+    def open(
+        self, tree: Path, *, mount_at: str, readable: Sequence[Path] = (), hidden: Sequence[str] = ()
+    ) -> RemoteSandbox:
+        """Open a sandbox on a host with a free slot, waiting for one if necessary."""
+        described, shown = self._reader.read(tree), [str(path) for path in readable]
+        # Another host is better than a long wait for this one.
+        retry_s = None if len(self._connections) == 1 else _ELSEWHERE_S
+        deadline, pause_s = time.monotonic() + _WAIT_S, _FIRST_PAUSE_S
+        while True:
+            failures = []
+            for connection in self._in_turn():
+                try:
+                    opened = connection.open(described, mount_at, shown, hidden, retry_s=retry_s)
+                except SandboxError as error:
+                    if not _may_succeed_elsewhere(error):
+                        raise
+                    failures.append(error)
+                else:
+                    kind = RemoteRpcSandbox if opened.lower else RemoteSandbox
+                    return kind(connection, opened)
+            are_lost = all(isinstance(failure, SandboxUnavailableError) for failure in failures)
+            if are_lost or time.monotonic() > deadline:
+                raise failures[-1]
+            pause(pause_s)
+            pause_s = min(2 * pause_s, _LAST_PAUSE_S)
+
+    def image_digest(self) -> str:
+        """Return a hash of the hosts' system; raises SandboxError if they differ."""
+        identities = {connection.transport.name: connection.description.identity for connection in self._connections}
+        if len(set(identities.values())) != 1:
+            raise SandboxError(f"the sandbox servers {', '.join(identities)} do not show the same system")
+        return next(iter(identities.values()))
+
+    def exec_in_image(self, argv: Sequence[str], *, limits: Limits, stdin: bytes = b"") -> ExecResult:
+        """Run a command on a host, in a sandbox without a tree; see WithImage."""
+        connection = next(iter(self._in_turn()))
+        return connection.call(ExecInImage(tuple(argv), limits), stdin).exec_result()
+
+    def close(self) -> None:
+        """Close all sandboxes and connections."""
+        atexit.unregister(self.close)
+        for connection in self._connections:
+            connection.close()
+
+    def _in_turn(self) -> list[Connection]:
+        first = next(self._turns) % len(self._connections)
+        turn = [*self._connections[first:], *self._connections[:first]]
+        return sorted(turn, key=lambda connection: connection.is_lost)
+
+
+def _may_succeed_elsewhere(error: SandboxError) -> bool:
+    return isinstance(error, SandboxUnavailableError) or (isinstance(error, RemoteError) and error.code in _LATER)
