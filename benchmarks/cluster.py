@@ -15,12 +15,11 @@ import resource
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -98,33 +97,6 @@ class Opened:
         return self.work
 
 
-@dataclass(slots=True)
-class Killer:
-    """Kills a node every 20 seconds, and starts another one."""
-
-    cluster: LocalCluster
-    killed: int = 0
-    _end: threading.Event = field(default_factory=threading.Event)
-    _thread: threading.Thread | None = None
-
-    def __enter__(self) -> Killer:
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
-        return self
-
-    def _run(self) -> None:
-        chosen = random.Random(1)
-        while not self._end.wait(_KILL_S):
-            self.cluster.kill(chosen.choice(self.cluster.workers))
-            self.killed += 1
-            self.cluster.add()
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._end.set()
-        assert self._thread is not None
-        self._thread.join()
-
-
 def comparable(data: Any) -> Any:
     """Return a record without times."""
     if isinstance(data, dict):
@@ -145,8 +117,10 @@ def records(store: Path) -> dict[str, Any]:
     return found
 
 
-def play(project: Path, store: Path, *options: str) -> tuple[float, dict[str, Any]]:
-    """Play a round of self-play; return its seconds and what it prints."""
+def play(
+    project: Path, store: Path, *options: str, meanwhile: Callable[[], None] = lambda: None
+) -> tuple[float, dict[str, Any]]:
+    """Play a round of self-play; return its seconds and what it prints. meanwhile: called every 20 seconds."""
     command = [
         sys.executable,
         "-m",
@@ -156,17 +130,23 @@ def play(project: Path, store: Path, *options: str) -> tuple[float, dict[str, An
         "--rounds",
         "1",
         "--count",
-        "20",
-        "--attempts",
         "10",
+        "--attempts",
+        "20",
     ]
-    command += ["--tries", "3", "--higher-order", "0", "--seed", "3", "--store", str(store), "--json", *options]
+    command += ["--tries", "1", "--higher-order", "0", "--seed", "3", "--store", str(store), "--json", *options]
     begin = time.monotonic()
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise SystemExit(done.stderr)
-    print(done.stderr, file=sys.stderr)
-    return time.monotonic() - begin, json.loads(done.stdout)
+    with tempfile.TemporaryFile("w+") as output, subprocess.Popen(command, cwd=ROOT, stdout=output) as process:
+        while True:
+            try:
+                process.wait(_KILL_S)
+                break
+            except subprocess.TimeoutExpired:
+                meanwhile()
+        if process.returncode not in (0, 1):
+            raise SystemExit(f"ssr play ended with {process.returncode}")
+        output.seek(0)
+        return time.monotonic() - begin, json.load(output)
 
 
 def measure_kills(nodes: int, folder: Path) -> Iterator[str]:
@@ -175,13 +155,21 @@ def measure_kills(nodes: int, folder: Path) -> Iterator[str]:
     for name, text in _PROJECT.items():
         (project / name).write_text(text)
     local_s, _ = play(project, folder / "local")
-    with LocalCluster(folder, nodes) as cluster, Killer(cluster) as killer:
-        remote_s, data = play(project, folder / "remote", "--ray", cluster.address)
+    killed, chosen = [], random.Random(1)
+    with LocalCluster(folder, nodes) as cluster:
+
+        def kill() -> None:
+            node = chosen.choice(cluster.workers)
+            cluster.kill(node)
+            killed.append(node)
+            cluster.add()
+
+        remote_s, data = play(project, folder / "remote", "--ray", cluster.address, meanwhile=kill)
     ours, theirs = records(folder / "local"), records(folder / "remote")
     rollouts = [r for e in data["episodes"] for r in e["rollouts"]]
     verdicts = Counter(str(r["verdict"] if "verdict" in r else r["resolved"]) for r in rollouts)
     names = Counter((e["artifact_id"], r["attempt"]) for e in data["episodes"] for r in e["rollouts"])
-    yield f"| nodes killed (SIGKILL, one every {_KILL_S:g} s) | {killer.killed} |"
+    yield f"| nodes killed (SIGKILL, one every {_KILL_S:g} s) | {len(killed)} |"
     yield f"| attempts | {len(rollouts)} |"
     yield f"| attempts twice in the results | {sum(n > 1 for n in names.values())} |"
     yield f"| attempts by verdict | {', '.join(f'{k}: {v}' for k, v in sorted(verdicts.items()))} |"

@@ -9,7 +9,8 @@ from typing import Any
 import ray
 
 from harness.executors.outcomes import Failure, Outcome
-from harness.executors.ray_executor import SLOTS, connect
+from harness.executors.ray_executor import connect
+from harness.executors.ray_slots import SLOTS
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
@@ -38,7 +39,7 @@ class RaySession:
         factory: makes the object; it is pickled. Raises SettingsError if there is no cluster.
         """
         connect(address)
-        has_slots = SLOTS in ray.cluster_resources()  # type: ignore[no-untyped-call]
+        has_slots = SLOTS in ray.cluster_resources()
         options: dict[str, Any] = {"num_cpus": 0, "resources": {SLOTS: 1}} if has_slots else {"num_cpus": 1}
         self._actor: Any = ray.remote(_Host).options(**options).remote(factory)
 

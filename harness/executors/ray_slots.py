@@ -1,0 +1,217 @@
+"""Keep workers on the nodes of a Ray cluster: one for each sandbox slot, as nodes join, fail and leave."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from harness.executors.node import NodeState
+from harness.executors.outcomes import Outcome
+from harness.executors.ray_worker import SlotWorker, WorkerSettings
+from pytest_ssr.errors import SandboxUnavailableError
+
+SLOTS = "ssr_slots"
+"""The resource of a node that counts its sandbox slots."""
+_FAULTS = 3
+"""How many units may fail on a node, one after the other, until it gets no more."""
+_WATCH_S = 2.0
+_MOST_PLACES = 64
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A worker and what it has used."""
+
+    node: NodeState
+    actor: Any
+    is_busy: bool = False
+    works: set[str] = field(default_factory=set)
+    """The works that it has used."""
+    places: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    """What its last units needed; see `Work.place`."""
+
+    def note_use(self, work: str, place: str) -> None:
+        """Remember what a unit needs."""
+        self.works.add(work)
+        self.places[place] = None
+        if len(self.places) > _MOST_PLACES:
+            self.places.popitem(last=False)
+
+
+class Slots:
+    """The workers of a run. Its methods may be called with the lock held."""
+
+    def __init__(
+        self,
+        lock: threading.RLock,
+        settings: Callable[[int, int], WorkerSettings],
+        later: Callable[..., None],
+        changed: Callable[[], None],
+        notify: Callable[[str], None],
+    ) -> None:
+        """Prepare; nothing is started yet.
+
+        settings: returns those of a worker, from the slots of its node and of all nodes. later: runs a function in
+        another thread. changed: called without the lock when a worker is free or a node is drained.
+        """
+        self._lock, self._settings, self._later = lock, settings, later
+        self._changed, self._notify = changed, notify
+        self._actor = ray.remote(SlotWorker)
+        self._alive: dict[str, NodeState] = {}
+        self._left: list[NodeState] = []
+        self._starting: set[Slot] = set()
+        self._ready: set[Slot] = set()
+        self._starts = itertools.count()
+        self._closed = threading.Event()
+
+    def start(self) -> None:
+        """Start workers on all nodes, now and as nodes join; raises SandboxUnavailableError if no node has a slot."""
+        self._look()
+        if not self._alive:
+            raise SandboxUnavailableError(
+                "the cluster has no sandbox slot; start nodes with `ray start --resources "
+                f"'{{\"{SLOTS}\": 4}}'`, or with CPUs"
+            )
+        threading.Thread(target=self._watch, name="ssr-nodes", daemon=True).start()
+
+    def close(self) -> None:
+        """End all workers. Idempotent."""
+        self._closed.set()
+        with self._lock:
+            slots = [*self._ready, *self._starting]
+            self._ready.clear()
+            self._starting.clear()
+        for slot in slots:
+            ray.kill(slot.actor)
+
+    def __len__(self) -> int:
+        """Return the number of workers, including those that are being started."""
+        with self._lock:
+            return len(self._ready) + len(self._starting)
+
+    @property
+    def nodes(self) -> list[NodeState]:
+        """The nodes, by name, with those that have left."""
+        with self._lock:
+            return sorted([*self._alive.values(), *self._left], key=lambda n: (n.name, n.id))
+
+    @property
+    def busy(self) -> int:
+        """How many workers have a unit."""
+        with self._lock:
+            return sum(s.is_busy for s in self._ready)
+
+    def summary(self) -> str:
+        """Return one line about nodes and workers."""
+        with self._lock:
+            working = sum(not n.drained for n in self._alive.values())
+            return f"{working} nodes, {self.busy} of {len(self._ready)} workers busy"
+
+    def nearest(self, work: str, place: str, avoid: set[str]) -> Slot | None:
+        """Return the free worker that is best for a unit; None if all that may have it are busy.
+
+        It is on none of the nodes to avoid, unless there are no others. One that had the place or has the work open is
+        better than one on such a node, which is better than any other.
+        """
+        others = self.has_others(avoid)
+        free = [s for s in self._ready if not s.is_busy and not s.node.drained and not (others and s.node.id in avoid)]
+        with_place = {s.node.id for s in self._ready if place and place in s.places}
+        with_work = {s.node.id for s in self._ready if work in s.works}
+
+        def nearness(s: Slot) -> tuple[bool, ...]:
+            return s.node.id in with_place, work in s.works, place in s.places, s.node.id in with_work
+
+        return max(free, key=nearness, default=None)
+
+    def has_others(self, avoid: set[str]) -> bool:
+        """Return whether a node works that is not among these."""
+        return any(not n.drained and n.id not in avoid for n in self._alive.values())
+
+    def nobody_works(self) -> SandboxUnavailableError | None:
+        """Return the error if all nodes are drained."""
+        if not self._alive or any(not n.drained for n in self._alive.values()):
+            return None
+        causes = sorted({f"{n.name}: {n.drained}" for n in self._alive.values()})
+        return SandboxUnavailableError(f"no node of the cluster can work: {'; '.join(causes)}")
+
+    def lose(self, slot: Slot) -> None:
+        """Forget a worker that was lost; its node gets another one."""
+        self._ready.discard(slot)
+        slot.node.lost += 1
+
+    def count_fault(self, node: NodeState, unit: str, cause: str) -> None:
+        """Count a fault; a unit that fails everywhere is no reason to drain a node."""
+        node.faults += 1
+        node.failed_since.add(unit)
+        if len(node.failed_since) >= _FAULTS and node.id in self._alive:
+            self._drain(node, cause)
+
+    def _drain(self, node: NodeState, cause: str) -> None:
+        if not node.drained:
+            node.drained = cause
+            self._notify(f"{node.name} gets no more work: {cause}")
+
+    def _watch(self) -> None:
+        while not self._closed.wait(_WATCH_S):
+            try:
+                self._look()
+            except Exception as error:
+                self._notify(f"the cluster does not answer: {type(error).__name__}")
+            self._changed()
+
+    def _look(self) -> None:
+        """Start workers on new nodes and on those that lost some, and forget nodes that are gone."""
+        found = {n["NodeID"]: n for n in ray.nodes() if n["Alive"]}
+        with self._lock:
+            for node in [n for n in self._alive.values() if n.id not in found]:
+                del self._alive[node.id]
+                node.has_left = True
+                self._left.append(node)
+                self._starting = {s for s in self._starting if s.node is not node}
+                self._notify(f"{node.name} has left the cluster")
+            for node_id, data in found.items():
+                count = int(data["Resources"].get(SLOTS, 0) or data["Resources"].get("CPU", 0))
+                if count and node_id not in self._alive:
+                    self._alive[node_id] = NodeState(node_id, f"{data['NodeName']}:{node_id[:6]}", count)
+            for node in self._alive.values():
+                has = sum(s.node is node for s in (*self._ready, *self._starting))
+                uses_slots = SLOTS in found[node.id]["Resources"]
+                for _ in range(0 if node.drained else node.slots - has):
+                    self._start_worker(node, {"resources": {SLOTS: 1}} if uses_slots else {"num_cpus": 1})
+
+    def _start_worker(self, node: NodeState, resources: dict[str, Any]) -> None:
+        settings = self._settings(node.slots, sum(n.slots for n in self._alive.values()))
+        place = NodeAffinitySchedulingStrategy(node.id, soft=False)
+        # The second call at a time is that which stops the first.
+        options = {"num_cpus": 0, **resources, "scheduling_strategy": place, "max_concurrency": 2}
+        slot = Slot(node, self._actor.options(**options).remote(settings))
+        self._starting.add(slot)
+        slot.actor.prepare.remote().future().add_done_callback(lambda done: self._later(self._prepared, slot, done))
+
+    def _prepared(self, slot: Slot, done: Future[Any]) -> None:
+        """Take a worker that has been started, or count the fault of its node."""
+        with self._lock:
+            if slot not in self._starting:
+                return
+            self._starting.discard(slot)
+            try:
+                outcome: Outcome = done.result()
+            except Exception as error:
+                cause = f"a worker did not start ({type(error).__name__})"
+                self.count_fault(slot.node, f"start-{next(self._starts)}", cause)
+            else:
+                if outcome.failure is None:
+                    slot.node.name = f"{outcome.result}:{slot.node.id[:6]}"
+                    self._ready.add(slot)
+                else:
+                    self._drain(slot.node, str(outcome.failure.error()))
+                    ray.kill(slot.actor)
+        self._changed()
