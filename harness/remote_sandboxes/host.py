@@ -155,7 +155,9 @@ class SandboxHost:
             pause(min(_LONGEST_REAP_S, self.settings.lease_s / _MOST_REAPS_PER_LEASE))
             self.reap()
             self._calls.tidy()
-            self._cache.forget_staged()
+            # A file that cannot be removed must not end the reaper.
+            with suppress(OSError):
+                self._cache.forget_staged()
 
     def _make(self, request: Request, call: RunningCall) -> Reply:
         if self._is_closing:
