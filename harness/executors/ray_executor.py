@@ -374,7 +374,8 @@ def _require_reachable(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, OverflowError) as error:
         raise SettingsError(
-            f"--ray {address}: no cluster can be reached there: {error}; start one with `ray start --head`", option="ray"
+            f"--ray {address}: no cluster can be reached there: {error}; start one with `ray start --head`",
+            option="ray",
         ) from None
 
 
