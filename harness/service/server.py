@@ -49,7 +49,10 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that accepts connections; raises SettingsError if the address or the port cannot be used."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        # Its connections inherit the option, which asyncio sets only for sockets that name their protocol.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return listening
     except OverflowError:
         raise SettingsError(f"--port {port} is not a port; use 0 to 65535", option="port") from None
     except socket.gaierror:
