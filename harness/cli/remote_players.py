@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from harness.agents.process_reward import ProcessReward
 from harness.cli.executors import is_remote
 from harness.cli.players import chosen_judge, chosen_solver, open_players, share_of
 from harness.executors.node import Node
@@ -18,59 +17,37 @@ from pytest_ssr.errors import SettingsError
 
 
 @dataclass(frozen=True, slots=True)
-class _Recipe:
+class PlayersRecipe:
+    """Opens the players of `ssr play` on a machine; its methods are sent there."""
+
     players: PlayerSettings
     typed: frozenset[str]
+    """The options that a flag or a variable has set."""
     injector: str
     strategy: str
     rejections: int
 
     @classmethod
-    def of(cls, settings: PlaySettings) -> _Recipe:
+    def of(cls, settings: PlaySettings) -> PlayersRecipe:
+        """Return the recipe for a command's settings."""
         return cls(settings.players, settings.typed, settings.injector, settings.strategy, settings.rejections)
 
-    def factory(self, node: Node) -> PlayerFactory:
+    def open_solver(self, node: Node) -> FixedPlayers:
+        """Return the solver and the judge of a machine."""
+        factory = self._factory(node)
+        return FixedPlayers(chosen_solver(self.players, factory), chosen_judge(self.players.judge, factory))
+
+    def open_injector(self, node: Node) -> ArtifactInjector:
+        """Return the model that injects on a machine."""
+        return self._factory(node).injector(self.injector, strategy=self.strategy, rejections=self.rejections)
+
+    def _factory(self, node: Node) -> PlayerFactory:
         """Return the factory of this machine's players, which have a share of the budget."""
         shared = replace(self.players, budget=share_of(self.players.budget, node.workers))
         return node.once(
             ("players", repr(self)),
             lambda: open_players(shared, self.typed, node.store.root, injector=self.injector),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class SolverRecipe:
-    """Opens the solver and the judge."""
-
-    recipe: _Recipe
-
-    @classmethod
-    def of(cls, settings: PlaySettings) -> SolverRecipe:
-        """Return the recipe for a command's settings."""
-        return cls(_Recipe.of(settings))
-
-    def __call__(self, node: Node) -> FixedPlayers:
-        """Open them on a machine."""
-        factory, players = self.recipe.factory(node), self.recipe.players
-        judge: ProcessReward | None = chosen_judge(players.judge, factory)
-        return FixedPlayers(chosen_solver(players, factory), judge)
-
-
-@dataclass(frozen=True, slots=True)
-class InjectorRecipe:
-    """Opens the model that injects."""
-
-    recipe: _Recipe
-
-    @classmethod
-    def of(cls, settings: PlaySettings) -> InjectorRecipe:
-        """Return the recipe for a command's settings."""
-        return cls(_Recipe.of(settings))
-
-    def __call__(self, node: Node) -> ArtifactInjector:
-        """Open it on a machine."""
-        recipe = self.recipe
-        return recipe.factory(node).injector(recipe.injector, strategy=recipe.strategy, rejections=recipe.rejections)
 
 
 def require_reachable(ray: str, *models: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from harness.environments.episode import Turn
 from harness.environments.episodes import EnvironmentSettings, Episodes
 from harness.environments.task import Outcome, TaskSource
 from harness.records.trajectory import Trajectory
-from pytest_ssr.errors import ActionError, MissingExtraError
+from pytest_ssr.errors import ActionError, MissingExtraError, SandboxError
 
 EXECUTOR = "SSR_EXECUTOR"
 _SCHEME, _LOCAL = "ray://", "local"
@@ -158,10 +159,10 @@ class RemoteEpisodes:
         """Close the sandbox, and release the slot; idempotent."""
         if not self._closed:
             self._closed, self._current = True, None
-            try:
+            # A node that is gone has closed its sandbox.
+            with contextlib.suppress(SandboxError):
                 self.session.call("close")
-            finally:
-                self.session.close()
+            self.session.close()
 
 
 def open_episodes(tasks: TaskSource, settings: EnvironmentSettings) -> Episodes:

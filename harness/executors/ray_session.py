@@ -45,6 +45,8 @@ class RaySession:
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Return what a method returns, or raise what it raises; SandboxError if the node is lost."""
+        if not ray.is_initialized():
+            raise SandboxError("this process is no longer connected to the cluster")
         reference = self._actor.call.remote(method, arguments, named)
         try:
             while not ray.wait([reference], timeout=POLL_S)[0]:
@@ -58,5 +60,7 @@ class RaySession:
 
     def close(self) -> None:
         """Release the slot. Idempotent."""
+        if not ray.is_initialized():
+            return
         with contextlib.suppress(ray.exceptions.RayError, ValueError):
             ray.kill(self._actor)

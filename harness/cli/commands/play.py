@@ -11,7 +11,7 @@ from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
 from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
-from harness.cli.remote_players import InjectorRecipe, SolverRecipe, require_reachable
+from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.records.episode import Episode, Rollout, count_ungraded
@@ -155,6 +155,7 @@ def play(settings: PlaySettings) -> int:
         ]
         for line in filter(None, map(scope_line, projects)):
             terminal.echo(line)
+        recipe = PlayersRecipe.of(settings)
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
             run = SelfPlay(
                 projects,
@@ -166,8 +167,8 @@ def play(settings: PlaySettings) -> int:
                 judge=judge,
                 watch=_watch(terminal, rounds, by_model=by_model),
                 executor=executor,
-                players=SolverRecipe.of(settings),
-                model_recipe=InjectorRecipe.of(settings) if by_model else None,
+                players=recipe.open_solver,
+                model_recipe=recipe.open_injector if by_model else None,
             )
             episodes = run.play()
             nodes = [node.to_json() for node in executor.nodes]

@@ -1,9 +1,10 @@
 """The adapter for slime: its own data source, rollouts and samples, with a scripted engine and without Ray and GPUs."""
 
-# ruff: noqa: E402 - Ray is replaced before slime is imported.
+
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import sys
@@ -16,8 +17,9 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
-# What imports Ray does not use it here.
-sys.modules.setdefault("ray", ModuleType("ray"))
+if importlib.util.find_spec("ray") is None:
+    # What imports Ray does not use it here, unless SSR_EXECUTOR names a cluster.
+    sys.modules["ray"] = ModuleType("ray")
 
 import pytest
 from plain import plain_python
