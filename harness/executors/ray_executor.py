@@ -37,7 +37,9 @@ from pytest_ssr.storage.store import Store, key_of
 _A = TypeVar("_A")
 _R = TypeVar("_R")
 TRIES = 4
-"""How often a unit is begun before its lost workers become an error."""
+"""How many workers a unit may lose before that becomes an error."""
+_MOST_BEGUN = 20
+"""How often a unit is begun if the nodes themselves are lost, which is no fault of the unit."""
 _STOP_S, _CONNECT_S = 10.0, 5.0
 _LOCAL_DATABASE = "sqlite"
 _MOST_ON_SHELF = 64
@@ -50,6 +52,8 @@ class _Unit:
     argument: Any
     future: Future[Any]
     begun: int = 0
+    lost: int = 0
+    """How many of its workers ended although their nodes did not."""
     slot: Slot | None = None
     """The worker that has it."""
     avoid: set[str] = field(default_factory=set)
@@ -282,7 +286,9 @@ class RayExecutor:
             self._slots.lose(slot)
             unit.avoid.add(slot.node.id)
             self._slots.count_fault(slot.node, unit.id, cause)
-            if unit.begun >= TRIES:
+            # While a node is lost, its workers cannot be reached; one that was ended is known to be dead at once.
+            unit.lost += not isinstance(error, ray.exceptions.ActorUnavailableError)
+            if unit.lost >= TRIES or unit.begun >= _MOST_BEGUN:
                 _fail(unit.future, WorkerLostError(f"a unit has lost its worker {unit.begun} times: {cause}"))
             elif not self._is_closed and not unit.future.cancelled():
                 self._waiting.appendleft(unit)

@@ -146,6 +146,8 @@ class Slots:
         """Forget a worker that was lost; its node gets another one."""
         self._ready.discard(slot)
         slot.node.lost += 1
+        # It may live on a node that cannot be reached, and hold the slot.
+        ray.kill(slot.actor)
 
     def count_fault(self, node: NodeState, unit: str, cause: str) -> None:
         """Count a fault; a unit that fails everywhere is no reason to drain a node."""
