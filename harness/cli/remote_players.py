@@ -15,6 +15,8 @@ from harness.settings.commands import PlaySettings
 from harness.settings.sections import PlayerSettings
 from pytest_ssr.errors import SettingsError
 
+_WITH_FILES = ("artifacts:", "replay:")
+
 
 @dataclass(frozen=True, slots=True)
 class PlayersRecipe:
@@ -50,9 +52,13 @@ class PlayersRecipe:
         )
 
 
-def require_reachable(ray: str, *models: str) -> None:
-    """Raise SettingsError if a model's server would be started on each machine of a cluster."""
-    for name in models:
+def require_reachable(ray: str, *players: str) -> None:
+    """Raise SettingsError for a player of which the machines of a cluster have nothing."""
+    for name in players:
+        if is_remote(ray) and name.startswith(_WITH_FILES):
+            raise SettingsError(
+                f"{name} reads files of this machine, which a cluster does not have; omit --ray", option="ray"
+            )
         if is_remote(ray) and is_started_late(name):
             raise SettingsError(
                 f"{name} would be started on every node of the cluster; start its server once, and name it vllm:URL",

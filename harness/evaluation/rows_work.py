@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from harness.datasets.instance_task import instance_folder, tree_of
 from harness.evaluation.work import Unit, Work
@@ -11,9 +11,14 @@ from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.trees import pack, unpack
 from harness.records.evaluation_result import EvaluationResult
+from harness.records.trajectory import ExitReason
 from harness.rollouts.attempts_work import MACHINE_FAULTS
+from pytest_ssr.errors import StoreWriteError, os_error_advice
+from pytest_ssr.records.reasons import ReasonCode
 from pytest_ssr.storage.store import Store
 
+_MACHINE_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
+"""A row may be unusable because of a machine: a full disk, no interpreter, no way to its repository."""
 OpenRows = Callable[[Node], Work]
 """Opens the work of a run on another machine, without its units; it is pickled."""
 
@@ -54,6 +59,8 @@ class RowsWork:
     def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
         """Return a unit for another machine, with the row's tree if only this machine has its repository."""
         grader, instance = self.work.grader, unit.instance
+        # The trajectory of a prediction is a file of this machine.
+        unit = replace(unit, recorded=None)
         repositories = grader.repositories
         is_here = repositories.find_local(instance.repo) is not None or repositories.own_clone(instance.repo).is_dir()
         if grader.images or instance.invalid or not is_here:
@@ -93,8 +100,11 @@ class OpenRowsWork:
         if sent.tree is not None:
             with self.store.alone(f"instance-{instance.key}"):
                 folder = instance_folder(instance, self.store)
-                if not folder.is_dir():
-                    unpack(sent.tree(), folder)
+                try:
+                    if not folder.is_dir():
+                        unpack(sent.tree(), folder)
+                except OSError as error:
+                    raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
         return self.work.make(sent.unit)
 
     def is_fault(self, result: EvaluationResult) -> bool:
@@ -108,4 +118,6 @@ class OpenRowsWork:
 
 def is_fault(result: EvaluationResult) -> bool:
     """Return whether a result has no grade because of the machine."""
-    return result.verdict is None and result.reason.code in MACHINE_FAULTS
+    return result.verdict is None and (
+        result.reason.code in _MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
+    )

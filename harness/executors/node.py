@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import AbstractContextManager, ExitStack
@@ -31,15 +32,17 @@ CACHE_BYTES = "SSR_NODE_CACHE_BYTES"
 """Bytes of trees that a machine keeps; those used last stay."""
 _DEFAULT_CACHE_BYTES = 20 * 1024**3
 _ARTIFACTS = ("artifacts", "spare")
+_OF_ONE_UNIT = (*_ARTIFACTS, "rollouts")
+"""Kinds of records whose folders belong to one unit."""
 
 
 def cache_folder() -> Path:
-    """Return the folder for the caches of this machine's workers."""
+    """Return the folder for the caches of this machine's workers, by its name: machines may share a home."""
     given = os.environ.get(CACHE)
     if given:
         return Path(given)
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "pytest-ssr" / "cluster"
+    return Path(base).expanduser() / "pytest-ssr" / "cluster" / socket.gethostname()
 
 
 class CollectedRecords:
@@ -146,14 +149,19 @@ class Node:
         Raises StoreWriteError if it cannot be written, for example because the disk is full.
         """
         self._using.enter_context(self.store.in_use(f"tree-{copy.name}"))
-        if not (self.store.trees / copy.name).is_dir():
-            self._make_room()
-        return copy.place(self.store.trees)
+        # One worker of a machine fetches it, and it is never replaced while another uses it.
+        with self.store.alone(f"place-{copy.name}"):
+            if not (self.store.trees / copy.name).is_dir():
+                self._make_room()
+            return copy.place(self.store.trees)
 
     def _make_room(self) -> None:
         """Remove the trees that were used longest ago, until the others are within the limit of the cache."""
         limit = int(os.environ.get(CACHE_BYTES) or _DEFAULT_CACHE_BYTES)
-        trees = sorted((p for p in self.store.trees.iterdir() if p.is_dir()), key=lambda p: p.stat().st_mtime)
+        trees = sorted(
+            (p for p in self.store.trees.iterdir() if p.is_dir() and not p.name.startswith(".")),
+            key=lambda p: p.stat().st_mtime,
+        )
         total = sum(map(disk_bytes, trees))
         for tree in trees:
             if total <= limit:
@@ -171,10 +179,10 @@ class Node:
         return value
 
     def add_cached(self, files: Mapping[str, bytes]) -> None:
-        """Add records of another machine's caches, such as a baseline; those that are here stay."""
+        """Make some records of the cache the same as on another machine, such as a baseline."""
         for path, data in files.items():
-            if not (self.store.root / path).exists():
-                kind, _, name = path.rpartition("/")
+            kind, _, name = path.rpartition("/")
+            if self.store.file(kind, name) != data:
                 self.store.put_file(kind, name, data)
 
     def take_files(self) -> dict[str, bytes]:
@@ -182,8 +190,13 @@ class Node:
         if self.collected is None:
             return {}
         files = self.collected.take()
-        for folder in {"/".join(path.split("/")[:2]) for path in files}:
-            shutil.rmtree(self.store.root / folder, ignore_errors=True)
+        for path in files:
+            kind, name, *rest = path.split("/")
+            if kind in _OF_ONE_UNIT and rest:
+                shutil.rmtree(self.store.root / kind / name, ignore_errors=True)
+            else:
+                # Other workers of this machine write into the same folder.
+                (self.store.root / path).unlink(missing_ok=True)
         return files
 
 

@@ -121,6 +121,13 @@ def completed(units: Units[_A, _R], arguments: Iterable[_A]) -> Iterator[tuple[_
         raise_if_stopped()
 
 
+def result_of(future: Future[_R]) -> _R:
+    """Return the result of a unit, or raise its error; raises KeyboardInterrupt if this thread is to stop."""
+    while wait([future], POLL_S).not_done:
+        raise_if_stopped()
+    return future.result()
+
+
 class Executor(Protocol):
     """Runs units of works."""
 

@@ -16,7 +16,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, InvalidStateError, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -41,7 +41,6 @@ TRIES = 4
 _MOST_BEGUN = 20
 """How often a unit is begun if the nodes themselves are lost, which is no fault of the unit."""
 _STOP_S, _CONNECT_S = 10.0, 5.0
-_LOCAL_DATABASE = "sqlite"
 _MOST_ON_SHELF = 64
 
 
@@ -89,9 +88,8 @@ class RayExecutor:
         self._is_closed = False
         self._results = ThreadPoolExecutor(4, thread_name_prefix="ssr-results")
         description = description_of(store.root)
-        self._run = key_of(str(store.root), description)
-        is_shared = str(description.get("database", _LOCAL_DATABASE)) != _LOCAL_DATABASE
-        self._description = description if is_shared else {}
+        self._run = key_of(socket.gethostname(), str(store.root), description)
+        self._description = description if _is_reached_by_all(description) else {}
         self._is_ours = connect(address)
         self._slots = Slots(self._lock, self._settings, self._later, self._dispatch, notify)
         try:
@@ -101,7 +99,7 @@ class RayExecutor:
             raise
 
     def _settings(self, slots: int, workers: int) -> WorkerSettings:
-        return WorkerSettings(self._run, slots, workers, self._description, versions())
+        return WorkerSettings(self._run, slots, workers, self._description, versions(), os.getcwd())
 
     @contextmanager
     def units(self, work: Work[_A, _R]) -> Iterator[RayUnits[_A, _R]]:
@@ -220,14 +218,14 @@ class RayExecutor:
                 if remote.recipe is None:
                     remote.recipe = [ray.put(remote.work.recipe(self))]
             argument = remote.work.send(unit.argument, self)
+            slot.note_use(remote.id, remote.work.place(unit.argument))
+            reference = slot.actor.run.remote(unit.id, remote.id, remote.recipe, argument)
         except BaseException as error:
             self._release(unit, slot)
             if not isinstance(error, Exception):
                 raise
             _fail(unit.future, error)
             return
-        slot.note_use(remote.id, remote.work.place(unit.argument))
-        reference = slot.actor.run.remote(unit.id, remote.id, remote.recipe, argument)
         reference.future().add_done_callback(lambda done: self._later(self._finished, unit, slot, done))
 
     def _later(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -237,26 +235,34 @@ class RayExecutor:
 
     def _finished(self, unit: _Unit, slot: Slot, done: Future[Any]) -> None:
         try:
-            outcome: Outcome = done.result()
-        except Exception as error:
-            self._lose(unit, slot, error)
-        else:
             try:
-                self._take(unit, slot.node, outcome)
+                outcome: Outcome = done.result()
             except Exception as error:
-                _fail(unit.future, error)
-        self._release(unit, slot)
+                self._lose(unit, slot, error)
+            else:
+                self._take(unit, slot.node, outcome)
+        except Exception as error:
+            _fail(unit.future, error)
+        finally:
+            self._release(unit, slot)
         self._dispatch()
 
     def _take(self, unit: _Unit, node: NodeState, outcome: Outcome) -> None:
         """Store the results of a unit, and end it, unless it has to be repeated elsewhere."""
-        if outcome.is_stopped:
-            unit.future.cancel()
+        if unit.future.cancelled():
             return
-        if outcome.is_fault and self._repeats(unit, node, outcome):
+        if outcome.is_stopped or (outcome.is_fault and self._repeats(unit, node, outcome)):
+            with self._lock:
+                self._waiting.appendleft(unit)
             return
+        if outcome.is_fault:
+            # It failed everywhere, so no node is to blame.
+            self._slots.forgive(unit.id)
         if outcome.failure is not None:
             _fail(unit.future, outcome.failure.error())
+            return
+        # From here on it cannot be cancelled: what it has stored belongs to its result.
+        if not unit.future.set_running_or_notify_cancel():
             return
         if not outcome.is_fault:
             with self._lock:
@@ -264,20 +270,15 @@ class RayExecutor:
                 node.done += 1
                 node.seconds += outcome.seconds
         keep_files(self._store, outcome.files)
-        # It may have been cancelled in the meantime.
-        with contextlib.suppress(InvalidStateError):
-            unit.future.set_result(outcome.result)
+        unit.future.set_result(outcome.result)
 
     def _repeats(self, unit: _Unit, node: NodeState, outcome: Outcome) -> bool:
-        """Let a unit wait for another node after a fault of this one; return False if it was tried often enough."""
+        """Return whether a unit is to be tried on another node after a fault of this one."""
         with self._lock:
             cause = str(outcome.failure.error()) if outcome.failure is not None else "a unit had no grade"
             unit.avoid.add(node.id)
             self._slots.count_fault(node, unit.id, cause)
-            if unit.begun >= TRIES or not self._slots.has_others(unit.avoid) or unit.future.cancelled():
-                return False
-            self._waiting.appendleft(unit)
-            return True
+            return unit.begun < TRIES and self._slots.has_others(unit.avoid)
 
     def _lose(self, unit: _Unit, slot: Slot, error: Exception) -> None:
         """Repeat the unit of a lost worker elsewhere, or end it."""
@@ -369,6 +370,12 @@ def connect(address: str) -> bool:
             # Ray has put its own in the place of ours.
             signal.signal(signal.SIGTERM, handler)
     return True
+
+
+def _is_reached_by_all(description: Mapping[str, object]) -> bool:
+    """Return whether all machines reach the database and the blobs of a store: both have to be named by URLs."""
+    database, blobs = str(description.get("database", "")), str(description.get("blobs", ""))
+    return database.startswith("postgresql") and "://" in blobs
 
 
 def _require_reachable(address: str) -> None:

@@ -8,9 +8,11 @@ from typing import Any
 
 import ray
 
-from harness.executors.outcomes import Failure, Outcome
+from harness.executors.outcomes import Failure, Outcome, Versions
+from harness.executors.protocol import VersionsDifferError
 from harness.executors.ray_executor import connect
 from harness.executors.ray_slots import SLOTS
+from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 
@@ -18,11 +20,13 @@ from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 class _Host:
     """Holds the object, which is made at its first call."""
 
-    def __init__(self, factory: Callable[[], Any]) -> None:
-        self._factory, self._object = factory, None
+    def __init__(self, factory: Callable[[], Any], expected: Versions) -> None:
+        self._factory, self._expected, self._object = factory, expected, None
 
     def call(self, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Outcome:
         try:
+            if versions() != self._expected:
+                raise VersionsDifferError(f"a node has {versions()}, and this process {self._expected}")
             if self._object is None:
                 self._object = self._factory()
             return Outcome(getattr(self._object, method)(*arguments, **named))
@@ -41,7 +45,8 @@ class RaySession:
         connect(address)
         has_slots = SLOTS in ray.cluster_resources()
         options: dict[str, Any] = {"num_cpus": 0, "resources": {SLOTS: 1}} if has_slots else {"num_cpus": 1}
-        self._actor: Any = ray.remote(_Host).options(**options).remote(factory)
+        self._make: Callable[[], Any] = lambda: ray.remote(_Host).options(**options).remote(factory, versions())
+        self._actor = self._make()
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Return what a method returns, or raise what it raises; SandboxError if the node is lost."""
@@ -53,6 +58,9 @@ class RaySession:
                 raise_if_stopped()
             outcome: Outcome = ray.get(reference)
         except ray.exceptions.RayError as error:
+            # The next call makes the object again, on a node that works.
+            self.close()
+            self._actor = self._make()
             raise SandboxError(f"the node of a sandbox was lost ({type(error).__name__})") from None
         if outcome.failure is not None:
             raise outcome.failure.error()

@@ -132,8 +132,8 @@ class Slots:
         return max(free, key=nearness, default=None)
 
     def has_others(self, avoid: set[str]) -> bool:
-        """Return whether a node works that is not among these."""
-        return any(not n.drained and n.id not in avoid for n in self._alive.values())
+        """Return whether a node that has a worker of this run, and works, is not among these."""
+        return any(not s.node.drained and s.node.id not in avoid for s in self._ready)
 
     def nobody_works(self) -> SandboxUnavailableError | None:
         """Return the error if all nodes are drained."""
@@ -153,31 +153,46 @@ class Slots:
         """Count a fault; a unit that fails everywhere is no reason to drain a node."""
         node.faults += 1
         node.failed_since.add(unit)
-        if len(node.failed_since) >= _FAULTS and node.id in self._alive:
+        # All slots of a node may have such a unit at the same time.
+        if len(node.failed_since) >= _FAULTS + node.slots - 1 and node.id in self._alive:
             self._drain(node, cause)
+
+    def forgive(self, unit: str) -> None:
+        """Forget the faults of a unit that failed everywhere."""
+        with self._lock:
+            for node in self._alive.values():
+                node.failed_since.discard(unit)
 
     def _drain(self, node: NodeState, cause: str) -> None:
         if not node.drained:
             node.drained = cause
             self._notify(f"{node.name} gets no more work: {cause}")
+            for slot in [s for s in self._ready if s.node is node and not s.is_busy]:
+                # Another run may have more luck with the slot.
+                self._ready.discard(slot)
+                ray.kill(slot.actor)
 
     def _watch(self) -> None:
         while not self._closed.wait(_WATCH_S):
             try:
                 self._look()
-            except Exception as error:
-                self._notify(f"the cluster does not answer: {type(error).__name__}")
-            self._changed()
+                self._changed()
+            except (Exception, KeyboardInterrupt) as error:
+                if not self._closed.is_set():
+                    self._notify(f"the cluster does not answer: {type(error).__name__}")
 
     def _look(self) -> None:
         """Start workers on new nodes and on those that lost some, and forget nodes that are gone."""
         found = {n["NodeID"]: n for n in ray.nodes() if n["Alive"]}
         with self._lock:
+            if self._closed.is_set():
+                return
             for node in [n for n in self._alive.values() if n.id not in found]:
                 del self._alive[node.id]
                 node.has_left = True
                 self._left.append(node)
                 self._starting = {s for s in self._starting if s.node is not node}
+                self._ready = {s for s in self._ready if s.node is not node or s.is_busy}
                 self._notify(f"{node.name} has left the cluster")
             for node_id, data in found.items():
                 count = int(data["Resources"].get(SLOTS, 0) or data["Resources"].get("CPU", 0))
@@ -201,7 +216,7 @@ class Slots:
     def _prepared(self, slot: Slot, done: Future[Any]) -> None:
         """Take a worker that has been started, or count the fault of its node."""
         with self._lock:
-            if slot not in self._starting:
+            if slot not in self._starting or self._closed.is_set():
                 return
             self._starting.discard(slot)
             try:

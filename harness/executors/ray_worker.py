@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import socket
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from typing import Any
@@ -45,6 +47,8 @@ class WorkerSettings:
     store: Mapping[str, object]
     """The description of a store whose database and blobs all nodes reach; empty if results are sent back."""
     expected: Versions
+    folder: str
+    """The current folder of the run, where relative paths of its settings start, if the node has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,8 @@ class SlotWorker:
         if here != expected:
             message = f"{socket.gethostname()} has {here}, and the run was started with {expected}"
             return Outcome(failure=Failure.of(VersionsDifferError(message)), is_fault=True)
+        with contextlib.suppress(OSError):
+            os.chdir(self._settings.folder)
         try:
             _ = self._node
         except _MACHINE_ERRORS as error:
@@ -106,10 +112,7 @@ class SlotWorker:
                 self._current = None
                 self._stopped.clear()
         files = self._node.take_files()
-        kept = {} if outcome.is_stopped else files
-        return Outcome(
-            outcome.result, outcome.failure, outcome.is_fault, outcome.is_stopped, kept, time.monotonic() - begin
-        )
+        return replace(outcome, files=files, seconds=time.monotonic() - begin)
 
     def _run(self, work: str, recipe: list[Any], argument: Any) -> Outcome:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import shutil
@@ -38,9 +39,10 @@ def unpack(data: bytes, folder: Path) -> None:
         set_times(staging)
         shutil.rmtree(folder, ignore_errors=True)
         staging.rename(folder)
-    except FileExistsError:
-        # Another worker of this machine has written it in the meantime.
-        pass
+    except OSError as error:
+        # Another worker of this machine may have written it in the meantime.
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -89,7 +89,10 @@ class CampaignRecipe:
         )
         if campaign.key != self.key:
             campaign.close()
-            raise VersionsDifferError(f"the campaign {self.key} is {campaign.key} on this machine")
+            raise VersionsDifferError(
+                "the candidates would be others on this machine: its injectors see something else than where the run "
+                "was started, for example no git history at the project's path"
+            )
         return OpenCampaign(campaign)
 
 

@@ -77,5 +77,8 @@ class ModelRecipe:
         """Return the attempts; raises VersionsDifferError if they would be others than those of the run."""
         campaign = ModelCampaign(self.runner.open(node), node.store, self.injector(node), seed=self.seed)
         if campaign.key != self.key:
-            raise VersionsDifferError(f"the attempts {self.key} are {campaign.key} on this machine")
+            raise VersionsDifferError(
+                "the attempts would be others on this machine: the model or the project's git history differ from "
+                "where the run was started"
+            )
         return ModelWork(campaign)

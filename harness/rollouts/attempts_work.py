@@ -11,6 +11,7 @@ from harness.executors.node import Node
 from harness.executors.protocol import Cluster
 from harness.executors.runner_recipe import RunnerRecipe
 from harness.records.episode import Rollout
+from harness.records.trajectory import ExitReason
 from harness.rollouts.runner import RolloutRunner
 from harness.solvers.protocol import Solver
 from pytest_ssr.records.artifact import BugArtifact
@@ -68,7 +69,9 @@ class AttemptsWork:
 
     def is_fault(self, result: Rollout) -> bool:
         """Return whether the attempt has no grade because of the machine."""
-        return result.verdict is None and result.reason.code in MACHINE_FAULTS
+        return result.verdict is None and (
+            result.reason.code in MACHINE_FAULTS or result.exit_reason == str(ExitReason.INFRA)
+        )
 
     def place(self, attempt: int) -> str:
         """Return an empty string: all units need the same."""

@@ -15,7 +15,7 @@ from typing import Any
 from harness.agents.loop import record_end
 from harness.agents.process_reward import ProcessReward, StepScore, scored_steps
 from harness.executors.local import LocalExecutor
-from harness.executors.protocol import Units
+from harness.executors.protocol import Units, result_of
 from harness.models.budget import Budget, BudgetedModel, total_tokens
 from harness.models.protocol import hash_path
 from harness.records.episode import Rollout
@@ -95,7 +95,7 @@ class RolloutRunner:
             if missing:
                 with units or LocalExecutor().units(self) as started:
                     for future in [started.submit(a) for a in missing]:
-                        rollout = future.result()
+                        rollout = result_of(future)
                         rollouts[rollout.attempt] = rollout
                         progress(rollout)
         finally:

@@ -7,6 +7,7 @@ are the rounds after it: grades decide what is drawn later. Its attempts and gra
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -36,7 +37,7 @@ from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError, StoreError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
-from pytest_ssr.interrupts import workers
+from pytest_ssr.interrupts import raise_if_stopped, workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
@@ -144,7 +145,8 @@ class SelfPlay:
         self._names = unique_names([b.snapshot for b in self.runners])
         self._functions = [Functions(b.snapshot) for b in self.runners]
         self._tables = [Table(settings.attempts, settings.alpha, settings.reward) for _ in projects]
-        self._seen: set[tuple[int, str]] = set()
+        self._seen: list[set[str]] = [set() for _ in projects]
+        self._measuring = threading.Lock()
         self.key = self._key()
 
     def _key(self) -> str:
@@ -198,10 +200,12 @@ class SelfPlay:
         episodes = read_round(self.store, self.key, number, project_index, attempts=self.settings.attempts)
         if episodes is None:
             episodes = list(self._play_round(number, project_index))
+            # A thread is not interrupted, and must not take a part of a round for all of it.
+            raise_if_stopped()
             if final and not count_ungraded(episodes):
                 data = [e.to_json(alpha=self.settings.alpha, kind=self.settings.reward) for e in episodes]
                 self.store.put_record(f"{EPISODES}/{self.key}", _name(number, project_index), {"episodes": data})
-        self._seen |= {(project_index, e.change) for e in episodes}
+        self._seen[project_index] |= {e.change for e in episodes}
         for episode in episodes:
             self.watch.episode(episode)
         return episodes
@@ -248,7 +252,11 @@ class SelfPlay:
         return self._without_model(number, project_index, injectors), GIVE_UP_AFTER * settings.count
 
     def _without_model(self, number: int, project_index: int, injectors: Sequence[Injector]) -> Campaign:
-        return Campaign(self.runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number)
+        # Suites that run beside each other take longer, and limits follow from how long they take.
+        with self._measuring:
+            return Campaign(
+                self.runners[project_index].scoped(), self.store, injectors, seed=self.settings.seed + number
+            )
 
     def _episodes(
         self, number: int, project_index: int, campaign: Campaign | ModelCampaign, count: int, most: int
@@ -274,6 +282,7 @@ class SelfPlay:
             progress=lambda done: self.watch.status(_progress(number, project, done, count)),
             only=list if by_model else lambda done: self._fresh(project_index, done),
         )
+        raise_if_stopped()
         fresh = {a.index for a in self._fresh(project_index, results)}
         valid = [a for a in results if a.status is CandidateStatus.VALID and a.index in fresh]
         for result in results:
@@ -300,7 +309,7 @@ class SelfPlay:
 
     def _fresh(self, project_index: int, results: Sequence[CandidateResult]) -> list[CandidateResult]:
         """Drop changes that occurred before, in an earlier round or in this one."""
-        seen, fresh = {change for other, change in self._seen if other == project_index}, []
+        seen, fresh = set(self._seen[project_index]), []
         for result in results:
             change = _hash(result.diff)
             if not change or change not in seen:

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from itertools import takewhile
 from typing import Protocol
 
-from pytest_ssr.interrupts import POLL_S, is_stopped
+from pytest_ssr.interrupts import POLL_S, TimeBudgetError, is_stopped
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
 
 GIVE_UP_AFTER = 60
@@ -63,7 +63,12 @@ def run_candidates(
                 reported = len(prefix)
                 enough = sum(a.status is CandidateStatus.VALID for a in prefix) >= count
                 while not enough and len(running) < started.slots and following < last:
-                    running.add(started.submit(following))
+                    try:
+                        running.add(started.submit(following))
+                    except TimeBudgetError:
+                        # The budget ended while the attempt was prepared.
+                        last = following
+                        break
                     following += 1
                 if enough or not running:
                     break

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from object_store import s3
 from shared_stores import MakeStore, execute
 
 PACKAGES = ("sqlalchemy", "alembic", "fastapi")
@@ -24,25 +25,6 @@ def _closed() -> Iterator[None]:
     from harness.database.engine import close_engines
 
     close_engines()
-
-
-@pytest.fixture(scope="session")
-def s3() -> Iterator[str]:
-    """The URL of a bucket on an S3 server; child processes use it, too."""
-    import fsspec
-    from moto.server import ThreadedMotoServer
-
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
-        patch.setenv("AWS_ACCESS_KEY_ID", "x")
-        patch.setenv("AWS_SECRET_ACCESS_KEY", "y")
-        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-        fsspec.filesystem("s3").mkdir("ssr-tests")
-        yield "s3://ssr-tests"
-    server.stop()
 
 
 @pytest.fixture
@@ -75,3 +57,6 @@ def store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
 def shared_store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
     """A store with each kind of database."""
     return make_store(request.param)
+
+
+__all__ = ["s3"]

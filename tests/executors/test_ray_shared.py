@@ -13,6 +13,7 @@ pytest.importorskip("sqlalchemy", reason="tox -e ray installs it")
 
 import postgres
 from clusters import LocalCluster
+from object_store import s3
 from plain import plain_python
 
 from harness.cli.main import main
@@ -29,9 +30,15 @@ def database() -> Iterator[str]:
 
 
 def test_results_of_nodes_are_in_the_database(
-    project: Path, cluster: LocalCluster, database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    s3: str,
+    project: Path,
+    cluster: LocalCluster,
+    database: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    share_store(tmp_path / "store", database=database, blobs=str(tmp_path / "blobs"))
+    blobs = f"{s3}/cluster"
+    share_store(tmp_path / "store", database=database, blobs=blobs)
     common = ["inject", str(project), "--count", "2", "--python", str(plain_python()), "--json"]
     main([*common, "--store", str(tmp_path / "store"), "--ray", cluster.address])
     there = json.loads(capsys.readouterr().out)["valid"]
@@ -39,7 +46,10 @@ def test_results_of_nodes_are_in_the_database(
     here = json.loads(capsys.readouterr().out)["valid"]
     assert there == here
     # Another machine with the same database has them, too, and nothing else has to be sent.
-    elsewhere = share_store(tmp_path / "elsewhere", database=database, blobs=str(tmp_path / "blobs"))
+    elsewhere = share_store(tmp_path / "elsewhere", database=database, blobs=blobs)
     assert elsewhere.artifact_ids() == sorted(here)
     for artifact_id in here:
         assert elsewhere.artifact(artifact_id).contents() == Store(tmp_path / "here").artifact(artifact_id).contents()
+
+
+__all__ = ["s3"]

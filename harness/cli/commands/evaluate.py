@@ -17,15 +17,15 @@ from harness.cli.exit_code import ExitCode
 from harness.cli.instances import chosen_rows, require_own_images
 from harness.cli.players import chosen_solver, open_players, share_of
 from harness.cli.terminal import Terminal
-from harness.datasets import Instance
+from harness.datasets import Instance, InstanceError
 from harness.datasets.environments import Environments
 from harness.datasets.repositories import REPOSITORIES, Repositories
-from harness.evaluation.grading import Grader
+from harness.evaluation.grading import Grader, fault_of
 from harness.evaluation.plan import Planner
 from harness.evaluation.predictions import read_predictions, require_name
 from harness.evaluation.reports import EARLIER, RESULTS, keep_earlier, store_write_errors, write_lines, write_run
 from harness.evaluation.rows_work import RowsWork
-from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work
+from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work, with_recording
 from harness.executors.node import Node
 from harness.executors.protocol import WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
@@ -185,13 +185,12 @@ class _Progress:
     def lose(self, name: str, reason: str) -> None:
         """Record that a worker was lost while it ran a unit."""
         unit = next(u for u in self.units if u.name == name)
+        self.fail(unit, Reason(ReasonCode.WORKER_LOST, reason))
+
+    def fail(self, unit: Unit, reason: Reason) -> None:
+        """Record that a unit has no grade."""
         instance = unit.instance
-        self.take(
-            name,
-            EvaluationResult(
-                instance.id, instance.repo, unit.model, Status.INFRA, Reason(ReasonCode.WORKER_LOST, reason)
-            ),
-        )
+        self.take(unit.name, EvaluationResult(instance.id, instance.repo, unit.model, Status.INFRA, reason))
 
     def take(self, name: str, result: EvaluationResult) -> None:
         """Record a unit's result from a worker."""
@@ -251,9 +250,11 @@ def _run_on_cluster(
     ):
         for unit, future in completed(started, units):
             try:
-                progress.take(unit.name, future.result())
+                progress.take(unit.name, with_recording(future.result(), unit.recorded, unit.model))
             except WorkerLostError as error:
                 progress.lose(unit.name, str(error))
+            except InstanceError as error:
+                progress.fail(unit, fault_of(error, unit.instance))
 
 
 def _with_absolute_paths(settings: RunSettings | EvalSettings) -> RunSettings | EvalSettings:

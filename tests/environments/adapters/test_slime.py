@@ -1,6 +1,5 @@
 """The adapter for slime: its own data source, rollouts and samples, with a scripted engine and without Ray and GPUs."""
 
-
 from __future__ import annotations
 
 import functools
