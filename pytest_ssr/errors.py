@@ -6,6 +6,8 @@ SsrError
 ├── ArtifactError               an artifact directory or a diff cannot be read at all
 ├── SandboxError                a sandbox is missing or failed; never the fault of what ran inside
 │   ├── SandboxUnavailableError it does not work on this machine
+│   │   └── EnvironmentsDifferError a machine of a cluster has other packages than the run
+│   ├── WorkerLostError         a unit of work has lost its worker each time
 │   ├── UnresponsiveError       a container does not answer
 │   └── RemoteError             a sandbox server refuses a call, or the call failed there
 ├── ModelError                  a model or its server failed; never the content of a reply
@@ -23,6 +25,7 @@ SsrError
 ├── TrainingError               a training of a model cannot go on; its last checkpoint is kept
 ├── QueueError                  the queue of jobs refuses something, such as to retry a job that runs
 ├── ProjectRefusedError         a project cannot be added to the service
+├── VersionsDifferError         a machine of a cluster has another version of this package, or of Python
 ├── NothingToDoError            the options leave nothing to do; not a failure
 ├── MissingExtraError           an optional package is not installed
 │   Raised and caught inside of a package:
@@ -35,6 +38,7 @@ SsrError
 ├── LateError                   mini-swe-agent does not answer in time
 ├── SkippedError                an item yields no row of an export
 ├── ProblemError                the service refuses a request
+├── RefusedRequestError         a sandbox server refuses a request before it reads it
 └── LeftOutError                a row is not trained on
 
 Outside of the tree are TimeBudgetError, which is not an Exception so that no handler mistakes it for a failure,

@@ -23,7 +23,7 @@ from harness.remote_sandboxes.frames import FrameKind, frame
 from harness.remote_sandboxes.host import SandboxHost
 from harness.remote_sandboxes.messages import Request as Call
 from harness.remote_sandboxes.running_calls import Progress, RunningCall
-from pytest_ssr.errors import SettingsError, os_error_advice
+from pytest_ssr.errors import SettingsError, SsrError, os_error_advice
 
 CALLS, HEALTH = "/v1/calls", "/health"
 RECEIVED = "received"
@@ -35,7 +35,7 @@ _LARGE_BYTES = 1 << 16
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
 
-class RefusedRequestError(Exception):
+class RefusedRequestError(SsrError):
     """A request is refused before it is read."""
 
     def __init__(self, status: int, code: str, headers: dict[str, str] | None = None) -> None:

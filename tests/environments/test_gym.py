@@ -353,6 +353,7 @@ def test_a_valid_bug_is_rewarded_and_stored(proven: Proven, tmp_path: Path) -> N
     solve.close()
 
 
+@pytest.mark.long
 def test_the_reward_of_a_bug_can_depend_on_its_solve_rate(proven: Proven, tmp_path: Path) -> None:
     projects = ProjectTasks([proven.project], tmp_path / "store", reward="solve-rate", attempts=2)
     env = InjectEnv(projects)

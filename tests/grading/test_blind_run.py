@@ -627,6 +627,7 @@ def test_little(number):
 """
 
 
+@pytest.mark.long
 def test_long_values_are_compared_by_their_digests_if_there_are_many_tests(tmp_path: Path) -> None:
     """The space for values is divided among the tests; what `in` decides cannot be decided on digests."""
     runner = opened(tmp_path, LONG, LONG_TESTS)

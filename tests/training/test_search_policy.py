@@ -249,6 +249,7 @@ def test_a_project_and_its_installed_copy_share_code(projects, tmp_path, capsys)
     assert [str(installed.folder) in line for line in lines] == [True]
 
 
+@pytest.mark.long
 def test_a_damaged_token_model_is_made_again(projects, tmp_path):
     sources = [SourceFolder(p) for p in projects[:2]]
     settings = TrainingSettings(bugs=1, injectors="mutation")
