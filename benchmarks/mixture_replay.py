@@ -28,7 +28,7 @@ from harness.records.episode import Episode
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import count_resolved
 from harness.selfplay.curriculum import Functions, Table, Traits
-from harness.selfplay.rounds import EPISODES
+from harness.selfplay.round_store import EPISODES
 
 
 @dataclass(frozen=True, slots=True)

@@ -200,7 +200,7 @@ def _records(paths: Iterable[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
 
 
 def _task_of(trajectory: Path) -> str:
-    """Return the task of a rollout, from the first line of its trajectory; empty if there is none."""
+    """Return the task of a rollout, from the first line of its trajectory; empty without a trajectory."""
     try:
         with trajectory.open(encoding="utf-8") as file:
             return str(json.loads(file.readline())["task_id"])

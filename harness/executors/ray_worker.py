@@ -48,7 +48,7 @@ class WorkerSettings:
     """The description of a store whose database and blobs all nodes reach; empty if results are sent back."""
     expected: Versions
     folder: str
-    """The current folder of the run, where relative paths of its settings start, if the node has it."""
+    """The current folder of the run: relative paths of its settings start there, if the node has it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ from harness.remote_sandboxes.frames import FrameKind, frame
 from harness.remote_sandboxes.host import SandboxHost
 from harness.remote_sandboxes.messages import Request as Call
 from harness.remote_sandboxes.running_calls import Progress, RunningCall
-from pytest_ssr.errors import SettingsError, SsrError, os_error_advice
+from harness.web import server_config
+from pytest_ssr.errors import SsrError
 
 CALLS, HEALTH = "/v1/calls", "/health"
 RECEIVED = "received"
 """The query parameter with the number of parts of the output that the client has."""
 MEDIA_TYPE = "application/octet-stream"
 _GRACE_S = 3
-_BACKLOG, _MAX_PORT = 2_048, 65_535
 _LARGE_BYTES = 1 << 16
 _BROWSER_HEADERS = ("origin", "sec-fetch-site")
 
@@ -139,24 +139,6 @@ def _frame(progress: Progress) -> bytes:
     return frame(FrameKind.ALIVE)
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that accepts connections; raises SettingsError if the address or the port cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    if not 0 <= port <= _MAX_PORT:
-        raise SettingsError(f"--port {port} is not a port; use 0 to {_MAX_PORT}", option="port")
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        # Its connections inherit the option, which asyncio sets only for sockets that name their protocol. Without it
-        # a response in two packets takes 40 ms more.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listening
-    except socket.gaierror:
-        raise SettingsError(f"--host {host} is not an address of this machine", option="host") from None
-    except OSError as error:
-        advice = os_error_advice(error, option="--port")
-        raise SettingsError(f"--port {port} cannot be used at {host}: {advice}", option="port") from None
-
-
 class _Server(uvicorn.Server):
     """Stops the host as soon as the end is requested: its calls would otherwise be waited for."""
 
@@ -174,18 +156,8 @@ class _Server(uvicorn.Server):
 
 def run(app: FastAPI, host: SandboxHost, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM, and remove all sandboxes."""
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=_GRACE_S,
-        # The address of a client in a header is whatever the client wrote.
-        proxy_headers=False,
-        # Nothing here is a WebSocket.
-        ws="none",
-    )
+    # Nothing here is a WebSocket.
+    config = server_config(app, grace_s=_GRACE_S, ws="none")
     try:
         with contextlib.suppress(KeyboardInterrupt):
             _Server(config, host).run(sockets=[listening])

@@ -56,7 +56,7 @@ class OpenSandbox:
         self.expires_at = time.monotonic() + self.lease_s
 
     def make_call(self, request: Request, add_output: Callable[[bytes], None]) -> Reply:
-        """Make a call; raises what it fails with."""
+        """Make a call; raises its error."""
         act: Callable[[OpenSandbox, Request, Callable[[bytes], None]], Reply] = _ACTS[type(request.arguments)]
         return act(self, request, add_output)
 

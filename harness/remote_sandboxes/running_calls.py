@@ -25,7 +25,7 @@ class Progress(NamedTuple):
     """What has happened in a call since the last look."""
 
     output: bytes
-    """The next part of the output; empty if there is none, or if the call is not streamed."""
+    """The next part of the output; empty at its end, or if the call is not streamed."""
     reply: Reply | None
     """The reply, once all of the output was seen."""
 

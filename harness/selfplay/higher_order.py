@@ -9,13 +9,16 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pytest_ssr.errors import ArtifactError
+from harness.records.episode import Episode
+from harness.rollouts.runner import PATCH, ROLLOUTS
+from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.file_roles import is_code
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
+from pytest_ssr.storage.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +29,23 @@ class FailedRepair:
     """The artifact's id."""
     artifact: BugArtifact
     patch: Patch
+
+
+def failed_repairs(store: Store, episode: Episode, most: int) -> list[FailedRepair]:
+    """Return distinct failed repairs of an episode, at most `most` of them."""
+    repairs: dict[str, FailedRepair] = {}
+    for rollout in episode.rollouts:
+        is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
+        if not is_failed or rollout.patch_sha256 in repairs or len(repairs) >= most:
+            continue
+        data = store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
+        try:
+            patch = Patch.parse(data or b"")
+            artifact = store.artifact(episode.artifact_id)
+        except (ArtifactError, StoreError):
+            continue
+        repairs[rollout.patch_sha256] = FailedRepair(episode.artifact_id, artifact, patch)
+    return list(repairs.values())
 
 
 def failed_repair_candidate(original: CodebaseState, failed: FailedRepair) -> Candidate | None:

@@ -25,28 +25,27 @@ from harness.records.episode import Episode, Refusal, RefusalCode, Rollout, coun
 from harness.records.rewards import ALPHA, injector_reward
 from harness.records.usage import RunUsage
 from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
-from harness.rollouts.runner import PATCH, ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
+from harness.rollouts.runner import RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
-from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector
-from harness.selfplay.project import Project
+from harness.selfplay.higher_order import HigherOrderInjector, failed_repairs
+from harness.selfplay.project import Project, unique_names
+from harness.selfplay.round_store import EPISODES, read_round, round_name
 from harness.solvers.protocol import Solver
 from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
-from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError, StoreError
+from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.interrupts import raise_if_stopped, workers
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
-EPISODES = "episodes"
 _MOST_TOGETHER = 64
 """How many projects, and how many bugs of each, are worked on at the same time if there are other machines."""
 _T = TypeVar("_T")
@@ -120,9 +119,8 @@ class SelfPlay:
     ) -> None:
         """Copy the projects and open their runners.
 
-        model: injects instead of `injectors`. executor: tries the candidates and runs the attempts; None for threads
-        of this process. players, model_recipe: open the solver with the judge, and the model, on other machines;
-        without them, these are sent there.
+        model: injects instead of `injectors`. executor: tries candidates and runs attempts; None for threads here.
+        players, model_recipe: open the solver with the judge, and the model, elsewhere; None to send them there.
 
         Raises SsrError if a project, its interpreter or its sandbox cannot be used.
         """
@@ -204,7 +202,7 @@ class SelfPlay:
             raise_if_stopped()
             if final and not count_ungraded(episodes):
                 data = [e.to_json(alpha=self.settings.alpha, kind=self.settings.reward) for e in episodes]
-                self.store.put_record(f"{EPISODES}/{self.key}", _name(number, project_index), {"episodes": data})
+                self.store.put_record(f"{EPISODES}/{self.key}", round_name(number, project_index), {"episodes": data})
         self._seen[project_index] |= {e.change for e in episodes}
         for episode in episodes:
             self.watch.episode(episode)
@@ -230,7 +228,8 @@ class SelfPlay:
         finally:
             campaign.close()
         yield from episodes
-        failed = [f for e in episodes if e.order == 1 for f in self._failed(e)]
+        most = settings.higher_order
+        failed = [f for e in episodes if e.order == 1 for f in failed_repairs(self.store, e, most)]
         if failed:
             second = self._without_model(number, project_index, [HigherOrderInjector(failed)])
             try:
@@ -272,11 +271,10 @@ class SelfPlay:
             if self._fresh(project_index, [result]):
                 self.watch.attempt(number, project, result)
 
-        candidates = self._executor.units(self._candidates(campaign))
         results = run_candidates(
             campaign,
             count,
-            units=candidates,
+            units=self._executor.units(self._candidates(campaign)),
             most=most,
             report=report,
             progress=lambda done: self.watch.status(_progress(number, project, done, count)),
@@ -384,50 +382,6 @@ class SelfPlay:
             rollouts=tuple(rollouts),
             **asdict(spent),
         )
-
-    def _failed(self, episode: Episode) -> list[FailedRepair]:
-        """Return distinct failed repairs of an episode, at most `higher_order` of them."""
-        repairs: dict[str, FailedRepair] = {}
-        for rollout in episode.rollouts:
-            is_failed = rollout.verdict is False and rollout.patch_sha256 and not rollout.forged
-            if not is_failed or rollout.patch_sha256 in repairs or len(repairs) >= self.settings.higher_order:
-                continue
-            data = self.store.file(f"{ROLLOUTS}/{rollout.id}", PATCH)
-            try:
-                patch = Patch.parse(data or b"")
-                artifact = self.store.artifact(episode.artifact_id)
-            except (ArtifactError, StoreError):
-                continue
-            repairs[rollout.patch_sha256] = FailedRepair(episode.artifact_id, artifact, patch)
-        return list(repairs.values())
-
-
-def unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:
-    """Return the projects' names, with the path if names repeat; raises SettingsError for a project given twice."""
-    trees, names = [s.tree_hash for s in snapshots], [s.project_name for s in snapshots]
-    for tree in trees:
-        if trees.count(tree) > 1:
-            paths = ", ".join(str(s.origin) for s in snapshots if s.tree_hash == tree)
-            raise SettingsError(f"{paths} hold the same files; name one of them")
-    return {
-        s.origin: name if names.count(name) == 1 else f"{name} ({s.origin})"
-        for s, name in zip(snapshots, names, strict=True)
-    }
-
-
-def read_round(store: Store, run: str, number: int, project_index: int, *, attempts: int) -> list[Episode] | None:
-    """Return the episodes of a round of a project (both counted from 0); None if the round is not finished."""
-    data = (store.record(f"{EPISODES}/{run}", _name(number, project_index)) or {}).get("episodes")
-    if not isinstance(data, list):
-        return None
-    episodes = [e for e in map(Episode.from_json, data) if e is not None]
-    attempt_lists = [[r.attempt for r in e.rollouts] for e in episodes]
-    is_complete = all(len(set(a)) == len(a) and set(a) <= set(range(attempts)) for a in attempt_lists)
-    return episodes if is_complete and len(episodes) == len(data) else None
-
-
-def _name(number: int, project_index: int) -> str:
-    return f"round-{number + 1:03d}-{project_index + 1:03d}"
 
 
 def _lines(diff: str) -> int:

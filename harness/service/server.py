@@ -17,12 +17,11 @@ from fastapi import FastAPI
 
 from harness.service.logs import logger
 from harness.service.streams import Streams
-from pytest_ssr.errors import SettingsError, os_error_advice
+from harness.web import server_config
 from pytest_ssr.sandbox.supervision.supervisor import die_with_parent
 
 _GRACE_S = 3
 """How long requests may take after the end was requested."""
-_BACKLOG = 2_048
 _MAX_FILES = 8_192
 """Each stream is an open file; many systems allow 1,024 of them, and more on demand."""
 _POLL_S = 0.2
@@ -45,23 +44,6 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return a socket that accepts connections; raises SettingsError if the address or the port cannot be used."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listening = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-        # Its connections inherit the option, which asyncio sets only for sockets that name their protocol.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return listening
-    except OverflowError:
-        raise SettingsError(f"--port {port} is not a port; use 0 to 65535", option="port") from None
-    except socket.gaierror:
-        raise SettingsError(f"--host {host} is not an address of this machine", option="host") from None
-    except OSError as error:
-        advice = os_error_advice(error, option="--port")
-        raise SettingsError(f"--port {port} cannot be used at {host}: {advice}", option="port") from None
-
-
 def allow_open_files() -> None:
     """Raise the number of files that this process may open, as far as the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -74,16 +56,7 @@ def allow_open_files() -> None:
 
 def run(app: FastAPI, listening: socket.socket) -> None:
     """Serve until SIGINT or SIGTERM."""
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        backlog=_BACKLOG,
-        timeout_graceful_shutdown=_GRACE_S,
-        # The address of a client in a header is whatever the client wrote.
-        proxy_headers=False,
-    )
+    config = server_config(app, grace_s=_GRACE_S)
     allow_open_files()
     server = _Server(config)
     server.streams = app.state.streams

@@ -42,8 +42,7 @@ class Store:
     def __init__(self, root: Path, shared: SharedRecords | None = None) -> None:
         """Open a store, creating it if it does not exist; raises StoreError if it cannot be used.
 
-        shared: has the results of this store; None for its database, if it has one.
-        """
+        shared: has its results; None for its database, if it has one."""
         self.root = root.absolute()
         version = self.root / _VERSION_FILE
         with self._reporting(f"open the store {self.root}"):

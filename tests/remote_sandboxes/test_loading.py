@@ -1,4 +1,4 @@
-"""What users type leads to servers; what is wrong with it is one message."""
+"""Names of remote sandboxes select servers, and an invalid name is one clear error."""
 
 from __future__ import annotations
 

@@ -35,7 +35,8 @@ from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.runner import validated_verdict as prove
 from harness.selfplay.curriculum import Curriculum, Table
 from harness.selfplay.report import lines, tables
-from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch, read_round
+from harness.selfplay.round_store import read_round
+from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from pytest_ssr.campaign.campaign import Campaign

@@ -16,7 +16,8 @@ import httpx
 import uvicorn
 
 from harness.remote_sandboxes.host import HostSettings, SandboxHost
-from harness.remote_sandboxes.http_server import create_app, listen
+from harness.remote_sandboxes.http_server import create_app
+from harness.web import listen
 from pytest_ssr.sandbox.protocol import SandboxProvider
 
 TOKEN = "a-token-for-the-tests"

@@ -20,8 +20,9 @@ from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
-from harness.selfplay.rounds import EPISODES, SelfPlay, Watch
+from harness.selfplay.round_store import EPISODES
 from harness.selfplay.rounds import PlaySettings as RoundSettings
+from harness.selfplay.rounds import SelfPlay, Watch
 from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner

@@ -25,7 +25,8 @@ def sandbox_server(settings: SandboxServerSettings) -> int:
             raise MissingExtraError(package, "remote")
     from harness.models.urls import is_loopback
     from harness.remote_sandboxes.host import HostSettings, SandboxHost
-    from harness.remote_sandboxes.http_server import create_app, listen, run
+    from harness.remote_sandboxes.http_server import create_app, run
+    from harness.web import listen
 
     token, shown_host = _token(settings), f"[{settings.host}]" if ":" in settings.host else settings.host
     is_local = is_loopback(f"http://{shown_host}")

@@ -36,7 +36,8 @@ def serve(settings: ServeSettings) -> int:
     _require_packages()
     from harness.service.app import ServiceSettings, create_app
     from harness.service.logs import set_up_logging
-    from harness.service.server import listen, run, worker_processes
+    from harness.service.server import run, worker_processes
+    from harness.web import listen
 
     terminal = Terminal(quiet=settings.json)
     records = _opened(settings.store, terminal)
