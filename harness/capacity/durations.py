@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from harness.records.episode import Rollout
 from harness.records.evaluation_result import EvaluationResult
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.project.snapshot import MANIFEST
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage.store import Store
@@ -137,7 +138,7 @@ def read_durations(store: Store, work: Work) -> Measured:
             option=str(work),
         )
     paths = [path for folder in files.values() for path in folder]
-    trees = [path / "tree" for path in store.trees.iterdir() if (path / "manifest.json").is_file()]
+    trees = [path / "tree" for path in store.trees.iterdir() if (path / MANIFEST).is_file()]
     return Measured(
         work,
         groups,

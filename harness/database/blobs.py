@@ -15,7 +15,7 @@ from typing import Any
 import fsspec
 
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, StoreWriteError
-from pytest_ssr.storage.store import write_synced
+from pytest_ssr.storage.synced_files import write_synced
 
 _FOLDER = "blobs"
 _SHORTEST_SECRET = 4

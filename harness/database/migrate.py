@@ -10,8 +10,10 @@ from pathlib import Path
 from harness.database.records import DatabaseRecords, is_possible
 from harness.records.usage import NAME
 from pytest_ssr.errors import StoreError, os_error_advice
+from pytest_ssr.project.snapshot import is_complete
 from pytest_ssr.storage.locks import is_locked
 from pytest_ssr.storage.shared import DURABLE
+from pytest_ssr.storage.shared_trees import TREES, SharedTrees, path_of, trees_of_artifacts
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,8 @@ class Migration:
     """Files whose names no database can hold, and those that were removed meanwhile."""
     unfinished: int
     """Files of rollouts that a run is writing; a later migration takes them over."""
+    trees: int
+    """Trees of artifacts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +92,25 @@ def migrate(
         count += len(taken)
         size += sum(taken)
         progress(f"{count} files")
+    trees = _share_trees(root, records, known, dry_run=dry_run)
     skipped = found.skipped + len(unshared) - count
-    return Migration(count, size, len(found.by_path) - len(unshared), skipped, found.unfinished)
+    return Migration(count, size, len(found.by_path) - len(unshared), skipped, found.unfinished, trees)
+
+
+def _share_trees(root: Path, records: DatabaseRecords | None, known: Mapping[str, str], *, dry_run: bool) -> int:
+    """Share the trees of the artifacts, unless a database has them; return how many."""
+    unshared = _unshared_trees(root, known)
+    if not dry_run:
+        trees = SharedTrees(root / TREES, records)
+        for name in unshared:
+            trees.share(name)
+    return len(unshared)
+
+
+def _unshared_trees(root: Path, known: Mapping[str, str]) -> list[str]:
+    """Return the trees of artifacts that a database does not have and this machine has."""
+    unshared = (name for name in trees_of_artifacts(root) if path_of(name) not in known)
+    return [name for name in unshared if is_complete(root / TREES / name)]
 
 
 def _take(folder: Path, files: Mapping[str, Path], records: DatabaseRecords | None) -> list[int]:
@@ -141,10 +162,12 @@ def check(root: Path, records: DatabaseRecords, *, progress: Callable[[str], Non
         else:
             size += len(data)
         progress(f"{number} of {len(known)} files")
-    unshared = tuple(_unshared(_stored_files(root).by_path, known))
+    trees = map(path_of, _unshared_trees(root, known))
+    unshared = (*_unshared(_stored_files(root).by_path, known), *trees)
     return Check(len(known), size, tuple(missing), tuple(damaged), unshared)
 
 
 def _known(records: DatabaseRecords) -> dict[str, str]:
     """Return the hashes of all files in a database, by path."""
-    return {path: digest for kind in sorted(DURABLE) for path, digest in records.digests(kind).items()}
+    kinds = sorted({*DURABLE, TREES})
+    return {path: digest for kind in kinds for path, digest in records.digests(kind).items()}

@@ -23,7 +23,7 @@ from pytest_ssr.errors import ArtifactError, StoreError, StoreWriteError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.execution.test_runners import PytestRunner
 from pytest_ssr.patch import Patch
-from pytest_ssr.project.snapshot import FileStamp, Snapshot, hash_of
+from pytest_ssr.project.snapshot import Snapshot, hash_of, read_manifest
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import FIVE_FILES, INFO, SCRIPT, BugArtifact
@@ -54,12 +54,10 @@ def start_of(task: Task, artifact: BugArtifact, repository: Path | None = None) 
 def snapshot_of(task: Task) -> Snapshot:
     """Return the snapshot of the project's files in the store; raises SkippedError if it is missing or incomplete."""
     try:
-        manifest = json.loads((task.tree / "manifest.json").read_text(encoding="utf-8"))
-        files = {path: FileStamp(mode, sha256) for path, (mode, sha256) in manifest.items()}
-        is_complete = hash_of(files) == task.tree_hash and (task.tree / "tree").is_dir()
-    except (OSError, ValueError, TypeError, AttributeError):
-        is_complete = False
-    if not is_complete:
+        files = read_manifest(task.tree)
+    except OSError:
+        files = None
+    if files is None or hash_of(files) != task.tree_hash or not (task.tree / "tree").is_dir():
         raise SkippedError(SkipCode.NO_TREE)
     return Snapshot(task.tree / "tree", files, task.tree_hash, task.tree / "tree")
 

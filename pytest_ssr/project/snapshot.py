@@ -30,7 +30,7 @@ _TOOL_FOLDERS = frozenset(
 )
 _TOOL_SUFFIXES = (".pyc", ".pyo")
 _SUPPORT_SUFFIXES = (".py", ".so", ".pyd")
-_MANIFEST = "manifest.json"
+MANIFEST = "manifest.json"
 STORE_MARK = "ssr-store.json"
 """The file that marks a store, so that one inside a project is not copied with the project."""
 MAX_SNAPSHOT_BYTES = 4 * 1024**3
@@ -179,7 +179,7 @@ def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Sn
     tree_hash = hash_of(files)
     final = trees / tree_hash
     manifest = {p: [s.mode, s.sha256] for p, s in files.items()}
-    (staging / _MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
+    (staging / MANIFEST).write_text(json.dumps(manifest, sort_keys=True), encoding="utf-8")
     set_folder_times(staging / "tree")
     if not _intact(final, files):
         shutil.rmtree(final, ignore_errors=True)
@@ -193,7 +193,22 @@ def _fill(project: Path, paths: Sequence[str], staging: Path, trees: Path) -> Sn
 
 def _intact(directory: Path, files: Mapping[str, FileStamp]) -> bool:
     """Return whether a stored tree matches its hash; an incomplete or edited one is written again."""
-    return (directory / _MANIFEST).is_file() and matches(directory / "tree", files)
+    return (directory / MANIFEST).is_file() and matches(directory / "tree", files)
+
+
+def read_manifest(directory: Path) -> dict[str, FileStamp] | None:
+    """Return the files of a stored tree as its manifest lists them; None if that is missing or damaged."""
+    try:
+        manifest = json.loads((directory / MANIFEST).read_text(encoding="utf-8"))
+        return {path: FileStamp(mode, sha256) for path, (mode, sha256) in manifest.items()}
+    except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, AttributeError):
+        return None
+
+
+def is_complete(directory: Path) -> bool:
+    """Return whether a stored tree has exactly the files of its hash, which is its name; raises OSError."""
+    files = read_manifest(directory)
+    return files is not None and hash_of(files) == directory.name and matches(directory / "tree", files)
 
 
 def matches(tree: Path, files: Mapping[str, FileStamp]) -> bool:

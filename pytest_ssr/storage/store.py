@@ -28,6 +28,8 @@ from pytest_ssr.records.artifact import BugArtifact, read_artifact, write_artifa
 from pytest_ssr.records.decoding import json_object
 from pytest_ssr.storage import locks
 from pytest_ssr.storage.shared import DURABLE, SharedRecords, connect
+from pytest_ssr.storage.shared_trees import SharedTrees
+from pytest_ssr.storage.synced_files import sync_directory, write_synced
 
 STORE_VERSION = 1
 _VERSION_FILE = STORE_MARK
@@ -66,6 +68,7 @@ class Store:
         self._sweep()
         self._held: set[str] = set()
         self._shared = shared or connect(self.root, content)
+        self.shared_trees = SharedTrees(self.trees, self._shared)
 
     @property
     def trees(self) -> Path:
@@ -79,7 +82,7 @@ class Store:
             return final
         with self._reporting(f"write artifact {artifact_id}"), self._staging() as staging:
             write_artifact(staging, artifact)
-            _sync_directory(staging)
+            sync_directory(staging)
             if not _is_complete(final):
                 shutil.rmtree(final, ignore_errors=True)
             try:
@@ -87,7 +90,9 @@ class Store:
             except OSError as error:
                 if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
                     raise
-            _sync_directory(final.parent)
+            sync_directory(final.parent)
+        # First the tree: an artifact that another machine sees has one.
+        self.shared_trees.share(artifact.info.get("tree_hash"))
         self.keep(f"artifacts/{artifact_id}")
         return final
 
@@ -96,6 +101,9 @@ class Store:
         if self.record("wanted", artifact_id) is None:
             self.put_record("wanted", artifact_id, {})
         self._move("spare", "artifacts", artifact_id)
+        if self._shared is not None:
+            # A worker on another machine that wrote it has no tree to share.
+            self.shared_trees.share(self.artifact(artifact_id).info.get("tree_hash"))
 
     def make_spare(self, artifact_id: str) -> None:
         """Set aside an artifact that exceeds the wanted number; a later run that wants more can use it.
@@ -318,19 +326,6 @@ class Store:
             raise StoreWriteError(f"cannot {action}: {os_error_advice(error)}{note}") from None
 
 
-def write_synced(target: Path, data: bytes, *, staging: Path) -> None:
-    """Write a file atomically, so that it survives a power cut. staging: a temporary name on the same file system."""
-    staging.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with staging.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        staging.replace(target)
-    finally:
-        staging.unlink(missing_ok=True)
-
-
 class StoredRecords:
     """Results in a folder of a store, by everything that they depend on."""
 
@@ -371,14 +366,6 @@ def _is_complete(directory: Path) -> bool:
     except ArtifactError:
         return False
     return True
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def resolve_artifact(name: str, store: Store | None) -> Path:

@@ -12,6 +12,8 @@ import pytest
 from object_store import s3
 from shared_stores import MakeStore, execute
 
+from pytest_ssr.storage.store import Store
+
 PACKAGES = ("sqlalchemy", "alembic", "fastapi")
 collect_ignore_glob: list[str] = []
 if any(importlib.util.find_spec(p) is None for p in PACKAGES) and not os.environ.get("CI"):
@@ -57,6 +59,17 @@ def store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
 def shared_store(request: pytest.FixtureRequest, make_store: MakeStore) -> object:
     """A store with each kind of database."""
     return make_store(request.param)
+
+
+@pytest.fixture
+def shared(tmp_path: Path, database: str) -> list[Store]:
+    """Two folders of two machines that share a database and blobs."""
+    from harness.database.sharing import share_store
+
+    blobs = str(tmp_path / "blobs")
+    if database == "sqlite":
+        database = f"sqlite:///{tmp_path}/shared.db"
+    return [share_store(tmp_path / name, database=database, blobs=blobs) for name in ("one", "two")]
 
 
 __all__ = ["s3"]

@@ -47,6 +47,7 @@ def test_results_are_taken_over_once(folder):
     assert _run("store", "migrate", folder)[1]["files"] == 7
     assert _run("store", "migrate", folder)[1] | {"bytes": 0} == {
         "store": str(folder), "dry_run": False, "files": 0, "bytes": 0, "present": 7, "skipped": 0, "unfinished": 0,
+        "trees": 0,
     }  # fmt: skip
     assert Store(folder).artifact("i") == ARTIFACT
     assert set(records_of(folder).digests("rollouts")) == {"rollouts/k/patch.diff"}

@@ -23,15 +23,6 @@ from pytest_ssr.errors import MissingExtraError, SettingsError, StoreError, Stor
 from pytest_ssr.storage.store import Store, resolve_artifact
 
 
-@pytest.fixture
-def shared(tmp_path, database):
-    """Two folders of two machines that share a database and blobs."""
-    blobs = str(tmp_path / "blobs")
-    if database == "sqlite":
-        database = f"sqlite:///{tmp_path}/shared.db"
-    return [share_store(tmp_path / name, database=database, blobs=blobs) for name in ("one", "two")]
-
-
 def test_what_one_machine_writes_another_reads(shared):
     one, two = shared
     one.put_record("rollouts/k", "rollout", {"a": 1})

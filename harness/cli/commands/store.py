@@ -36,7 +36,8 @@ def migrate(settings: StoreMigrateSettings) -> int:
         print(json.dumps({"store": str(root), "dry_run": settings.dry_run, **asdict(done)}, indent=1))
         return ExitCode.DONE
     verb = "would be taken over" if settings.dry_run else "taken over"
-    terminal.echo(f"{done.files} files, {done.bytes / _MIB:.1f} MiB {verb}; {done.present} were in the database")
+    trees = f" and {done.trees} trees of projects" if done.trees else ""
+    terminal.echo(f"{done.files} files, {done.bytes / _MIB:.1f} MiB{trees} {verb}; {done.present} were in the database")
     if done.unfinished:
         terminal.echo(f"{done.unfinished} files of rollouts are still being written; run the same command again later")
     if done.skipped:
