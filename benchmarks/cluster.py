@@ -72,6 +72,9 @@ class Sleep:
     def place(self, argument: int) -> str:
         return ""
 
+    def ahead(self, argument: int) -> None:
+        return None
+
     def send(self, argument: int, cluster: Cluster) -> int:
         return argument
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
-from harness.datasets.instance_task import instance_folder, tree_of
+from harness.datasets.instance import Instance
+from harness.datasets.instance_task import discard_trees, instance_folder, tree_of, using_trees
 from harness.evaluation.work import Unit, Work
 from harness.executors.node import Node
 from harness.executors.protocol import Cluster
@@ -15,10 +17,13 @@ from harness.records.trajectory import ExitReason
 from harness.rollouts.attempts_work import MACHINE_FAULTS
 from pytest_ssr.errors import StoreWriteError, os_error_advice
 from pytest_ssr.records.reasons import ReasonCode
+from pytest_ssr.sandbox import load_provider
+from pytest_ssr.sandbox.protocol import Limits, WithImage
 from pytest_ssr.storage.store import Store
 
 _MACHINE_FAULTS = (*MACHINE_FAULTS, ReasonCode.INSTANCE_UNUSABLE, ReasonCode.INTERNAL_ERROR)
 """A row may be unusable because of a machine: a full disk, no interpreter, no way to its repository."""
+_PULL_S = 600.0
 OpenRows = Callable[[Node], Work]
 """Opens the work of a run on another machine, without its units; it is pickled."""
 
@@ -56,6 +61,11 @@ class RowsWork:
         grader, instance = self.work.grader, unit.instance
         return instance.key if instance.invalid or not grader.images else instance.sandbox(grader.images)
 
+    def ahead(self, unit: Unit) -> Callable[[], object] | None:
+        """Return what pulls the row's image; None if it has none."""
+        images = self.work.grader.images
+        return partial(pull_image, unit.instance.sandbox(images)) if images and not unit.instance.invalid else None
+
     def send(self, unit: Unit, cluster: Cluster) -> SentUnit:
         """Return a unit for another machine, with the row's tree if only this machine has its repository."""
         grader, instance = self.work.grader, unit.instance
@@ -65,8 +75,16 @@ class RowsWork:
         is_here = repositories.find_local(instance.repo) is not None or repositories.own_clone(instance.repo).is_dir()
         if grader.images or instance.invalid or not is_here:
             return SentUnit(unit, None)
-        folder = tree_of(instance, grader.repositories, grader.store)
-        return SentUnit(unit, cluster.put(f"row-{instance.key}", lambda: pack(folder)))
+        return SentUnit(unit, cluster.put(f"row-{instance.key}", lambda: self._packed(instance)))
+
+    def _packed(self, instance: Instance) -> bytes:
+        """Return a row's tree, which stays in the store only if all trees of the run do."""
+        grader = self.work.grader
+        with using_trees(instance, grader.store):
+            data = pack(tree_of(instance, grader.repositories, grader.store, keep=grader.keep_trees))
+        if not grader.keep_trees:
+            discard_trees(instance, grader.store)
+        return data
 
     def recipe(self, cluster: Cluster) -> RowsRecipe:
         """Return how other machines open the run."""
@@ -95,17 +113,20 @@ class OpenRowsWork:
     store: Store
 
     def run(self, sent: SentUnit) -> EvaluationResult:
-        """Do a unit; its tree is fetched if it is not here."""
-        instance = sent.unit.instance
-        if sent.tree is not None:
-            with self.store.alone(f"instance-{instance.key}"):
-                folder = instance_folder(instance, self.store)
-                try:
-                    if not folder.is_dir():
-                        unpack(sent.tree(), folder)
-                except OSError as error:
-                    raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
-        return self.work.make(sent.unit)
+        """Do a unit; its tree is fetched if it is not here, and removed when no worker of this machine uses it."""
+        with using_trees(sent.unit.instance, self.store):
+            if sent.tree is not None:
+                self._place(sent.unit.instance, sent.tree)
+            return self.work.make(sent.unit)
+
+    def _place(self, instance: Instance, fetch: Callable[[], bytes]) -> None:
+        with self.store.alone(f"instance-{instance.key}"):
+            folder = instance_folder(instance, self.store, keep=self.work.grader.keep_trees)
+            try:
+                if not folder.is_dir():
+                    unpack(fetch(), folder)
+            except OSError as error:
+                raise StoreWriteError(f"cannot write {folder}: {os_error_advice(error)}") from None
 
     def is_fault(self, result: EvaluationResult) -> bool:
         """Return whether a unit has no grade because of the machine."""
@@ -114,6 +135,16 @@ class OpenRowsWork:
     def close(self) -> None:
         """Close the grader and the solver."""
         self.work.close()
+
+
+def pull_image(sandbox: str) -> None:
+    """Pull the image of a sandbox, such as `docker:NAME`, unless the machine has it."""
+    provider = load_provider(sandbox)
+    try:
+        if isinstance(provider, WithImage):
+            provider.exec_in_image(["true"], limits=Limits(wall_s=_PULL_S))
+    finally:
+        getattr(provider, "close", lambda: None)()
 
 
 def is_fault(result: EvaluationResult) -> bool:

@@ -67,6 +67,12 @@ class Work(OpenWork[A_contra, R], Protocol):
     def place(self, argument: A_contra) -> str:
         """Return the name of what a unit needs besides the work, such as an image: a machine that had it is faster."""
 
+    def ahead(self, argument: A_contra) -> Callable[[], object] | None:
+        """Return what a machine can do for a unit while it runs others, such as pulling an image; None if nothing.
+
+        It is pickled. If it fails, the unit itself reports the cause.
+        """
+
     def send(self, argument: A_contra, cluster: Cluster) -> Any:
         """Return the argument in the form in which it is sent to another machine."""
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import logging
 import os
 import secrets
-import signal
 import socket
 import threading
 import time
@@ -28,9 +26,10 @@ from harness.database.sharing import description_of
 from harness.executors.node import NodeState, keep_files
 from harness.executors.outcomes import Outcome
 from harness.executors.protocol import Work, WorkerLostError
+from harness.executors.ray_connection import connect
 from harness.executors.ray_slots import Slot, Slots
 from harness.executors.ray_worker import Fetch, WorkerSettings, versions
-from pytest_ssr.errors import SandboxUnavailableError, SettingsError
+from pytest_ssr.errors import SandboxUnavailableError
 from pytest_ssr.interrupts import POLL_S, raise_if_stopped
 from pytest_ssr.storage.store import Store, key_of
 
@@ -40,7 +39,7 @@ TRIES = 4
 """How many workers a unit may lose before that becomes an error."""
 _MOST_BEGUN = 20
 """How often a unit is begun if the nodes themselves are lost, which is no fault of the unit."""
-_STOP_S, _CONNECT_S = 10.0, 5.0
+_STOP_S = 10.0
 _MOST_ON_SHELF = 64
 
 
@@ -55,6 +54,8 @@ class _Unit:
     """How many of its workers ended although their nodes did not."""
     slot: Slot | None = None
     """The worker that has it."""
+    is_ahead: bool = False
+    """Whether a node was asked to fetch what it needs."""
     avoid: set[str] = field(default_factory=set)
     """The nodes on which it failed because of the machine."""
 
@@ -190,6 +191,7 @@ class RayExecutor:
                         _fail(self._waiting.popleft().future, error)
                 chosen = self._choose()
                 if chosen is None:
+                    self._fetch_ahead()
                     return
                 unit, slot = chosen
                 slot.is_busy, unit.slot = True, slot
@@ -210,6 +212,17 @@ class RayExecutor:
                 # No worker is free at all.
                 return None
         return None
+
+    def _fetch_ahead(self) -> None:
+        """Let nodes fetch what the units that wait will need."""
+        for unit in self._waiting:
+            ahead = None if unit.is_ahead else unit.work.work.ahead(unit.argument)
+            place = unit.work.work.place(unit.argument) if ahead is not None else ""
+            slot = self._slots.nearest_ahead(place) if ahead is not None else None
+            if slot is not None:
+                unit.is_ahead = True
+                slot.note_place(place)
+                slot.actor.fetch.remote(ahead)
 
     def _send(self, unit: _Unit, slot: Slot) -> None:
         remote = unit.work
@@ -349,47 +362,10 @@ class RayUnits(Generic[_A, _R]):
             raise_if_stopped()
 
 
-def connect(address: str) -> bool:
-    """Connect this process to a cluster; return whether it was not connected before. Raises SettingsError."""
-    if ray.is_initialized():
-        return False
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    _require_reachable(address)
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None)
-    except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise SettingsError(
-            f"--ray {address}: there is no cluster, or it cannot be reached: {first}; "
-            "start one with `ray start --head`",
-            option="ray",
-        ) from None
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            # Ray has put its own in the place of ours.
-            signal.signal(signal.SIGTERM, handler)
-    return True
-
-
 def _is_reached_by_all(description: Mapping[str, object]) -> bool:
     """Return whether all machines reach the database and the blobs of a store: both have to be named by URLs."""
     database, blobs = str(description.get("database", "")), str(description.get("blobs", ""))
     return database.startswith("postgresql") and "://" in blobs
-
-
-def _require_reachable(address: str) -> None:
-    """Raise SettingsError if nothing listens at an address: Ray would try for minutes."""
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise SettingsError(
-            f"--ray {address}: no cluster can be reached there: {error}; start one with `ray start --head`",
-            option="ray",
-        ) from None
 
 
 def _fail(future: Future[Any], error: Exception) -> None:

@@ -10,7 +10,7 @@ import ray
 
 from harness.executors.outcomes import Failure, Outcome, Versions
 from harness.executors.protocol import VersionsDifferError
-from harness.executors.ray_executor import connect
+from harness.executors.ray_connection import connect
 from harness.executors.ray_slots import SLOTS
 from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError

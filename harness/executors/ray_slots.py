@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import threading
-from collections import OrderedDict
+import time
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -23,6 +25,8 @@ SLOTS = "ssr_slots"
 _FAULTS = 3
 """How many units may fail on a node, one after the other, until it gets no more."""
 _WATCH_S = 2.0
+_LONG_START_S = 20.0
+"""Seconds after which a worker that has not been started may wait for a slot that another run uses."""
 _MOST_PLACES = 64
 
 
@@ -32,6 +36,7 @@ class Slot:
 
     node: NodeState
     actor: Any
+    started_s: float = field(default_factory=time.monotonic)
     is_busy: bool = False
     works: set[str] = field(default_factory=set)
     """The works that it has used."""
@@ -41,6 +46,10 @@ class Slot:
     def note_use(self, work: str, place: str) -> None:
         """Remember what a unit needs."""
         self.works.add(work)
+        self.note_place(place)
+
+    def note_place(self, place: str) -> None:
+        """Remember what its node has."""
         self.places[place] = None
         if len(self.places) > _MOST_PLACES:
             self.places.popitem(last=False)
@@ -70,6 +79,8 @@ class Slots:
         self._starting: set[Slot] = set()
         self._ready: set[Slot] = set()
         self._starts = itertools.count()
+        self._is_waiting = False
+        """Whether all slots belong to other runs."""
         self._closed = threading.Event()
 
     def start(self) -> None:
@@ -113,7 +124,8 @@ class Slots:
         """Return one line about nodes and workers."""
         with self._lock:
             working = sum(not n.drained for n in self._alive.values())
-            return f"{working} nodes, {self.busy} of {len(self._ready)} workers busy"
+            line = f"{working} nodes, {self.busy} of {len(self._ready)} workers busy"
+            return f"{line}, waiting for slots of other runs" if self._is_waiting else line
 
     def nearest(self, work: str, place: str, avoid: set[str]) -> Slot | None:
         """Return the free worker that is best for a unit; None if all that may have it are busy.
@@ -131,9 +143,24 @@ class Slots:
 
         return max(free, key=nearness, default=None)
 
+    def nearest_ahead(self, place: str) -> Slot | None:
+        """Return the worker on whose node a place that no node has had should be prepared; None if one has had it.
+
+        It is on the node with the fewest places for each slot, which are noted when they are prepared.
+        """
+        usable = [s for s in self._ready if not s.node.drained]
+        if not usable or any(place in s.places for s in self._ready):
+            return None
+        counts = Counter[str]()
+        for slot in usable:
+            counts[slot.node.id] += len(slot.places)
+        return min(usable, key=lambda s: (counts[s.node.id] / s.node.slots, len(s.places)))
+
     def has_others(self, avoid: set[str]) -> bool:
-        """Return whether a node that has a worker of this run, and works, is not among these."""
-        return any(not s.node.drained and s.node.id not in avoid for s in self._ready)
+        """Return whether a node that has a worker of this run, or is about to have one, is not among these."""
+        recent_s = time.monotonic() - _LONG_START_S
+        soon = [s for s in self._starting if s.started_s > recent_s]
+        return any(not s.node.drained and s.node.id not in avoid for s in (*self._ready, *soon))
 
     def nobody_works(self) -> SandboxUnavailableError | None:
         """Return the error if all nodes are drained."""
@@ -203,12 +230,21 @@ class Slots:
                 uses_slots = SLOTS in found[node.id]["Resources"]
                 for _ in range(0 if node.drained else node.slots - has):
                     self._start_worker(node, {"resources": {SLOTS: 1}} if uses_slots else {"num_cpus": 1})
+            self._note_waiting()
+
+    def _note_waiting(self) -> None:
+        """Report once that this run has no worker because other runs have all slots."""
+        begun_s = min((s.started_s for s in self._starting), default=math.inf)
+        waits = not self._ready and time.monotonic() - begun_s > _LONG_START_S and not _free_slots()
+        if waits and not self._is_waiting:
+            self._notify("other runs have all slots of the cluster; this one waits until they end")
+        self._is_waiting = waits
 
     def _start_worker(self, node: NodeState, resources: dict[str, Any]) -> None:
         settings = self._settings(node.slots, sum(n.slots for n in self._alive.values()))
         place = NodeAffinitySchedulingStrategy(node.id, soft=False)
-        # The second call at a time is that which stops the first.
-        options = {"num_cpus": 0, **resources, "scheduling_strategy": place, "max_concurrency": 2}
+        # At the same time as a unit, it is stopped, and something is fetched for the next one.
+        options = {"num_cpus": 0, **resources, "scheduling_strategy": place, "max_concurrency": 3}
         slot = Slot(node, self._actor.options(**options).remote(settings))
         self._starting.add(slot)
         slot.actor.prepare.remote().future().add_done_callback(lambda done: self._later(self._prepared, slot, done))
@@ -232,3 +268,9 @@ class Slots:
                     self._drain(slot.node, str(outcome.failure.error()))
                     ray.kill(slot.actor)
         self._changed()
+
+
+def _free_slots() -> bool:
+    """Return whether the cluster has room for another worker."""
+    free = ray.available_resources()
+    return float(free.get(SLOTS if SLOTS in ray.cluster_resources() else "CPU", 0)) >= 1

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
@@ -128,6 +128,11 @@ class SlotWorker:
             return Outcome(failure=Failure.of(error), is_fault=True)
         except Exception as error:
             return Outcome(failure=Failure.of(error))
+
+    def fetch(self, ahead: Callable[[], object]) -> None:
+        """Do something for a unit that waits; if it fails, the unit itself reports the cause."""
+        with contextlib.suppress(Exception):
+            ahead()
 
     def stop(self, unit: str) -> None:
         """Stop a unit that runs, or will be started."""

@@ -21,6 +21,17 @@ class EnvironmentsDifferError(SandboxUnavailableError):
     """A machine has another environment than the run: its results would not be those of the run."""
 
 
+def require_same_environment(here: Interpreter, expected: Interpreter) -> None:
+    """Raise EnvironmentsDifferError unless an interpreter has the version and the packages of the run's."""
+    if here.environment_hash != expected.environment_hash:
+        raise EnvironmentsDifferError(
+            f"{expected.executable} has other packages or another version than where the run was started: "
+            f"Python {here.version} ({here.environment_hash[:12]}) here, {expected.version} "
+            f"({expected.environment_hash[:12]}) there",
+            remedy="install the same packages on all machines, or use images",
+        )
+
+
 @dataclass(frozen=True)
 class RunnerRecipe:
     """What a runner is made of; everything but the tree is small."""
@@ -69,13 +80,7 @@ class RunnerRecipe:
         here = find_in_image(provider, snapshot.directory, python, needs_pytest=needs_pytest) or find_interpreter(
             snapshot.directory, python, needs_pytest=needs_pytest
         )
-        if here.environment_hash != self.interpreter.environment_hash:
-            raise EnvironmentsDifferError(
-                f"{python} has other packages or another version than where the run was started: Python {here.version} "
-                f"({here.environment_hash[:12]}) here, {self.interpreter.version} "
-                f"({self.interpreter.environment_hash[:12]}) there",
-                remedy="install the same packages on all machines, or use images",
-            )
+        require_same_environment(here, self.interpreter)
         references = StoredRecords(node.store, f"blind/{self.key}")
         return Runner(
             snapshot,

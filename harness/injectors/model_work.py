@@ -39,6 +39,9 @@ class ModelWork:
         """Return an empty string: all units need the same."""
         return ""
 
+    def ahead(self, index: int) -> None:
+        """Return None: the project is sent with the first unit."""
+
     def send(self, index: int, cluster: Cluster) -> int:
         """Return the number: the recipe has the rest."""
         return index

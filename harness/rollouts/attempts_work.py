@@ -77,6 +77,9 @@ class AttemptsWork:
         """Return an empty string: all units need the same."""
         return ""
 
+    def ahead(self, attempt: int) -> None:
+        """Return None: the project is sent with the first unit."""
+
     def send(self, attempt: int, cluster: Cluster) -> int:
         """Return the number: the recipe has the rest."""
         return attempt

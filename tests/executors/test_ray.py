@@ -14,10 +14,12 @@ import cluster_works
 from cluster_works import Probe
 from clusters import LocalCluster
 from ray import cloudpickle
+from ray._private import worker as ray_worker
 
-from harness.executors import ray_executor
+from harness.executors import ray_executor, ray_slots
 from harness.executors.outcomes import Versions
 from harness.executors.protocol import WorkerLostError, completed
+from harness.executors.ray_connection import connect
 from harness.executors.ray_executor import TRIES, RayExecutor
 from harness.executors.ray_worker import versions
 from pytest_ssr.errors import SandboxError, SandboxUnavailableError, SettingsError, SsrError
@@ -111,6 +113,42 @@ def test_a_cancelled_unit_stops_and_its_worker_goes_on(executor: RayExecutor, pr
     assert probe.begun("wait:602") == []
 
 
+def test_what_a_waiting_unit_needs_is_fetched_where_it_will_run(executor: RayExecutor, probe: Probe) -> None:
+    wait_until(lambda: len(executor.nodes) == 2 and executor.slots == 2)
+    with executor.units(probe) as units:
+        short, long = units.submit("wait:4"), units.submit("wait:600")
+        wait_until(lambda: bool(probe.begun("wait:4") and probe.begun("wait:600")))
+        waiting = [units.submit("image:a"), units.submit("image:b")]
+        wait_until(lambda: bool(probe.begun("fetch-image:a") and probe.begun("fetch-image:b")))
+        assert not short.done()
+        # Each node got one of them.
+        assert probe.begun("fetch-image:a") != probe.begun("fetch-image:b")
+        fetched = {name: probe.begun(f"fetch-image:{name}") for name in "ab"}
+        (first,) = [name for name in "ab" if fetched[name] == probe.begun("wait:4")]
+        # The unit whose image is there may wait behind another one.
+        waiting["ab".index(first)].result()
+        long.cancel()
+    assert all(len(probe.begun(f"fetch-image:{name}")) == 1 for name in "ab")
+
+
+def test_a_run_that_waits_for_the_slots_of_another_one_reports_it_once(
+    cluster: LocalCluster, probe: Probe, messages: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_slots, "_LONG_START_S", 1.0)
+    # The first run must not disconnect the second one.
+    connect(cluster.address)
+    first = RayExecutor(cluster.address, Store(tmp_path / "store"))
+    wait_until(lambda: "of 2 workers" in first.summary())
+    with RayExecutor(cluster.address, Store(tmp_path / "other"), notify=messages.append) as second:
+        wait_until(lambda: bool(messages))
+        assert second.summary() != first.summary()
+        first.__exit__()
+        with second.units(probe) as units:
+            assert units.submit("after").result().startswith("after")
+        time.sleep(3)
+        assert len(messages) == 1
+
+
 def test_nodes_of_another_version_are_refused_with_both(
     cluster: LocalCluster, probe: Probe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +159,13 @@ def test_nodes_of_another_version_are_refused_with_both(
             units.submit("never").result()
         assert all(str(version) in str(caught.value) for version in (here, versions()))
     assert probe.begun("never") == []
+
+
+def test_messages_of_ray_are_not_on_standard_output(executor: RayExecutor, capsys: pytest.CaptureFixture[str]) -> None:
+    ray_worker.print_to_stdstream({"lines": ["a node is dead"], "pid": "raylet", "is_err": False}, ignore_prefix=False)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "a node is dead" in err
 
 
 def test_a_node_that_is_killed_is_replaced_by_one_that_joins(

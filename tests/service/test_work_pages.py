@@ -14,9 +14,10 @@ from axe_core_python.sync_playwright import Axe
 from fastapi.testclient import TestClient
 from service_jobs import worker_of
 
+from harness.executors.node import NodeState
 from harness.service.access import AccessRules
 from harness.service.app import ServiceSettings, create_app
-from harness.service.job import JobKind, JobStatus
+from harness.service.job import JobKind, JobStatus, Outcome
 from harness.service.queue import JobQueue
 from harness.service.tokens import Scope, Tokens
 
@@ -113,6 +114,18 @@ def test_jobs_are_cancelled_and_put_into_the_queue_again(client, records):
     assert client.post(f"/jobs/{job_id}/retry").status_code == 409
     assert client.post("/jobs/none/cancel").status_code == 404
     assert client.get("/jobs/none").status_code == 404
+
+
+def test_a_job_on_a_cluster_shows_its_nodes(client, records):
+    queue = JobQueue(records.engine)
+    queue.submit(JobKind.LEADERBOARD, {})
+    claim = queue.claim("0" * 32)
+    node = NodeState("0a1b", "n1:0a1b", 4, done=3, lost=2, faults=1, drained=HOSTILE).to_json()
+    assert queue.finish(claim, Outcome(status=JobStatus.SUCCEEDED, result={"nodes": [node, "damaged"]}))
+    page = client.get(f"/jobs/{claim.job.id}").text
+    rows = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert rows[:6] == ["n1:0a1b", "4", "3", "2", "1", "0.25"]
+    assert HOSTILE not in page
 
 
 @pytest.mark.parametrize("source", ["/etc", "file:///etc", "projects", "--upload-pack=touch x", "ssh://a/b"])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,10 @@ class Probe:
         return "stored" if argument == "stored" else None
 
     def place(self, argument: str) -> str:
-        return ""
+        return argument if argument.startswith("image:") else ""
+
+    def ahead(self, argument: str) -> Callable[[], object] | None:
+        return partial(self.note, f"fetch-{argument}") if argument.startswith("image:") else None
 
     def send(self, argument: str, cluster: Cluster) -> str:
         return argument
@@ -33,10 +38,15 @@ class Probe:
     def recipe(self, cluster: Cluster) -> Any:
         return ProbeRecipe(self)
 
-    def run(self, argument: str) -> str:
+    def note(self, event: str) -> str:
+        """Add a line about an event, and return the node."""
         node = Path(os.environ["SSR_NODE_CACHE"]).parent.name
         with self.trace.open("a") as file:
-            file.write(f"{argument} {node}\n")
+            file.write(f"{event} {node}\n")
+        return node
+
+    def run(self, argument: str) -> str:
+        node = self.note(argument)
         kind, _, rest = argument.partition(":")
         begun = self.trace.read_text().count(f"{argument} ")
         if kind == "die" and begun <= int(rest or 99):

@@ -29,6 +29,7 @@ from harness.evaluation.work import PredictionWork, RolloutWork, Unit, Work, wit
 from harness.executors.node import Node
 from harness.executors.protocol import WorkerLostError, completed
 from harness.executors.pytest_executor import require_xdist, run_units
+from harness.executors.runner_recipe import require_same_environment
 from harness.exporters.store_rows import is_store, rows_of
 from harness.models.factory import is_model
 from harness.records.evaluation_result import EvaluationResult, Status
@@ -37,6 +38,7 @@ from harness.settings.sections import EvaluationSettings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.progress import format_duration
+from pytest_ssr.project.interpreter import Interpreter, find_interpreter
 from pytest_ssr.records.reasons import Reason, ReasonCode
 from pytest_ssr.storage.store import Store, key_of
 
@@ -104,13 +106,13 @@ def open_work(settings: RunSettings | EvalSettings, report: Callable[[str], None
     require_own_images(run.instances, run.execution)
     if isinstance(settings, EvalSettings):
         predictions = read_predictions(settings.predictions, instances, report)
-        return PredictionWork.of(_open_grader(settings, store), predictions, instances)
+        return PredictionWork.of(_open_grader(settings, store, keep_trees=False), predictions, instances)
     if settings.players.judge.model and "judge" in settings.typed:
         raise SettingsError("--judge is for ssr solve and ssr play, whose rewards it joins", option="judge")
-    return _open_rollouts(settings, store, instances, workers=run.jobs)
+    return _open_rollouts(settings, store, instances, workers=run.jobs, keep_trees=True)
 
 
-def _open_grader(settings: RunSettings | EvalSettings, store: Store) -> Grader:
+def _open_grader(settings: RunSettings | EvalSettings, store: Store, *, keep_trees: bool) -> Grader:
     run = settings.evaluation
     return Grader(
         store,
@@ -122,11 +124,13 @@ def _open_grader(settings: RunSettings | EvalSettings, store: Store) -> Grader:
         logs=not run.no_logs,
         full=run.full,
         rule=run.rule,
-        keep_trees=not isinstance(settings, EvalSettings) or is_remote(run.ray),
+        keep_trees=keep_trees,
     )
 
 
-def _open_rollouts(settings: RunSettings, store: Store, instances: Sequence[Instance], *, workers: int) -> RolloutWork:
+def _open_rollouts(
+    settings: RunSettings, store: Store, instances: Sequence[Instance], *, workers: int, keep_trees: bool
+) -> RolloutWork:
     """Return the rollouts of a run. workers: how many share its budget."""
     chosen = replace(settings.players, budget=share_of(settings.players.budget, workers))
     players = open_players(chosen, settings.typed, store.root)
@@ -135,7 +139,7 @@ def _open_rollouts(settings: RunSettings, store: Store, instances: Sequence[Inst
     units = [Unit(i, name, attempt) for i in instances for attempt in range(chosen.solver.attempts)]
     by_statement = is_model(chosen.solver.name) and not settings.show_tests
     return RolloutWork(
-        _open_grader(settings, store),
+        _open_grader(settings, store, keep_trees=keep_trees),
         units,
         solver,
         seed=settings.seed,
@@ -150,11 +154,24 @@ class _OpenElsewhere:
     """Opens the work of a run on a machine of a cluster, without its units."""
 
     settings: RunSettings | EvalSettings
+    interpreter: Interpreter | None
+    """The interpreter that `--python` names."""
+
+    @classmethod
+    def of(cls, settings: RunSettings | EvalSettings) -> _OpenElsewhere:
+        """Return what opens the work of these settings, whose paths are absolute."""
+        run = settings.evaluation
+        is_named = run.execution.python is not None and not run.instances.images
+        python = find_interpreter(Path.cwd(), run.execution.python, needs_pytest=False) if is_named else None
+        return cls(settings, python)
 
     def __call__(self, node: Node) -> Work:
+        if self.interpreter is not None:
+            here = find_interpreter(Path.cwd(), self.interpreter.executable, needs_pytest=False)
+            require_same_environment(here, self.interpreter)
         if isinstance(self.settings, EvalSettings):
-            return PredictionWork.of(_open_grader(self.settings, node.store), [], [])
-        return _open_rollouts(self.settings, node.store, [], workers=node.workers)
+            return PredictionWork.of(_open_grader(self.settings, node.store, keep_trees=False), [], [])
+        return _open_rollouts(self.settings, node.store, [], workers=node.workers, keep_trees=False)
 
 
 class _Progress:
@@ -243,7 +260,7 @@ def _run_on_cluster(
     settings: RunSettings | EvalSettings, work: Work, units: Sequence[Unit], progress: _Progress
 ) -> None:
     run = settings.evaluation
-    rows = RowsWork(work, _OpenElsewhere(_with_absolute_paths(settings)))
+    rows = RowsWork(work, _OpenElsewhere.of(_with_absolute_paths(settings)))
     with (
         open_executor(run.ray, run.jobs, work.grader.store, progress.terminal) as executor,
         executor.units(rows) as started,

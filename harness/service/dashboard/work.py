@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import moment
@@ -93,6 +94,12 @@ class JobPage:
     cards: Sequence[tuple[str, object]]
     result: str
     can_run: bool
+
+    @property
+    def nodes(self) -> Sequence[Mapping[str, Any]]:
+        """What each node of a cluster did, as the command has reported it; empty for jobs without a cluster."""
+        found = self.listed.job.result.get("nodes")
+        return [n for n in found if isinstance(n, dict)] if isinstance(found, list) else []
 
     @property
     def can_retry(self) -> bool:
