@@ -15,6 +15,7 @@ from ray._private import worker as ray_worker
 from pytest_ssr.errors import SettingsError
 
 _CONNECT_S = 5.0
+_logger = logging.getLogger(__name__)
 
 
 def connect(address: str) -> bool:
@@ -23,7 +24,7 @@ def connect(address: str) -> bool:
         return False
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     _require_reachable(address)
-    _keep_standard_output_clean()
+    _silence_ray()
     handler = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, include_dashboard=None)
@@ -41,20 +42,18 @@ def connect(address: str) -> bool:
     return True
 
 
-def _keep_standard_output_clean() -> None:
-    """Make Ray print its messages about nodes to standard error; standard output is for results, such as JSON.
+def _silence_ray() -> None:
+    """Send Ray's messages about nodes to the log, at the level DEBUG.
 
-    Ray has no setting for it: `log_to_driver` is only about the output of workers.
+    Ray prints them to standard output, which is for results, with twenty lines of its own log for every lost node; it
+    has no setting for that. The executor reports lost nodes itself.
     """
-    print_lines = ray_worker.print_to_stdstream
-    if getattr(print_lines, "is_of_ssr", False):
-        return
 
-    def to_standard_error(data: dict[str, Any], ignore_prefix: bool) -> None:
-        print_lines({**data, "is_err": True}, ignore_prefix)
+    def log(data: dict[str, Any], ignore_prefix: bool) -> None:
+        for line in data["lines"]:
+            _logger.debug("%s", line)
 
-    to_standard_error.is_of_ssr = True  # type: ignore[attr-defined]
-    ray_worker.print_to_stdstream = to_standard_error
+    ray_worker.print_to_stdstream = log
 
 
 def _require_reachable(address: str) -> None:
