@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_ssr.checks import bug_validity
+from pytest_ssr.checks import bug_scope, bug_validity
+from pytest_ssr.checks.context import ValidationContext
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.check_reasons import CheckCode
@@ -150,6 +151,33 @@ def test_bug_scope_a_diff_that_does_not_apply(builder, open_builder, weak):
     patch = other.patch({"pkg/adding.py": "def add(x, y):\n    return x - y\n"})
     verdict = rejected(builder, builder.artifact(patch, weak), "bug-scope", CheckCode.DOES_NOT_APPLY)
     assert verdict.reason.details["error"].startswith("hunk 1 of pkg/adding.py")
+
+
+UNPARSABLE = CheckCode.NOT_PARSABLE
+PYTHON_2 = "def total(xs):\n    print 'adding'\n    return sum(xs)\n"
+PYTHON_3_12 = "type Pair = tuple[int, int]\n\n\ndef first[T](xs: list[T]) -> T:\n    return xs[0]\n"
+MATCH = "def kind(x):\n    match x:\n        case [a, *_]:\n            return a\n        case _:\n            return 0\n"
+UNREADABLE = "def total(xs:\n    return ??\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("def total(xs):\n    return sum(xs)\n", "def total(xs):\n    return sum(xs\n", UNPARSABLE),
+        (None, "def total(xs:\n", UNPARSABLE),
+        (MATCH, MATCH.replace("case [a, *_]", "case [a, *_"), UNPARSABLE),
+        (MATCH, MATCH.replace("return 0", "return 1"), CheckCode.CODE_CHANGED),
+        (PYTHON_2, PYTHON_2.replace("sum(xs)", "sum(xs"), UNPARSABLE),
+        (PYTHON_2, PYTHON_2.replace("sum(xs)", "sum(xs[1:])"), CheckCode.CODE_CHANGED),
+        (PYTHON_3_12, PYTHON_3_12.replace("xs[0]", "xs[0"), UNPARSABLE),
+        (PYTHON_3_12, PYTHON_3_12.replace("xs[0]", "xs[1]"), CheckCode.CODE_CHANGED),
+        (UNREADABLE, UNREADABLE.replace("??", "!!"), CheckCode.CODE_CHANGED),
+    ],
+)
+def test_bug_scope_syntax_errors_that_the_bug_brings(open_builder, weak, before, after, code):
+    builder = open_builder({"pkg/more.py": before} if before else {})
+    artifact = builder.artifact({"pkg/more.py": after}, weak)
+    assert bug_scope.check(ValidationContext(artifact, builder.runner)).reason.code is code
 
 
 def test_bug_scope_too_few_files(open_builder, weak):
