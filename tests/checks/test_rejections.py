@@ -156,7 +156,9 @@ def test_bug_scope_a_diff_that_does_not_apply(builder, open_builder, weak):
 UNPARSABLE = CheckCode.NOT_PARSABLE
 PYTHON_2 = "def total(xs):\n    print 'adding'\n    return sum(xs)\n"
 PYTHON_3_12 = "type Pair = tuple[int, int]\n\n\ndef first[T](xs: list[T]) -> T:\n    return xs[0]\n"
-MATCH = "def kind(x):\n    match x:\n        case [a, *_]:\n            return a\n        case _:\n            return 0\n"
+MATCH = (
+    "def kind(x):\n    match x:\n        case [a, *_]:\n            return a\n        case _:\n            return 0\n"
+)
 UNREADABLE = "def total(xs:\n    return ??\n"
 
 
