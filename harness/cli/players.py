@@ -16,6 +16,7 @@ from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes_
 from harness.settings.sections import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
+from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.storage.store import Store
 
@@ -115,6 +116,11 @@ def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: 
         (("context",), bool(names), "is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE"),
         (("fixed-mixture",), not (injector and writes_code(injector)), f"is for operators, not for {injector}"),
         (INJECTOR_OPTIONS, is_model(injector), f"is for a model that injects, not for {injector}"),
+        (
+            ("submit", "submissions"),
+            is_model(solver) and not is_mini(solver),
+            f"is for a model that solves, not for {solver}",
+        ),
         (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
         (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
         (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}"),
@@ -137,7 +143,13 @@ def _is_mini_alone(solver: str, names: Sequence[str]) -> bool:
 
 def chosen_solver(settings: PlayerSettings, players: PlayerFactory) -> Solver:
     """Return the solver; raises SettingsError for an unknown one."""
-    return players.solver(settings.solver.name, tries=settings.solver.tries, wall_s=settings.limits.seconds)
+    solver = settings.solver
+    return players.solver(
+        solver.name,
+        tries=solver.tries,
+        wall_s=settings.limits.seconds,
+        submission=SubmissionSettings(solver.submit, solver.submissions),
+    )
 
 
 def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessReward | None:

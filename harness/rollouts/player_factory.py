@@ -31,6 +31,7 @@ from harness.solvers.protocol import Solver
 from harness.solvers.replay import ReplaySolver
 from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
+from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
 
@@ -91,11 +92,18 @@ class PlayerFactory:
             self._models[name] = CancellableModel(model)
         return self._models[name]
 
-    def solver(self, name: str, *, tries: int = 0, wall_s: float | None = None) -> Solver:
+    def solver(
+        self,
+        name: str,
+        *,
+        tries: int = 0,
+        wall_s: float | None = None,
+        submission: SubmissionSettings = SubmissionSettings(),
+    ) -> Solver:
         """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
 
         tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
-        None for its default. Raises SettingsError for an unknown solver.
+        None for its default. submission: how a model submits. Raises SettingsError for an unknown solver.
         """
         if is_search(name):
             default, policy = SearchSolver(), None
@@ -116,7 +124,13 @@ class PlayerFactory:
                 "or a model: PROVIDER/MODEL, vllm:PATH"
             )
         return ModelSolver(
-            self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens
+            self._with_room(name),
+            self.limits,
+            self.sampling,
+            self.bundles,
+            _observing(name),
+            self.context_tokens,
+            submission,
         )
 
     def _mini(self, model: str) -> MiniSolver:

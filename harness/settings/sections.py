@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 from harness.agents.limits import RolloutLimits
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
+from harness.solvers.submission import SubmissionForm
 from pytest_ssr.options import AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
@@ -90,6 +91,10 @@ class SolverSettings:
     name: str = shared("solver", help="search, search:policy=PATH, replay:PATH, mini-swe-agent:MODEL, or a model")
     attempts: int = shared("attempts", help="attempts per bug")
     tries: int = option(0, "N", "candidates in one attempt of `search`; 0 for 800", bound=NOT_NEGATIVE)
+    submit: SubmissionForm = option(
+        SubmissionForm.TREE, "FORM", "what a model submits: the changes of its tree, or a patch-file by its path"
+    )
+    submissions: int = option(1, "N", "submissions of a model in one attempt; the last one is graded", bound=AT_LEAST_1)
 
 
 @dataclass(frozen=True, slots=True)
