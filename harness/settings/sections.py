@@ -65,6 +65,8 @@ class ExecutionSettings:
     sandbox: str = shared("sandbox")
     python: Path | None = shared("python")
     time_limit: float = shared("time_limit")
+    max_weakened_failing: float = shared("max_weakened_failing")
+    script_limit: float = shared("script_limit")
     min_passing_tests: int = shared("min_passing_tests")
     min_changed_files: int = shared("min_changed_files")
     min_failing_tests: int = shared("min_failing_tests")
@@ -76,6 +78,8 @@ class ExecutionSettings:
             min_changed_files=self.min_changed_files,
             min_failing_tests=self.min_failing_tests,
             per_hunk=per_hunk,
+            max_weakened_failing=self.max_weakened_failing,
+            script_limit_s=self.script_limit,
             time_limit_s=self.time_limit,
         )
 

@@ -107,6 +107,11 @@ def test_test_script_ids_that_pytest_does_not_know(builder, weak):
     rejected(builder, artifact, "test-script", CheckCode.TEST_NOT_COLLECTED, tests=(f"{ADD_TESTS}::test_more",))
 
 
+def test_test_script_that_takes_too_long(open_builder, weak):
+    builder = open_builder(script_limit_s=0.01)
+    rejected(builder, builder.artifact(ADD_BUG, weak), "test-script", CheckCode.SCRIPT_TOO_SLOW, most=0.01)
+
+
 def test_test_script_with_status_0_while_a_test_fails(open_builder, weak):
     builder = open_builder(
         {"tests/test_texts.py": "def test_never():\n    assert False\n\n\ndef test_fine():\n    pass\n"}
@@ -237,6 +242,17 @@ def test_test_weakening_that_hides_one_failure_and_leaves_another(builder, texts
         CheckCode.WEAKENED_FAILS,
         tests=(f"{ADD_TESTS}::test_double",),
     )
+
+
+@pytest.mark.parametrize(("share", "valid"), [(1.0, True), (0.3, True), (0.1, False)])
+def test_test_weakening_may_leave_a_share_of_failures(open_builder, texts, without, share, valid):
+    """By default none (above); in the paper all but one of the failures."""
+    builder = open_builder(max_weakened_failing=share)
+    weak = {ADD_TESTS: without(texts[ADD_TESTS], "test_add")}
+    verdict = builder.judge(builder.artifact(ADD_BUG, weak))
+    assert verdict.valid is valid, verdict.rejection
+    if not valid:
+        assert verdict.reason.code is CheckCode.WEAKENED_FAILS
 
 
 def test_test_weakening_that_pytest_does_not_confirm(builder, texts):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -45,8 +44,8 @@ def submit(path: str = "") -> tuple[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def task(proven: Proven, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SolverTask]:
-    yield open_task(proven.runner, proven.artifact, tmp_path_factory.mktemp("task"))
+def task(proven: Proven, tmp_path_factory: pytest.TempPathFactory) -> SolverTask:
+    return open_task(proven.runner, proven.artifact, tmp_path_factory.mktemp("task"))
 
 
 def attempt(

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.cli.executors import open_executor
+from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
 from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
+from harness.injectors.model import ModelInjector
 from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
@@ -156,6 +158,9 @@ def play(settings: PlaySettings) -> int:
         ]
         for line in filter(None, map(scope_line, projects)):
             terminal.echo(line)
+        if isinstance(model, ModelInjector) and not is_remote(settings.ray):
+            # The machines of a cluster do not have the clones of rows.
+            model = replace(model, histories={p.folder.resolve(): p.history for p in projects if p.history is not None})
         recipe = PlayersRecipe.of(settings)
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
             run = SelfPlay(
