@@ -156,6 +156,7 @@ def injection_prompt(runner: Runner, workspace: Workspace, strategy: str) -> str
     rule = runner.settings
     values: dict[str, object] = {
         "root": runner.snapshot.origin,
+        "tests": "find out what runs its tests" if rule.by_script else "`python -m pytest` runs its tests",
         "folder": f"{workspace.sandbox.scratch}/artifact",
         "min_passing_tests": rule.min_passing_tests,
         "min_changed_files": rule.min_changed_files,

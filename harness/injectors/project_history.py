@@ -63,7 +63,9 @@ def write_history(history: History, folder: Path, tree: Path) -> None:
         _copy_objects(history, folder, history.commit)
         _git(folder, "update-ref", _BRANCH, history.commit)
     _git(folder, "symbolic-ref", "HEAD", _BRANCH)
-    shutil.copytree(tree, folder, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git", "__pycache__"))
+    shutil.copytree(
+        tree, folder, symlinks=True, dirs_exist_ok=True, ignore=shutil.ignore_patterns(".git", "__pycache__")
+    )
     _git(folder, "add", "-A")
     if _git(folder, "status", "--porcelain", "--untracked-files=no"):
         _git(folder, "commit", "-q", "--no-verify", "-m", "The project as it is")

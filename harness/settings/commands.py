@@ -37,6 +37,7 @@ from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
 _PER_HUNK = "inverse mutation reverts hunks, not files"
+_BY_SCRIPT = "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
 
 
 class OriginKind(StrEnum):
@@ -111,6 +112,7 @@ class ValidateSettings(CommandSettings):
     path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
     per_hunk: bool = switch(_PER_HUNK)
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -145,6 +147,7 @@ class GradeSettings(CommandSettings):
     )
     full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store of the artifact (default: REPO/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -174,6 +177,7 @@ class SolveSettings(CommandSettings):
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
     players: PlayerSettings = section(PlayerSettings, is_named=False)
     execution: ExecutionSettings = section(ExecutionSettings)
@@ -205,6 +209,7 @@ class PlaySettings(CommandSettings):
     jobs: int = jobs_option("parallel attempts")
     ray: str = ray_option()
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)

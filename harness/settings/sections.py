@@ -71,21 +71,23 @@ class ExecutionSettings:
     min_changed_files: int = shared("min_changed_files")
     min_failing_tests: int = shared("min_failing_tests")
 
-    def rules(self, *, per_hunk: bool = False) -> RuleSettings:
+    def rules(self, *, per_hunk: bool = False, by_script: bool = False) -> RuleSettings:
         """Return the thresholds and limits of validation."""
         return RuleSettings(
             min_passing_tests=self.min_passing_tests,
             min_changed_files=self.min_changed_files,
             min_failing_tests=self.min_failing_tests,
             per_hunk=per_hunk,
+            by_script=by_script,
             max_weakened_failing=self.max_weakened_failing,
             script_limit_s=self.script_limit,
             time_limit_s=self.time_limit,
         )
 
-    def run_options(self, *, per_hunk: bool = False) -> RunOptions:
+    def run_options(self, *, per_hunk: bool = False, by_script: bool = False) -> RunOptions:
         """Return the keyword arguments of what opens a project."""
-        return RunOptions(settings=self.rules(per_hunk=per_hunk), sandbox=self.sandbox, python=self.python)
+        rules = self.rules(per_hunk=per_hunk, by_script=by_script)
+        return RunOptions(settings=rules, sandbox=self.sandbox, python=self.python)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,9 @@ MAX_PATCH_BYTES = 16 * MIB
 
 def start_of(task: SolverTask) -> CodebaseState:
     """Return the state of a task's tree, from which patches are made."""
-    return CodebaseState(replace(take_snapshot(task.folder, task.scratch / "trees"), origin=task.origin))
+    return CodebaseState(
+        replace(take_snapshot(task.folder, task.scratch / "trees", needs_python=False), origin=task.origin)
+    )
 
 
 class SolverWork:

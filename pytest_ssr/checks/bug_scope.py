@@ -8,7 +8,7 @@ from __future__ import annotations
 from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
 from pytest_ssr.checks.forbidden_uses import forbidden_uses
 from pytest_ssr.grading.repaired_state import shadowing
-from pytest_ssr.project.file_roles import is_code, is_test_surface
+from pytest_ssr.project.file_roles import is_code, is_source, is_test_surface
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.source.parsing import parse_module
 from pytest_ssr.source.syntax_tree import parse
@@ -27,7 +27,7 @@ def check(context: ValidationContext) -> Finding:
     for path in bug.paths:
         if path in context.artifact.test_files or is_test_surface(path):
             return failed(CheckCode.TEST_SURFACE_CHANGED, file=path)
-        if not is_code(path):
+        if not (is_source(path) if context.by_script else is_code(path)):
             return failed(CheckCode.NOT_CODE, file=path)
     state = context.buggy
     if not state.changes:

@@ -24,7 +24,7 @@ NAME = "test-script"
 def check(context: ValidationContext) -> Finding:
     """Establish the stable tests: those that pass on the original every time."""
     run = context.original_script or context.script(context.original, "original")
-    objection = run.fault or run.contradiction
+    objection = context.unproven(run)
     if objection is not None:
         return Finding(False, objection.on("original"))
     most = context.settings.script_limit_s

@@ -21,8 +21,9 @@ def check(context: ValidationContext) -> Finding:
     run = context.script(context.weakened, "weakened")
     if run.fault is not None:
         return Finding(False, run.fault.on("weakened"))
-    if run.contradiction is not None and not context.set_aside:
-        return Finding(False, run.contradiction.on("weakened"))
+    unproven = context.unproven(run)
+    if unproven is not None and not context.set_aside:
+        return Finding(False, unproven.on("weakened"))
     if not run.passing:
         return failed(CheckCode.NO_TEST_PASSES, state="weakened")
     not_passing = set(run.statuses) - run.passing
@@ -32,7 +33,7 @@ def check(context: ValidationContext) -> Finding:
     failing = not_passing - set(context.set_aside)
     if len(failing) > context.settings.max_weakened_failing * len(run.statuses):
         return failed(CheckCode.WEAKENED_FAILS, tests=failing)
-    if run.exit_code != 0 and not not_passing:
+    if run.exit_code != 0 and not not_passing and not context.by_script:
         return failed(CheckCode.WEAKENED_EXIT_STATUS, status=str(run.exit_code))
 
     def objection(evidence: SuiteRun) -> CheckReason | None:

@@ -29,6 +29,7 @@ from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
@@ -58,7 +59,7 @@ def solve(settings: SolveSettings) -> int:
         runner = open_runner(
             settings.repo,
             store,
-            **settings.execution.run_options(),
+            **settings.execution.run_options(by_script=settings.by_script),
             test_runner=runner_of_script(artifact.script),
             model_written=writes_code(solver_name) or not is_trusted(store, directory),
         )
@@ -134,6 +135,8 @@ def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
     require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
+    if settings.by_script and not writes_code(settings.injector):
+        raise SettingsError(f"--by-script is for a model that injects, not for {settings.injector}", option="by-script")
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
@@ -202,7 +205,7 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         model_written=writes_code(players.solver.name) or writes_code(settings.injector),
         sandbox=settings.execution.sandbox,
         python=settings.execution.python,
-        rule=settings.execution.rules(),
+        rule=settings.execution.rules(by_script=settings.by_script),
     )
 
 
