@@ -58,6 +58,8 @@ class Injected:
     """Why the bug is not valid; None if it is."""
     operator: str = ""
     """What made the bug, if not the injector itself."""
+    parent: str = ""
+    """The artifact of which the bug is a failed repair; empty for a bug that is not one."""
 
     @property
     def valid(self) -> bool:

@@ -203,6 +203,11 @@ class PlaySettings(CommandSettings):
     higher_order: int = option(
         1, "N", "failed repairs of each bug that are tried as new bugs; 0: none", bound=AT_LEAST_0
     )
+    higher_order_form: Literal["flattened", "paper"] = option(
+        "flattened",
+        "FORM",
+        "flattened: a failed repair is a new bug with its own tests; paper: it keeps those of its parent",
+    )
     strategy: str = option("removal+history", "NAME", "strategy of a model that injects", choices=lambda: _strategies())
     rejections: int = option(2, "N", "how often a model may revise a rejected bug", bound=AT_LEAST_0)
     seed: int = shared("seed", help="random seed")

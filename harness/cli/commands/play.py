@@ -20,10 +20,10 @@ from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
+from harness.selfplay.play_settings import PlaySettings as RoundSettings
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
 from harness.selfplay.round_store import EPISODES
-from harness.selfplay.rounds import PlaySettings as RoundSettings
 from harness.selfplay.rounds import SelfPlay, Watch
 from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
@@ -200,6 +200,7 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         reward=settings.reward,
         adaptive=not settings.fixed_mixture,
         higher_order=settings.higher_order,
+        higher_order_form=settings.higher_order_form,
         grade_unsubmitted=players.model.grade_unsubmitted,
         grade_by=settings.rule,
         model_written=writes_code(players.solver.name) or writes_code(settings.injector),
