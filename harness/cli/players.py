@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late
 from harness.records.messages import Sampling
@@ -25,9 +26,9 @@ INJECTOR_OPTIONS = ("strategy", "rejections")
 """Options of models as injectors, which other injectors do not support."""
 _AGENT_OPTIONS = (
     *("steps", "command-limit", "rollout-tokens", "rollout-usd", "format-errors", "repeats", "output-chars"),
-    *("temperature", "top-p", "max-tokens", "bundles"),
+    *("temperature", "top-p", "max-tokens", "bundles", "prompt-dir"),
 )
-_OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "cache", "context")
+_OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
 """Options without an effect on mini-swe-agent."""
 _MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache")
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
@@ -50,6 +51,7 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
         context_tokens=model.context,
         vllm_arguments=_split_arguments(model.vllm_args),
         bundles=read_bundles(model.bundles),
+        prompts=Prompts.read(model.prompt_dir) if model.prompt_dir is not None else DEFAULT,
         mini_python=model.mini_python,
         store=Store(store) if is_mini(settings.solver.name) else None,
         timeout_s=model.timeout,

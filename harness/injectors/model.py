@@ -12,7 +12,7 @@ from random import Random
 from harness.agents.attempt import require_room, run_attempt
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent, record_end
-from harness.agents.prompts import prompt
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
@@ -89,6 +89,8 @@ class ModelInjector:
     histories: Mapping[Path, History] = field(default_factory=dict)
     """The histories of projects whose folder is not in their repository, by the folder."""
 
+    prompts: Prompts = DEFAULT
+
     def __post_init__(self) -> None:
         """Raise SettingsError for an unknown strategy or a negative number of rejections."""
         if self.rejections < 0:
@@ -106,7 +108,7 @@ class ModelInjector:
         """A hash of everything that an attempt depends on, except the project."""
         model, bundles = identity_of(self.model), [hash_path(b.folder) for b in self.bundles]
         settings = (self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, self.context_tokens)
-        return key_of(model, *settings, bundles)
+        return key_of(model, *settings, bundles, *filter(None, [self.prompts.key]))
 
     def history(self, snapshot: Snapshot) -> str:
         """Return the last commit of a project's history; empty if the strategy does not use the history."""
@@ -129,8 +131,8 @@ class ModelInjector:
             agent,
             journal,
             lambda: open_injection(runner, strategy, self._history(runner.snapshot)),
-            system=prompt(SYSTEM_PROMPT),
-            task=lambda workspace: injection_prompt(runner, workspace, strategy),
+            system=self.prompts.fill(SYSTEM_PROMPT),
+            task=lambda workspace: injection_prompt(runner, workspace, strategy, self.prompts),
             bundles=self.bundles,
         )
         return Injected(session.artifact, session.verdict, strategy, done, session.reason(done))
@@ -153,7 +155,7 @@ def injector_tools(collect: Callable[[Workspace], Observation], bundles: Sequenc
     return [Bash(), Editor(), *further_tools(bundles), Submit(_SUBMIT, collect)]
 
 
-def injection_prompt(runner: Runner, workspace: Workspace, strategy: str) -> str:
+def injection_prompt(runner: Runner, workspace: Workspace, strategy: str, prompts: Prompts = DEFAULT) -> str:
     """Return the prompt of an attempt: the conditions, the folder of the five files, and the strategy."""
     rule = runner.settings
     values: dict[str, object] = {
@@ -168,8 +170,8 @@ def injection_prompt(runner: Runner, workspace: Workspace, strategy: str) -> str
     }
     most = rule.max_weakened_failing
     values["weakened"] = f"at most {most:.0%} of the weakened tests fail" if most else "the weakened suite passes"
-    strategy_prompt = prompt(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
-    return prompt("injector_task", **values, strategy=strategy_prompt)
+    strategy_prompt = prompts.fill(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
+    return prompts.fill("injector_task", **values, strategy=strategy_prompt)
 
 
 class InjectionSession:

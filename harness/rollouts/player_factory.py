@@ -12,6 +12,7 @@ from typing import Any, Self
 from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.protocol import ToolBundle
 from harness.injectors.external import PREFIX, ExternalInjector
 from harness.injectors.model import STRATEGIES, ModelInjector
@@ -68,6 +69,8 @@ class PlayerFactory:
     """Additional arguments for `vllm serve`."""
     bundles: Sequence[ToolBundle] = ()
     """Additional tools for both roles."""
+    prompts: Prompts = DEFAULT
+    """The prompts of both roles."""
     mini_python: Path | None = None
     """The interpreter of mini-swe-agent's own environment."""
     store: Store | None = None
@@ -131,6 +134,7 @@ class PlayerFactory:
             _observing(name),
             self.context_tokens,
             submission,
+            self.prompts,
         )
 
     def _mini(self, model: str) -> MiniSolver:
@@ -162,6 +166,7 @@ class PlayerFactory:
             _observing(name),
             self.bundles,
             self.context_tokens,
+            prompts=self.prompts,
         )
 
     def _with_room(self, name: str) -> Model:

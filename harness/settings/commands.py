@@ -277,3 +277,11 @@ class AssetsSettings(CommandSettings):
     jobs: int = jobs_option("parallel pulls", 4)
     no_pull: bool = switch("only write the lists")
     mirror: str = option("", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsSettings(CommandSettings):
+    """Write the default prompts of models into a folder, to edit them and use them with --prompt-dir."""
+
+    example: ClassVar[str] = "ssr prompts my-prompts"
+    out: Path = required("DIR", "folder for the templates", is_argument=True)

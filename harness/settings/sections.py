@@ -162,6 +162,12 @@ class ModelSettings:
         "additional tools for models, in the layout of SWE-agent: config.yaml, bin/, install.sh; can be repeated",
         is_personal=True,
     )
+    prompt_dir: Path | None = option(
+        None,
+        "DIR",
+        "use these templates of prompts for both roles; `ssr prompts DIR` writes those to start from",
+        is_personal=True,
+    )
     mini_python: Path | None = option(
         None,
         "PATH",

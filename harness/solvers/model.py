@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from harness.agents.attempt import run_attempt
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent
-from harness.agents.prompts import prompt
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
@@ -39,6 +39,7 @@ class ModelSolver:
     context_tokens: int = 0
     """The configured context window of the model, which affects its prompts; 0 for the server's value."""
     submission: SubmissionSettings = SubmissionSettings()
+    prompts: Prompts = DEFAULT
 
     @property
     def name(self) -> str:
@@ -50,9 +51,10 @@ class ModelSolver:
         """A hash of everything that an attempt depends on."""
         bundles = [hash_path(b.folder) for b in self.bundles]
         model = identity_of(self.model)
-        # The key of the default is that of earlier releases.
-        submission = [] if self.submission == SubmissionSettings() else [self.submission]
-        return key_of(model, self.limits, self.sampling, bundles, self.observe_as, self.context_tokens, *submission)
+        # The key of the defaults is that of earlier releases.
+        defaults = (SubmissionSettings(), DEFAULT.key)
+        more = [item for item in (self.submission, self.prompts.key) if item not in defaults]
+        return key_of(model, self.limits, self.sampling, bundles, self.observe_as, self.context_tokens, *more)
 
     def _submit(self, work: SolverWork) -> Tool:
         if self.submission.form is SubmissionForm.TREE:
@@ -71,21 +73,21 @@ class ModelSolver:
             partial_result=work.collect_partial,
             submitted=work.submitted,
         )
-        task_text = render_task(task)
+        task_text = render_task(task, self.prompts)
         done = run_attempt(
             agent,
             journal,
             work.open,
-            system=solver_system(self.submission),
+            system=solver_system(self.submission, self.prompts),
             task=lambda _: task_text,
             bundles=self.bundles,
         )
         return Solution(work.patch, done)
 
 
-def solver_system(submission: SubmissionSettings = SubmissionSettings()) -> str:
+def solver_system(submission: SubmissionSettings = SubmissionSettings(), prompts: Prompts = DEFAULT) -> str:
     """Return the system prompt of all solvers with tools."""
-    return prompt("solver_system", submission=submission.instructions)
+    return prompts.fill("solver_system", submission=submission.instructions(prompts))
 
 
 def submit_tree(collect: Callable[[Workspace], Observation]) -> Tool:

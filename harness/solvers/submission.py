@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harness.agents.prompts import prompt
+from harness.agents.prompts import Prompts
 from pytest_ssr.errors import SettingsError
 
 
@@ -36,10 +36,9 @@ class SubmissionSettings:
         if self.most < 1:
             raise SettingsError(f"--submissions must be at least 1, not {self.most}", option="submissions")
 
-    @property
-    def instructions(self) -> str:
-        """The end of the system prompt: how to submit, and what counts."""
-        text = prompt(f"submit_{self.form}".replace("-", "_"))
+    def instructions(self, prompts: Prompts) -> str:
+        """Return the end of the system prompt: how to submit, and what counts."""
+        text = prompts.fill(f"submit_{self.form}".replace("-", "_"))
         if self.most > 1:
-            text += prompt("submit_again", most=self.most)
+            text += prompts.fill("submit_again", most=self.most)
         return text.rstrip("\n")
