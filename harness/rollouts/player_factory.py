@@ -9,6 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.agents import tools
 from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
@@ -36,6 +37,9 @@ from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
 
+_SHIPPED_FOLDER = Path(tools.__file__).parent / "shipped"
+SHIPPED = ("repository",)
+"""The names of the tool bundles that ship."""
 _WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
 
 
@@ -202,14 +206,26 @@ class PlayerFactory:
 
 
 def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
-    """Return the tool bundles in some folders; raises MissingExtraError if PyYAML is not installed."""
+    """Return the tool bundles in some folders, or of these names if they ship with this package.
+
+    Raises MissingExtraError if PyYAML is not installed, SettingsError for a folder without a bundle.
+    """
     if not folders:
         return []
     if importlib.util.find_spec("yaml") is None:
         raise MissingExtraError("pyyaml", "tools")
     from harness.agents.tools.bundles import Bundle
 
-    return [Bundle.read(folder) for folder in folders]
+    return [Bundle.read(_folder_of(folder)) for folder in folders]
+
+
+def _folder_of(bundle: Path) -> Path:
+    if str(bundle) in SHIPPED and not bundle.exists():
+        return _SHIPPED_FOLDER / bundle
+    if not bundle.exists():
+        names = ", ".join(SHIPPED)
+        raise SettingsError(f"{bundle} is not a folder; the bundles that ship are: {names}", option="bundles")
+    return bundle
 
 
 def writes_code(name: str) -> bool:

@@ -159,7 +159,8 @@ class ModelSettings:
     bundles: tuple[Path, ...] = option(
         (),
         "FOLDER",
-        "additional tools for models, in the layout of SWE-agent: config.yaml, bin/, install.sh; can be repeated",
+        "more tools for models: repository (list_dir, find_files, apply_diff, run_tests), or a folder in SWE-agent's "
+        "layout; can be repeated",
         is_personal=True,
     )
     prompt_dir: Path | None = option(
