@@ -121,10 +121,13 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
     Raises ModelError if the current loop produces a different rollout.
     """
     journal.adopt_header(recorded)
-    if not recorded.calls:
-        # No model was queried: a search, or an end before the first reply.
-        for message in recorded.messages:
+    if not recorded.calls or not recorded.tools:
+        # No model with tools was queried: a search, a single reply, or an end before the first reply.
+        calls = {call.assistant_index: call for call in recorded.calls}
+        for index, message in enumerate(recorded.messages):
             journal.message(message)
+            if index in calls:
+                journal.call(calls[index])
         for step in recorded.steps:
             journal.step(step)
         return journal.end(recorded.exit_reason, recorded.detail, dict(recorded.result))

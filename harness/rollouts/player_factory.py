@@ -15,9 +15,12 @@ from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
 from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.protocol import ToolBundle
+from harness.injectors.campaign import ArtifactInjector
 from harness.injectors.external import PREFIX, ExternalInjector
 from harness.injectors.model import STRATEGIES, ModelInjector
 from harness.injectors.replay import ReplayInjector
+from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
+from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late, open_model
 from harness.models.middleware import CancellableModel
@@ -151,16 +154,19 @@ class PlayerFactory:
         return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)
 
     def injector(
-        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2
-    ) -> ModelInjector | ReplayInjector | ExternalInjector:
+        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2, store: Store | None = None
+    ) -> ArtifactInjector:
         """Return an injector: a model, a recording of one, or existing artifacts.
 
-        Raises SettingsError for an unknown strategy, and ArtifactError if there are no artifacts.
+        store: has the baselines of projects, which strategies with single replies need. Raises SettingsError for an
+        unknown strategy, and ArtifactError if there are no artifacts.
         """
         if name.startswith(PREFIX):
             return ExternalInjector.named(name)
         if name.startswith("replay:"):
             return ReplayInjector.named(name)
+        if strategy in SINGLE_REPLY and store is not None:
+            return SingleReplyInjector(self._with_room(name), strategy, store, self.sampling, self.prompts)
         return ModelInjector(
             self._with_room(name),
             strategy,

@@ -224,8 +224,9 @@ class PlaySettings(CommandSettings):
 
 def _strategies() -> tuple[str, ...]:
     from harness.injectors.model import STRATEGIES
+    from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 
-    return STRATEGIES
+    return (*STRATEGIES, *SINGLE_REPLY)
 
 
 @dataclass(frozen=True, slots=True)

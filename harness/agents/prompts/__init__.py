@@ -43,6 +43,10 @@ TEMPLATES: Mapping[str, Placeholders] = {
     "strategy_direct": _STRATEGY,
     "strategy_removal": _STRATEGY,
     "strategy_history": _STRATEGY,
+    "single_system": Placeholders(),
+    "lm_modify": Placeholders(frozenset(("function",)), frozenset(("path",))),
+    "lm_rewrite": Placeholders(frozenset(("function",)), frozenset(("path",))),
+    "pr_mirror": Placeholders(frozenset(("change", "files"))),
 }
 """The templates that a user may replace, by the names of their files without the suffix."""
 

@@ -146,7 +146,12 @@ def play(settings: PlaySettings) -> int:
         injectors = [] if by_model else load_injectors(settings.injector)
         model = None
         if by_model:
-            model = players.injector(settings.injector, strategy=settings.strategy, rejections=settings.rejections)
+            model = players.injector(
+                settings.injector,
+                strategy=settings.strategy,
+                rejections=settings.rejections,
+                store=Store(store_path),
+            )
         solver = chosen_solver(settings.players, players)
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
