@@ -301,7 +301,7 @@ def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> N
     other = Proven(proven.project, proven.store, runner, proven.artifact, proven.verdict, proven.source)
     _, served = inject(other, lambda folder: [message("I will not")] * 9, tmp_path, "removal")
     task = served.asked[0]["messages"][1]["content"]
-    assert "in less than 90 seconds" in task
+    assert "in less than\n  90 seconds" in task
     assert "and the weakened suite passes" in task
     for text in (
         "at least 17 of the chosen",
