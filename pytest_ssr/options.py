@@ -185,6 +185,20 @@ class PluginSettings:
     time_limit: float = option(
         1800.0, "SECONDS", "limit for one run of the whole suite", bound=MORE_THAN_0, key="execution.time-limit"
     )
+    max_weakened_failing: float = option(
+        0.0,
+        "F",
+        "largest share of the weakened tests that may fail, 1 in the paper; 0: the weakened suite passes",
+        bound=FRACTION_OR_0,
+        key="execution.max-weakened-failing",
+    )
+    script_limit: float = option(
+        0.0,
+        "SECONDS",
+        "most seconds that an artifact's script may take on the original, 90 in the paper; 0: no limit",
+        bound=NOT_NEGATIVE,
+        key="execution.script-limit",
+    )
     min_passing_tests: int = option(
         1, "N", "oracle tests that must pass on the original", bound=AT_LEAST_1, key="execution.min-passing-tests"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, fields
 
@@ -40,6 +41,12 @@ class RuleSettings:
     """Largest share of the passing oracle tests that may break."""
     per_hunk: bool = False
     """Inverse mutation reverts one hunk at a time instead of one file."""
+    max_weakened_failing: float = PluginSettings.max_weakened_failing
+    """Largest share of the weakened tests that may fail."""
+    script_limit_s: float = PluginSettings.script_limit
+    """Largest number of seconds of the script on the original; 0 for no limit besides `time_limit_s`."""
+    by_script: bool = False
+    """Whether an artifact's own script and parser alone say which tests pass."""
     time_limit_s: float = PluginSettings.time_limit
     """Seconds for one run of the whole suite on the original; runs of candidates get less (5 s + 5 x baseline)."""
 
@@ -50,6 +57,10 @@ class RuleSettings:
                 raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
         if not 0 < self.max_broken_fraction <= 1:
             raise SettingsError(f"max_broken_fraction must lie in (0, 1], not {self.max_broken_fraction}")
+        if not 0 <= self.max_weakened_failing <= 1:
+            raise SettingsError(f"max_weakened_failing must lie in [0, 1], not {self.max_weakened_failing}")
+        if not 0 <= self.script_limit_s < math.inf:
+            raise SettingsError(f"script_limit must be at least 0 seconds, not {self.script_limit_s}")
         if not self.time_limit_s > 0:
             raise SettingsError(f"time_limit must be a positive number of seconds, not {self.time_limit_s}")
 

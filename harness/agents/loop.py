@@ -41,6 +41,8 @@ class Agent:
     clock: Callable[[], float] = time.monotonic
     partial_result: Callable[[Workspace], Mapping[str, object]] = lambda _: {}
     """Returns the result of a rollout that a limit ended, from the state of its workspace."""
+    submitted: Callable[[], Mapping[str, object] | None] = lambda: None
+    """Returns the result of an earlier submission in the rollout; None if there is none, or if it was the last."""
 
     def __post_init__(self) -> None:
         """Raise SettingsError for settings that allow no rollout."""
@@ -55,18 +57,22 @@ class Agent:
 
         Ctrl-C and internal errors also close the record; see `record_end` for those that are raised again.
         """
-        with ending(journal, workspace, self.partial_result):
+        with ending(journal, workspace, self.partial_result, self.submitted):
             _Rollout(self, workspace, journal).go(system, task)
         return journal.trajectory
 
 
 @contextlib.contextmanager
 def ending(
-    journal: Journal, workspace: Workspace, partial_result: Callable[[Workspace], Mapping[str, object]]
+    journal: Journal,
+    workspace: Workspace,
+    partial_result: Callable[[Workspace], Mapping[str, object]],
+    submitted: Callable[[], Mapping[str, object] | None] = lambda: None,
 ) -> Iterator[None]:
     """Record the end of a rollout when its turns raise EndOfRollout, and ends by failures as `record_end` does.
 
-    partial_result: returns the result of a rollout that a limit ended.
+    partial_result: returns the result of a rollout that a limit ended. submitted: returns the result of an earlier
+    submission, which is then the result of the rollout, however it ends.
     """
     with record_end(journal):
         try:
@@ -77,6 +83,8 @@ def ending(
             reason, detail, result = ExitReason.CONTEXT, str(error), None
         else:
             return
+        if result is None:
+            result = submitted()
         if result is None and is_truncated(reason):
             result = partial_result(workspace)
         journal.end(reason, detail, result)
@@ -119,6 +127,7 @@ class _Rollout:
             observe_as=agent.observe_as,
             reply_tokens=agent.sampling.max_tokens,
             clock=agent.clock,
+            submitted=agent.submitted,
         )
         self._schemas = [schema_of(tool) for tool in agent.tools]
         self._window = agent.window or ContextWindow(

@@ -7,7 +7,7 @@ which nothing was written. Everything else is replayed exactly, including times 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -19,7 +19,7 @@ from harness.agents.workspace import Workspace
 from harness.models.protocol import hash_path
 from harness.models.replay import Recording
 from harness.records.messages import Sampling
-from harness.records.trajectory import SCHEMA, ExitReason, Journal, Trajectory
+from harness.records.trajectory import SCHEMA, SUBMISSIONS, ExitReason, Journal, Trajectory
 from harness.records.usage import NAME
 from pytest_ssr.errors import ModelError, SettingsError, StoreError
 from pytest_ssr.records.decoding import decode
@@ -121,10 +121,13 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
     Raises ModelError if the current loop produces a different rollout.
     """
     journal.adopt_header(recorded)
-    if not recorded.calls:
-        # No model was queried: a search, or an end before the first reply.
-        for message in recorded.messages:
+    if not recorded.calls or not recorded.tools:
+        # No model with tools was queried: a search, a single reply, or an end before the first reply.
+        calls = {call.assistant_index: call for call in recorded.calls}
+        for index, message in enumerate(recorded.messages):
             journal.message(message)
+            if index in calls:
+                journal.call(calls[index])
         for step in recorded.steps:
             journal.step(step)
         return journal.end(recorded.exit_reason, recorded.detail, dict(recorded.result))
@@ -140,6 +143,7 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
             str(recorded.provenance.get("observe_as", "tool")),
             recording,
             partial_result=lambda _: dict(recorded.result),
+            submitted=lambda: _submitted(recorded, journal.trajectory),
         )
         system, task = recorded.messages[0].content, recorded.messages[1].content
     except (TypeError, ValueError, LookupError, SettingsError) as error:
@@ -152,6 +156,12 @@ def repeat(recorded: Trajectory, journal: Journal) -> Trajectory:
     if recorded.exit_reason is not ExitReason.INTERRUPTED:
         recording.require_same()
     return done
+
+
+def _submitted(recorded: Trajectory, now: Trajectory) -> Mapping[str, object] | None:
+    """Return the result of a rollout with several submissions at its end; None before."""
+    is_end = len(now.calls) == len(recorded.calls)
+    return dict(recorded.result) if is_end and SUBMISSIONS in recorded.result else None
 
 
 def _read_header(path: Path, role: str) -> _Recording | None:

@@ -66,17 +66,19 @@ class Turns:
         observe_as: str = TOOL,
         reply_tokens: int = 0,
         clock: Callable[[], float] = time.monotonic,
+        submitted: Callable[[], Mapping[str, object] | None] = lambda: None,
     ) -> None:
         """Start the clock of the rollout.
 
         observe_as: the role of observations for actions written as text. reply_tokens: the length of the longest
-        reply, which the message about a reply that was cut off gives.
+        reply, which the message about a reply that was cut off gives. submitted: returns the result of an earlier
+        submission; after it, a reply that calls no tool ends the rollout.
         """
         self._limits, self._journal, self._observe_as = limits, journal, observe_as
         self._workspace = replace(workspace, limits=replace(workspace.limits, wall_s=limits.command_s))
         self._tools = {tool.name: tool for tool in tools}
         self._reply_tokens = reply_tokens
-        self._clock = clock
+        self._clock, self._submitted = clock, submitted
         self._begin = clock()
         self._waited_s = 0.0
         self._malformed = 0
@@ -131,7 +133,10 @@ class Turns:
             self._act(action, number, native=bool(reply.message.tool_calls))
 
     def _take_malformed(self, reason: str, reply: Reply, number: int) -> None:
-        if reply.finish_reason == "length":
+        is_cut = reply.finish_reason == "length"
+        if not is_cut and (result := self._submitted()) is not None:
+            raise EndOfRollout(ExitReason.SUBMITTED, "", result)
+        if is_cut:
             reason = f"the reply was cut off after {self._reply_tokens} tokens; be shorter"
         self._malformed += 1
         index = self._journal.message(Message(USER, reason))

@@ -52,6 +52,7 @@ COMMANDS = {
     "run": Command("commands:RunSettings", "evaluate:evaluate"),
     "eval": Command("commands:EvalSettings", "evaluate:evaluate"),
     "assets": Command("commands:AssetsSettings", "assets:assets"),
+    "prompts": Command("commands:PromptsSettings", "prompts:prompts"),
     "leaderboard": Command("results:LeaderboardSettings", "leaderboard:leaderboard"),
     "export": Command("results:ExportSettings", "export:export"),
     "train search": Command("training:TrainSearchSettings", "train:train_search"),

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import JUDGE_SAMPLING, ProcessReward
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late
 from harness.records.messages import Sampling
@@ -16,6 +17,7 @@ from harness.rollouts.player_factory import PlayerFactory, read_bundles, writes_
 from harness.settings.sections import BudgetSettings, JudgeSettings, LimitSettings, PlayerSettings
 from harness.solvers.mini import is_mini
 from harness.solvers.protocol import Solver
+from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.storage.store import Store
 
@@ -24,9 +26,9 @@ INJECTOR_OPTIONS = ("strategy", "rejections")
 """Options of models as injectors, which other injectors do not support."""
 _AGENT_OPTIONS = (
     *("steps", "command-limit", "rollout-tokens", "rollout-usd", "format-errors", "repeats", "output-chars"),
-    *("temperature", "top-p", "max-tokens", "bundles"),
+    *("temperature", "top-p", "max-tokens", "bundles", "prompt-dir"),
 )
-_OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "cache", "context")
+_OWN_AGENT_OPTIONS = ("repeats", "output-chars", "bundles", "prompt-dir", "cache", "context")
 """Options without an effect on mini-swe-agent."""
 _MODEL_OPTIONS = ("budget-usd", "budget-tokens", "budget-calls", "cache")
 _JUDGE_OPTIONS = ("judge-votes", "judge-coefficient", "judge-temperature", "judge-max-tokens")
@@ -49,6 +51,7 @@ def open_players(settings: PlayerSettings, typed: Collection[str], store: Path, 
         context_tokens=model.context,
         vllm_arguments=_split_arguments(model.vllm_args),
         bundles=read_bundles(model.bundles),
+        prompts=Prompts.read(model.prompt_dir) if model.prompt_dir is not None else DEFAULT,
         mini_python=model.mini_python,
         store=Store(store) if is_mini(settings.solver.name) else None,
         timeout_s=model.timeout,
@@ -115,6 +118,11 @@ def _require_effect(settings: PlayerSettings, typed: Collection[str], injector: 
         (("context",), bool(names), "is for a model: PROVIDER/MODEL, vllm:PATH, vllm:URL, scripted:FILE"),
         (("fixed-mixture",), not (injector and writes_code(injector)), f"is for operators, not for {injector}"),
         (INJECTOR_OPTIONS, is_model(injector), f"is for a model that injects, not for {injector}"),
+        (
+            ("submit", "submissions"),
+            is_model(solver) and not is_mini(solver),
+            f"is for a model that solves, not for {solver}",
+        ),
         (("mini-python",), is_mini(solver), f"is for mini-swe-agent:MODEL, not for {solver}"),
         (_OWN_AGENT_OPTIONS, not _is_mini_alone(solver, names), "has no effect on mini-swe-agent"),
         (_AGENT_OPTIONS, uses_agent, f"is for a model that solves or injects, not for {players}"),
@@ -137,7 +145,13 @@ def _is_mini_alone(solver: str, names: Sequence[str]) -> bool:
 
 def chosen_solver(settings: PlayerSettings, players: PlayerFactory) -> Solver:
     """Return the solver; raises SettingsError for an unknown one."""
-    return players.solver(settings.solver.name, tries=settings.solver.tries, wall_s=settings.limits.seconds)
+    solver = settings.solver
+    return players.solver(
+        solver.name,
+        tries=solver.tries,
+        wall_s=settings.limits.seconds,
+        submission=SubmissionSettings(solver.submit, solver.submissions),
+    )
 
 
 def chosen_judge(settings: JudgeSettings, players: PlayerFactory) -> ProcessReward | None:

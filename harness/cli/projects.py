@@ -14,6 +14,7 @@ from harness.datasets.instance_task import tree_of
 from harness.datasets.loading import is_saved
 from harness.datasets.repositories import Repositories
 from harness.datasets.test_runners import choose_runner, files_of_tests
+from harness.injectors.project_history import History
 from harness.selfplay.project import Project
 from harness.settings.sections import ExecutionSettings, InstanceSettings, SelectionSettings
 from pytest_ssr.errors import SettingsError
@@ -69,9 +70,10 @@ def projects_of(
         folder = tree_of(instance, repositories, store)
         test_runner = _test_runner(instance, folder)
         if instances.images:
-            yield Project(folder, sandbox=instance.sandbox(instances.images), test_runner=test_runner)
+            project = Project(folder, sandbox=instance.sandbox(instances.images), test_runner=test_runner)
         else:
-            yield Project(folder, environments.python_of(instance, folder), test_runner=test_runner)
+            project = Project(folder, environments.python_of(instance, folder), test_runner=test_runner)
+        yield replace(project, history=History(repositories.repository_of(instance), instance.base_commit))
 
 
 def _test_runner(instance: Instance, folder: Path) -> TestRunner:

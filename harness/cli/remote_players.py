@@ -41,7 +41,8 @@ class PlayersRecipe:
 
     def open_injector(self, node: Node) -> ArtifactInjector:
         """Return the model that injects on a machine."""
-        return self._factory(node).injector(self.injector, strategy=self.strategy, rejections=self.rejections)
+        factory = self._factory(node)
+        return factory.injector(self.injector, strategy=self.strategy, rejections=self.rejections, store=node.store)
 
     def _factory(self, node: Node) -> PlayerFactory:
         """Return the factory of this machine's players, which have a share of the budget."""

@@ -19,11 +19,12 @@ from harness.injectors.model import (
     STRATEGIES,
     SYSTEM_PROMPT,
     InjectionSession,
-    head_of,
     injection_prompt,
     injector_tools,
     open_injection,
+    usable_strategies,
 )
+from harness.injectors.project_history import History, history_of
 from harness.records.rewards import ALPHA, KINDS, injector_reward, solve_rate
 from harness.records.trajectory import Trajectory
 from harness.rollouts.player_factory import PlayerFactory
@@ -113,12 +114,10 @@ class InjectTask:
 
     def start(self, *, seed: int) -> InjectWork:
         """Return the work of a new episode; raises ProjectError if the project has no history for the strategy."""
-        strategies = [
-            s for s in self.source.strategy.split("+") if s != "history" or head_of(self.runner.snapshot.origin)
-        ]
-        if not strategies:
-            raise ProjectError(f"{self.id} has no git history of its own; choose another strategy than history")
-        return InjectWork(self, Random(seed).choice(strategies), seed)
+        snapshot = self.runner.snapshot
+        history = history_of(snapshot.origin)
+        strategies = usable_strategies(self.source.strategy, snapshot, history)
+        return InjectWork(self, Random(seed).choice(strategies), seed, history)
 
     def close(self) -> None:
         """Do nothing: each episode removes its own tree."""
@@ -127,8 +126,8 @@ class InjectTask:
 class InjectWork:
     """The work on a project in one episode, with its verdict."""
 
-    def __init__(self, task: InjectTask, strategy: str, seed: int) -> None:
-        self._task, self._strategy, self._seed = task, strategy, seed
+    def __init__(self, task: InjectTask, strategy: str, seed: int, history: History | None) -> None:
+        self._task, self._strategy, self._seed, self._history = task, strategy, seed, history
         self._session = InjectionSession(task.runner, task.source.rejections)
 
     @property
@@ -143,7 +142,7 @@ class InjectWork:
 
     def open(self) -> AbstractContextManager[Workspace]:
         """Return the workspace, which opens a sandbox on the project."""
-        return open_injection(self._task.runner, self._strategy)
+        return open_injection(self._task.runner, self._strategy, self._history)
 
     def prompt(self, workspace: Workspace) -> str:
         """Return the conditions of a bug and the strategy."""

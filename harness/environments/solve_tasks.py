@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from harness.agents.prompts import prompt
 from harness.agents.tools.protocol import Tool
 from harness.agents.workspace import Workspace
 from harness.datasets.environments import Environments
@@ -21,7 +20,7 @@ from harness.records.rewards import solver_reward
 from harness.records.trajectory import Journal, Trajectory
 from harness.rollouts.runner import RolloutRunner, validated_verdict
 from harness.rollouts.submission import submission_of
-from harness.solvers.model import SYSTEM_PROMPT, solver_tools
+from harness.solvers.model import solver_system, solver_tools, submit_tree
 from harness.solvers.protocol import Solution, SolverTask, render_task
 from harness.solvers.work import SolverWork, start_of
 from pytest_ssr.campaign.factory import RunnerSource, runner_source
@@ -197,7 +196,7 @@ class SolveTask:
     @property
     def system(self) -> str:
         """The system prompt of our own solvers."""
-        return prompt(SYSTEM_PROMPT)
+        return solver_system()
 
     def start(self, *, seed: int) -> SolveWork:
         """Return the work of a new episode; raises LeakError if an agent could read the fix."""
@@ -222,7 +221,7 @@ class SolveWork(SolverWork):
     @property
     def tools(self) -> Sequence[Tool]:
         """The tools of our own solvers."""
-        return solver_tools(self.collect)
+        return solver_tools(submit_tree(self.collect))
 
     def prompt(self, workspace: Workspace) -> str:
         """Return the description of the task."""

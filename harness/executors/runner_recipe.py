@@ -76,7 +76,8 @@ class RunnerRecipe:
     def _open(self, node: Node) -> Runner:
         provider = choose(self.sandbox)
         snapshot = node.use_tree(self.tree)
-        python, needs_pytest = self.interpreter.executable, isinstance(self.test_runner, PytestRunner)
+        python = self.interpreter.executable
+        needs_pytest = isinstance(self.test_runner, PytestRunner) and not self.settings.by_script
         here = find_in_image(provider, snapshot.directory, python, needs_pytest=needs_pytest) or find_interpreter(
             snapshot.directory, python, needs_pytest=needs_pytest
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,12 @@ from harness.exporters.record import Record
 from harness.exporters.record_builder import RolloutContext, record_of
 from harness.exporters.skipped import SkippedError, damaged
 from harness.exporters.sources import ReportSkip, Source, grade_of
+from harness.records.rewards import reward_at_rate, solver_reward
 from harness.records.trajectory import Trajectory, read_trajectory
 from harness.records.usage import NAME
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.records.artifact import BugArtifact, read_artifact
+from pytest_ssr.records.reasons import Rule
 
 _REWARDS_DIFFER = "rewards-differ"
 """A flag: runs with different settings give the rollout different rewards."""
@@ -32,6 +34,8 @@ class Library:
 
     sources: Sequence[Source]
     index: Index
+    rule: Rule | None = None
+    """The verdict of a grade that counts; None for the one that each run used."""
 
     def record(self, location: RolloutLocation) -> Record:
         """Read the record of a rollout; raises SkippedError if it is damaged or cannot be read."""
@@ -66,10 +70,31 @@ class Library:
         if record.data["role"] == "solver":
             rate, graded = self.index.solve_rate(data["task_id"], str(data["policy"].get("model", "")))
             data["task"] = {**data["task"], "solve_rate": rate, "graded": graded}
-        return record
+        return record if self.rule is None else self._by_rule(record, self.rule)
+
+    def _by_rule(self, record: Record, rule: Rule) -> Record:
+        """Return a record of a file with the reward of another rule."""
+        data, reward = dict(record.data), record.reward
+        task, verdict = data["task"], data["verdict"]
+        if reward is None:
+            return record
+        if data["role"] == "solver":
+            outcomes = {name: _truth(verdict.get(name)) for name in ("resolved", "tests")}
+            before = solver_reward(_recorded_rule(verdict).verdict(**outcomes))
+            after = solver_reward(rule.verdict(**outcomes))
+            data["verdict"] = {**verdict, "rule": str(rule)}
+            judged = reward - before if before is not None else 0.0
+            data["reward"] = None if after is None else after + judged
+            data["reward_components"] = {**data["reward_components"], "resolved": after}
+        elif data["role"] == "injector" and "solve-rate" in data["reward_components"]:
+            rate, graded = self.index.solve_rate(str(task.get("artifact", "")))
+            data["reward"] = reward_at_rate(reward, task.get("solve_rate"), rate) if graded else None
+            data["reward_components"] = {"solve-rate": data["reward"]} if graded else {}
+            data["task"] = {**task, "solve_rate": rate}
+        return Record.of(data)
 
     def _solver_context(self, rollout: Trajectory, location: RolloutLocation, folder: Path) -> RolloutContext:
-        row, grade = self.index.task(rollout.task_id), grade_of(folder)
+        row, grade = self.index.task(rollout.task_id), grade_of(folder, self.rule)
         rate, graded = self.index.solve_rate(rollout.task_id, rollout.model)
         task: dict[str, Any] = {
             "artifact": rollout.task_id,
@@ -159,6 +184,14 @@ class Library:
             tree=store / "trees" / row["tree"],
             artifact=lambda: _artifact(folder),
         )
+
+
+def _truth(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _recorded_rule(verdict: Mapping[str, Any]) -> Rule:
+    return Rule.TESTS if verdict.get("rule") == Rule.TESTS else Rule.STRICT
 
 
 def _artifact(folder: Path) -> BugArtifact:

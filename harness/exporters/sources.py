@@ -19,6 +19,7 @@ from harness.exporters.files import MOST_BYTES, folders, lines_of, parsed, read_
 from harness.exporters.index import Index
 from harness.exporters.skipped import SkipCode, SkippedError, damaged, require_text
 from harness.records.episode import Episode, Rollout
+from harness.records.rewards import reward_at_rate
 from harness.records.trajectory import SCHEMA
 from harness.records.usage import NAME
 from pytest_ssr.errors import SettingsError, StoreError
@@ -70,17 +71,23 @@ def _find_source(path: Path) -> Source:
     )
 
 
-def index_sources(index: Index, sources: Sequence[Source], report_skip: ReportSkip) -> None:
-    """Index the contents of the sources; report what cannot be read. Raises StoreError if a source cannot be read."""
+def index_sources(
+    index: Index, sources: Sequence[Source], report_skip: ReportSkip, *, rule: Rule | None = None
+) -> None:
+    """Index the contents of the sources; report what cannot be read.
+
+    rule: the verdict of a grade that counts; None for the one that each run used. Raises StoreError if a source cannot
+    be read.
+    """
     for number, source in enumerate(sources):
         if source.is_file:
-            _fill_from_file(index, number, source.path, report_skip)
+            _fill_from_file(index, number, source.path, report_skip, rule)
             continue
         try:
             _fill_artifacts(index, number, source.path, report_skip)
-            _fill_episodes(index, source.path, report_skip)
+            _fill_episodes(index, source.path, report_skip, rule)
             _fill_injections(index, source.path)
-            _fill_rollouts(index, number, source.path, report_skip)
+            _fill_rollouts(index, number, source.path, report_skip, rule)
         except OSError as error:
             raise StoreError(f"{source.path} cannot be read: {error.strerror or error}") from None
     index.close_filling()
@@ -116,7 +123,7 @@ def _fill_artifacts(index: Index, number: int, store: Path, report_skip: ReportS
                 report_skip(f"artifact {folder.name}", error)
 
 
-def _fill_episodes(index: Index, store: Path, report_skip: ReportSkip) -> None:
+def _fill_episodes(index: Index, store: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     for path in sorted(store.glob("episodes/*/round-*.json")):
         name = f"episodes {path.parent.name}/{path.stem}"
         try:
@@ -130,13 +137,17 @@ def _fill_episodes(index: Index, store: Path, report_skip: ReportSkip) -> None:
                 report_skip(name, damaged("an episode is incomplete or from another version"))
                 continue
             try:
-                _add_episode(index, episode, data)
+                _add_episode(index, episode, data, rule)
             except SkippedError as error:
                 report_skip(name, error)
 
 
-def _add_episode(index: Index, episode: Episode, data: Mapping[str, Any]) -> None:
-    reward = data.get("injector_reward")
+def _add_episode(index: Index, recorded: Episode, data: Mapping[str, Any], rule: Rule | None) -> None:
+    episode = recorded if rule is None else recorded.by(rule)
+    stored = data.get("injector_reward")
+    reward = float(stored) if isinstance(stored, int | float) and abs(stored) < 1e9 else None
+    if episode.valid:
+        reward = reward_at_rate(reward, recorded.rate, episode.rate)
     if episode.change:
         index.add(
             "episodes",
@@ -145,7 +156,7 @@ def _add_episode(index: Index, episode: Episode, data: Mapping[str, Any]) -> Non
             # The suffix is the folder that distinguishes projects of one name; it is private.
             project=re.sub(r" \(.*\)$", "", episode.project),
             repeated=episode.repeated,
-            reward=float(reward) if isinstance(reward, int | float) and abs(reward) < 1e9 else None,
+            reward=reward,
             rate=episode.rate,
         )
     for rollout in episode.rollouts:
@@ -178,14 +189,14 @@ def _change(diff: str) -> str:
     return hashlib.sha256(diff.encode("utf-8", "surrogatepass")).hexdigest()[:24] if diff else ""
 
 
-def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSkip) -> None:
+def _fill_rollouts(index: Index, number: int, store: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     for folder in folders(store / "rollouts"):
         path = folder / NAME
         if not path.exists():
             continue  # Only scores, or the traces of an earlier run.
         try:
             header = _header(path)
-            grade = grade_of(folder)
+            grade = grade_of(folder, rule)
             new = index.add_rollout(
                 id=header["rollout_id"],
                 source=number,
@@ -237,16 +248,17 @@ def _require_header(data: Mapping[str, Any]) -> None:
         raise damaged("attempt is not a valid number")
 
 
-def grade_of(folder: Path) -> Rollout | None:
-    """Return the grade of a solver's rollout; None if it is missing or damaged."""
+def grade_of(folder: Path, rule: Rule | None = None) -> Rollout | None:
+    """Return the grade of a solver's rollout, by another rule if one is given; None if it is missing or damaged."""
     path = folder / "rollout.json"
     try:
-        return Rollout.from_json(read_json(path)) if path.exists() else None
+        grade = Rollout.from_json(read_json(path)) if path.exists() else None
     except SkippedError:
         return None
+    return grade if grade is None or rule is None else grade.by(rule)
 
 
-def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSkip) -> None:
+def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSkip, rule: Rule | None) -> None:
     try:
         for offset, line in lines_of(path):
             name = f"{path.name}, byte {offset}"
@@ -255,7 +267,7 @@ def _fill_from_file(index: Index, number: int, path: Path, report_skip: ReportSk
                 _require_header(data)
                 task, policy, verdict = (dict(data.get(n) or {}) for n in ("task", "policy", "verdict"))
                 graded = data.get("status") != "aborted" and verdict.get("infra") is not True
-                decisive = "tests" if verdict.get("rule") == Rule.TESTS else "resolved"
+                decisive = "tests" if (rule or verdict.get("rule")) == Rule.TESTS else "resolved"
                 resolved = verdict.get(decisive) if graded else None
                 new = index.add_rollout(
                     id=data["rollout_id"],

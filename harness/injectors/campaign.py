@@ -7,10 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Protocol
 
-from harness.injectors.external import ExternalInjector
-from harness.injectors.model import Injected, ModelInjector
-from harness.injectors.replay import ReplayInjector
+from harness.injectors.model import Injected
 from harness.records.trajectory import ExitReason, Journal, Trajectory
 from harness.records.usage import NAME, RunUsage, archive_interrupted
 from harness.storage.code_version import code_hash
@@ -31,8 +30,25 @@ from pytest_ssr.storage.verdict_store import Verdicts
 _MAX_ABORTED = 3
 
 
-ArtifactInjector = ModelInjector | ReplayInjector | ExternalInjector
-"""Injectors that submit complete artifacts."""
+class ArtifactInjector(Protocol):
+    """An injector that submits complete artifacts."""
+
+    @property
+    def name(self) -> str:
+        """The name on the command line."""
+
+    @property
+    def key(self) -> str:
+        """A hash of everything that an attempt depends on, except the project."""
+
+    def history(self, snapshot: Snapshot) -> str:
+        """Return the commit that an attempt at a project depends on; empty if it depends on none."""
+
+    def require(self, snapshot: Snapshot) -> None:
+        """Raise ProjectError or SettingsError if no attempt at the project is possible."""
+
+    def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
+        """Make one attempt; a bad artifact is a verdict or a reason, never an exception."""
 
 
 class ModelCampaign:
@@ -151,6 +167,7 @@ class ModelCampaign:
                 seed=self.seed,
                 model=self.injector.name,
                 rollout=done.trajectory.rollout_id,
+                parent=done.parent,
             )
             Verdicts(self.store, self.runner).put(verdict)
             self.store.put_artifact(verdict.artifact_id, complete)
@@ -182,12 +199,14 @@ def described(
     model: str,
     rollout: str,
     operator: str = "model",
+    parent: str = "",
 ) -> BugArtifact:
     """Return a valid artifact of an agent with the content of its `artifact.json`.
 
-    model: the agent's name. rollout: the id of the rollout that made it. operator: what made the bug.
+    model: the agent's name. rollout: the id of the rollout that made it. operator: what made the bug. parent:
+    the artifact of which it is a failed repair.
     """
-    by_model = Candidate(strategy, "model", {}, artifact.bug.paths[0], 1, "")
+    by_model = Candidate(strategy, "model", {}, artifact.bug.paths[0], 1, "", parent=parent)
     info = artifact_info(artifact, verdict, by_model, seed=seed, repository=snapshot.project_name)
     info["injector"] |= {"operator": operator, "model": model, "rollout": rollout}
     return replace(artifact, info=info)

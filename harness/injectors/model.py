@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import shutil
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
 from harness.agents.attempt import require_room, run_attempt
 from harness.agents.limits import RolloutLimits
 from harness.agents.loop import Agent, record_end
-from harness.agents.prompts import prompt
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.bash import Bash
 from harness.agents.tools.editor import Editor
 from harness.agents.tools.protocol import Observation, Tool, ToolBundle, further_tools
 from harness.agents.tools.submit import Submit
 from harness.agents.workspace import Workspace, open_workspace
 from harness.injectors.artifact_codec import encode_artifact
+from harness.injectors.project_history import History, history_of, write_history
 from harness.models.protocol import Model, hash_path, identity_of
 from harness.records.messages import Sampling
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError, SettingsError
 from pytest_ssr.execution.runner import Runner
-from pytest_ssr.injectors.git_history import last_commit
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.solver_checkout import write_solver_tree
 from pytest_ssr.project.state import CodebaseState
@@ -39,9 +36,10 @@ from pytest_ssr.sandbox.filesystem.workdirs import discard, new_folder
 from pytest_ssr.storage.store import key_of
 
 STRATEGIES = ("direct", "removal", "history", "removal+history")
-_GIT = ("git", "-c", "safe.directory=*", "-c", "core.hooksPath=/dev/null", "-c", "protocol.file.allow=always")
 SYSTEM_PROMPT = "injector_system"
 """The name of the system prompt of all injectors with tools."""
+SCRIPT_S = 90
+"""Seconds that a script may take by the prompts of the paper, which nothing checks there."""
 _SUBMIT = "Submit the five files. They are validated; the response gives the reason of a rejection, if you may fix it."
 
 
@@ -60,6 +58,8 @@ class Injected:
     """Why the bug is not valid; None if it is."""
     operator: str = ""
     """What made the bug, if not the injector itself."""
+    parent: str = ""
+    """The artifact of which the bug is a failed repair; empty for a bug that is not one."""
 
     @property
     def valid(self) -> bool:
@@ -75,7 +75,7 @@ class ModelInjector:
     strategy: str = "removal+history"
     """One of `STRATEGIES`. The last one is the paper's best mixture of two: one of them, drawn with the seed.
 
-    In a project without its own git history, the mixture is `removal` alone.
+    In a project without a git history, the mixture is `removal` alone.
     """
     limits: RolloutLimits = RolloutLimits()
     sampling: Sampling = Sampling()
@@ -86,6 +86,10 @@ class ModelInjector:
     """Tools besides `bash`, `editor` and `submit`."""
     context_tokens: int = 0
     """The configured context window of the model, which affects its prompts; 0 for the server's value."""
+    histories: Mapping[Path, History] = field(default_factory=dict)
+    """The histories of projects whose folder is not in their repository, by the folder."""
+
+    prompts: Prompts = DEFAULT
 
     def __post_init__(self) -> None:
         """Raise SettingsError for an unknown strategy or a negative number of rejections."""
@@ -104,11 +108,12 @@ class ModelInjector:
         """A hash of everything that an attempt depends on, except the project."""
         model, bundles = identity_of(self.model), [hash_path(b.folder) for b in self.bundles]
         settings = (self.strategy, self.limits, self.sampling, self.rejections, self.observe_as, self.context_tokens)
-        return key_of(model, *settings, bundles)
+        return key_of(model, *settings, bundles, *filter(None, [self.prompts.key]))
 
     def history(self, snapshot: Snapshot) -> str:
         """Return the last commit of a project's history; empty if the strategy does not use the history."""
-        return head_of(snapshot.origin) if "history" in self.strategy else ""
+        history = self._history(snapshot) if "history" in self.strategy else None
+        return history.commit if history is not None else ""
 
     def inject(self, runner: Runner, *, seed: int, journal: Journal) -> Injected:
         """Run one attempt in a new sandbox; a mistake of the model is a verdict or a reason, never an exception.
@@ -125,28 +130,19 @@ class ModelInjector:
         done = run_attempt(
             agent,
             journal,
-            lambda: open_injection(runner, strategy),
-            system=prompt(SYSTEM_PROMPT),
-            task=lambda workspace: injection_prompt(runner, workspace, strategy),
+            lambda: open_injection(runner, strategy, self._history(runner.snapshot)),
+            system=self.prompts.fill(SYSTEM_PROMPT),
+            task=lambda workspace: injection_prompt(runner, workspace, strategy, self.prompts),
             bundles=self.bundles,
         )
         return Injected(session.artifact, session.verdict, strategy, done, session.reason(done))
 
     def strategies(self, snapshot: Snapshot) -> list[str]:
-        """Return the strategies that an attempt draws from: without `history` if the project has none.
+        """Return the strategies that an attempt draws from; raises ProjectError if there are none."""
+        return usable_strategies(self.strategy, snapshot, self._history(snapshot))
 
-        Raises ProjectError if no strategy remains.
-        """
-        strategies = self.strategy.split("+")
-        if "history" not in strategies or head_of(snapshot.origin):
-            return strategies
-        strategies.remove("history")
-        if not strategies:
-            raise ProjectError(
-                f"{snapshot.origin} has no git history of its own to revert parts of; choose another strategy than "
-                f"`history`: {', '.join(s for s in STRATEGIES if 'history' not in s)}"
-            )
-        return strategies
+    def _history(self, snapshot: Snapshot) -> History | None:
+        return self.histories.get(snapshot.origin) or history_of(snapshot.origin)
 
     def require(self, snapshot: Snapshot) -> None:
         """Raise ProjectError or SettingsError if no attempt at the project is possible."""
@@ -159,19 +155,23 @@ def injector_tools(collect: Callable[[Workspace], Observation], bundles: Sequenc
     return [Bash(), Editor(), *further_tools(bundles), Submit(_SUBMIT, collect)]
 
 
-def injection_prompt(runner: Runner, workspace: Workspace, strategy: str) -> str:
+def injection_prompt(runner: Runner, workspace: Workspace, strategy: str, prompts: Prompts = DEFAULT) -> str:
     """Return the prompt of an attempt: the conditions, the folder of the five files, and the strategy."""
     rule = runner.settings
-    values = {
+    values: dict[str, object] = {
         "root": runner.snapshot.origin,
+        "tests": "find out what runs its tests" if rule.by_script else "`python -m pytest` runs its tests",
         "folder": f"{workspace.sandbox.scratch}/artifact",
         "min_passing_tests": rule.min_passing_tests,
         "min_changed_files": rule.min_changed_files,
         "min_failing_tests": rule.min_failing_tests,
+        "script_seconds": f"{rule.script_limit_s or SCRIPT_S:g}",
         "max_broken_percent": f"{rule.max_broken_fraction:.0%}".rstrip("%"),
     }
-    strategy_prompt = prompt(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
-    return prompt("injector_task", **values, strategy=strategy_prompt)
+    most = rule.max_weakened_failing
+    values["weakened"] = f"at most {most:.0%} of the weakened tests fail" if most else "the weakened suite passes"
+    strategy_prompt = prompts.fill(f"strategy_{strategy}", min_changed_files=rule.min_changed_files)
+    return prompts.fill("injector_task", **values, strategy=strategy_prompt)
 
 
 class InjectionSession:
@@ -235,47 +235,34 @@ def nothing_submitted(done: Trajectory) -> CheckReason:
     return CheckReason.of(CheckCode.NOTHING_SUBMITTED, exit_reason=str(done.exit_reason), cause=done.detail)
 
 
-def project_tree(runner: Runner, folder: Path, *, history: bool) -> Path:
-    """Write the project's files into a new folder as a repository: with one commit, or with the project's own history.
+def usable_strategies(strategy: str, snapshot: Snapshot, history: History | None) -> list[str]:
+    """Return the strategies that an attempt draws from: without `history` if the project has none.
 
-    Raises ProjectError if the project has no history that can be cloned.
+    Raises ProjectError if no strategy remains.
     """
-    if not history:
-        write_solver_tree(CodebaseState(runner.snapshot), folder)
-        return folder
-    origin, env = runner.snapshot.origin, _environment()
-    command = [*_GIT, "clone", "-q", "--no-local", "--no-checkout", str(origin), str(folder)]
-    try:
-        subprocess.run(command, env=env, capture_output=True, check=True)
-        subprocess.run([*_GIT, "-C", str(folder), "remote", "remove", "origin"], env=env, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        output = getattr(error, "stderr", b"") or str(error).encode()
-        raise ProjectError(f"{origin} cannot be cloned: {output.decode(errors='replace').strip()}") from None
-    shutil.copytree(runner.snapshot.directory, folder, symlinks=True, dirs_exist_ok=True, ignore=_compiled)
-    subprocess.run([*_GIT, "-C", str(folder), "reset", "-q"], env=env, check=False, capture_output=True)
-    return folder
-
-
-def head_of(project: Path) -> str:
-    """Return the last commit of a project that is its own git repository; empty if it has none."""
-    return last_commit(project) if (project / ".git").exists() else ""
-
-
-def _environment() -> dict[str, str]:
-    return {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
+    strategies = strategy.split("+")
+    if "history" not in strategies or history is not None:
+        return strategies
+    strategies.remove("history")
+    if not strategies:
+        raise ProjectError(
+            f"{snapshot.origin} has no git history of its own to revert parts of; choose another strategy than "
+            f"`history`: {', '.join(s for s in STRATEGIES if 'history' not in s)}"
+        )
+    return strategies
 
 
 @contextlib.contextmanager
-def open_injection(runner: Runner, strategy: str) -> Iterator[Workspace]:
+def open_injection(runner: Runner, strategy: str, history: History | None) -> Iterator[Workspace]:
     """Open the workspace of an attempt: a sandbox on the project, with its history if the strategy uses it."""
     folder = new_folder()
     try:
-        tree = project_tree(runner, folder / "tree", history=strategy == "history")
+        tree = folder / "tree"
+        if strategy == "history" and history is not None:
+            write_history(history, tree, runner.snapshot.directory)
+        else:
+            write_solver_tree(CodebaseState(runner.snapshot), tree)
         with open_workspace(runner.provider, runner.interpreter, tree, shown_at=runner.snapshot.origin) as workspace:
             yield workspace
     finally:
         discard(folder)
-
-
-def _compiled(folder: str, names: list[str]) -> list[str]:
-    return [n for n in names if n == "__pycache__"]

@@ -6,7 +6,6 @@ Second-order bugs are omitted: they consist of a solver's failed repairs, and no
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from harness.database.sharing import fetch_all
@@ -45,7 +44,7 @@ def read_store(
         for episode in _episodes(path):
             if episode.order > 1 or not episode.counts:
                 continue
-            episode = replace(episode, rollouts=tuple(r.by(rule) for r in episode.rollouts))
+            episode = episode.by(rule)
             injector = _injector(episode, by, label)
             reward = episode.reward(alpha=alpha, kind=kind)
             tries.append(_try(episode, f"{label}#{path.parent.name}", injector, reward))

@@ -66,9 +66,12 @@ class Rollout:
         return self.reason.code is ReasonCode.FORGED
 
     def by(self, rule: Rule) -> Rollout:
-        """Return the rollout with the reward of another rule; a judge's scores are not part of it."""
+        """Return the rollout with the reward of another rule; the part of a judge's scores is the same."""
         rollout = replace(self, rule=str(rule))
-        return replace(rollout, reward=solver_reward(rollout.verdict))
+        before, after = solver_reward(self.verdict), solver_reward(rollout.verdict)
+        if self.reward is None or before is None or after is None:
+            return replace(rollout, reward=after)
+        return replace(rollout, reward=after + (self.reward - before))
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as plain data for JSON."""
@@ -170,6 +173,10 @@ class Episode:
     def rate(self) -> float | None:
         """Resolved attempts divided by graded attempts."""
         return solve_rate([r.verdict for r in self.rollouts])
+
+    def by(self, rule: Rule) -> Episode:
+        """Return the episode with the verdicts and rewards of another rule."""
+        return replace(self, rollouts=tuple(rollout.by(rule) for rollout in self.rollouts))
 
     def reward(self, *, alpha: float = ALPHA, kind: str = "solve-rate") -> float | None:
         """Return the injector's reward; None for a second-order bug, which nobody injected, and for a repeated one."""

@@ -47,6 +47,19 @@ def injector_reward(
     return -alpha if rate in (0.0, 1.0) else 1 - (1 + alpha) * rate
 
 
+def reward_at_rate(reward: float | None, recorded: float | None, rate: float | None) -> float | None:
+    """Return the reward of an injector for a valid bug at another solve rate than the recorded one.
+
+    The recorded reward and rate show the kind of reward and its alpha: a reward by solve rate is always less than 1.
+    """
+    if reward is None or rate == recorded or reward == 1.0:
+        return reward
+    if recorded is None or rate is None:
+        return None
+    alpha = -reward if recorded in (0.0, 1.0) else (1 - reward) / recorded - 1
+    return -alpha if rate in (0.0, 1.0) else 1 - (1 + alpha) * rate
+
+
 def solver_reward(resolved: bool | None) -> float | None:
     """Return +1 for a resolved attempt, -1 for an unresolved one, and None without a grade."""
     if resolved is None:

@@ -61,6 +61,10 @@ def is_truncated(reason: ExitReason) -> bool:
     return reason not in _STATUS
 
 
+SUBMISSIONS = "submissions"
+"""The key of a result: the number of submissions of a rollout that may submit several times."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelCall:
     """One request to the model, with everything needed to train on its reply."""
@@ -189,6 +193,11 @@ class Trajectory:
             "detail": self.detail,
             "result": dict(self.result),
         }
+
+
+def is_submitted(rollout: Trajectory) -> bool:
+    """Return whether something was submitted, as the last action or, if several submissions are allowed, before."""
+    return rollout.exit_reason is ExitReason.SUBMITTED or SUBMISSIONS in rollout.result
 
 
 class Journal:

@@ -9,13 +9,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from harness.agents import tools
 from harness.agents.attempt import require_room
 from harness.agents.limits import RolloutLimits
 from harness.agents.process_reward import ProcessReward
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.agents.tools.protocol import ToolBundle
+from harness.injectors.campaign import ArtifactInjector
 from harness.injectors.external import PREFIX, ExternalInjector
 from harness.injectors.model import STRATEGIES, ModelInjector
 from harness.injectors.replay import ReplayInjector
+from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
+from harness.injectors.single_reply import SingleReplyInjector
 from harness.models.budget import Budget
 from harness.models.factory import is_model, is_started_late, open_model
 from harness.models.middleware import CancellableModel
@@ -31,9 +36,13 @@ from harness.solvers.protocol import Solver
 from harness.solvers.replay import ReplaySolver
 from harness.solvers.search.policy import has_generator, load_policy
 from harness.solvers.search.solver import SEARCH, SearchSolver, is_search
+from harness.solvers.submission import SubmissionSettings
 from pytest_ssr.errors import MissingExtraError, SettingsError
 from pytest_ssr.storage.store import Store
 
+_SHIPPED_FOLDER = Path(tools.__file__).parent / "shipped"
+SHIPPED = ("repository",)
+"""The names of the tool bundles that ship."""
 _WITH_TOOL_ROLE = ("vllm:", "hosted_vllm/", "scripted:")
 
 
@@ -67,6 +76,8 @@ class PlayerFactory:
     """Additional arguments for `vllm serve`."""
     bundles: Sequence[ToolBundle] = ()
     """Additional tools for both roles."""
+    prompts: Prompts = DEFAULT
+    """The prompts of both roles."""
     mini_python: Path | None = None
     """The interpreter of mini-swe-agent's own environment."""
     store: Store | None = None
@@ -91,11 +102,18 @@ class PlayerFactory:
             self._models[name] = CancellableModel(model)
         return self._models[name]
 
-    def solver(self, name: str, *, tries: int = 0, wall_s: float | None = None) -> Solver:
+    def solver(
+        self,
+        name: str,
+        *,
+        tries: int = 0,
+        wall_s: float | None = None,
+        submission: SubmissionSettings = SubmissionSettings(),
+    ) -> Solver:
         """Return a solver: `search`, `search:policy=PATH`, `replay:PATH`, `mini-swe-agent:MODEL`, or a model.
 
         tries: candidates for one attempt of `search`; 0 for its default. wall_s: seconds for one attempt of `search`;
-        None for its default. Raises SettingsError for an unknown solver.
+        None for its default. submission: how a model submits. Raises SettingsError for an unknown solver.
         """
         if is_search(name):
             default, policy = SearchSolver(), None
@@ -116,7 +134,14 @@ class PlayerFactory:
                 "or a model: PROVIDER/MODEL, vllm:PATH"
             )
         return ModelSolver(
-            self._with_room(name), self.limits, self.sampling, self.bundles, _observing(name), self.context_tokens
+            self._with_room(name),
+            self.limits,
+            self.sampling,
+            self.bundles,
+            _observing(name),
+            self.context_tokens,
+            submission,
+            self.prompts,
         )
 
     def _mini(self, model: str) -> MiniSolver:
@@ -129,16 +154,19 @@ class PlayerFactory:
         return MiniSolver(model, python, versions, self.limits, self.sampling, self.budget, self.url, self.timeout_s)
 
     def injector(
-        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2
-    ) -> ModelInjector | ReplayInjector | ExternalInjector:
+        self, name: str, *, strategy: str = STRATEGIES[-1], rejections: int = 2, store: Store | None = None
+    ) -> ArtifactInjector:
         """Return an injector: a model, a recording of one, or existing artifacts.
 
-        Raises SettingsError for an unknown strategy, and ArtifactError if there are no artifacts.
+        store: has the baselines of projects, which strategies with single replies need. Raises SettingsError for an
+        unknown strategy, and ArtifactError if there are no artifacts.
         """
         if name.startswith(PREFIX):
             return ExternalInjector.named(name)
         if name.startswith("replay:"):
             return ReplayInjector.named(name)
+        if strategy in SINGLE_REPLY and store is not None:
+            return SingleReplyInjector(self._with_room(name), strategy, store, self.sampling, self.prompts)
         return ModelInjector(
             self._with_room(name),
             strategy,
@@ -148,6 +176,7 @@ class PlayerFactory:
             _observing(name),
             self.bundles,
             self.context_tokens,
+            prompts=self.prompts,
         )
 
     def _with_room(self, name: str) -> Model:
@@ -183,14 +212,26 @@ class PlayerFactory:
 
 
 def read_bundles(folders: Sequence[Path]) -> list[ToolBundle]:
-    """Return the tool bundles in some folders; raises MissingExtraError if PyYAML is not installed."""
+    """Return the tool bundles in some folders, or of these names if they ship with this package.
+
+    Raises MissingExtraError if PyYAML is not installed, SettingsError for a folder without a bundle.
+    """
     if not folders:
         return []
     if importlib.util.find_spec("yaml") is None:
         raise MissingExtraError("pyyaml", "tools")
     from harness.agents.tools.bundles import Bundle
 
-    return [Bundle.read(folder) for folder in folders]
+    return [Bundle.read(_folder_of(folder)) for folder in folders]
+
+
+def _folder_of(bundle: Path) -> Path:
+    if str(bundle) in SHIPPED and not bundle.exists():
+        return _SHIPPED_FOLDER / bundle
+    if not bundle.exists():
+        names = ", ".join(SHIPPED)
+        raise SettingsError(f"{bundle} is not a folder; the bundles that ship are: {names}", option="bundles")
+    return bundle
 
 
 def writes_code(name: str) -> bool:

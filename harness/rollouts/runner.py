@@ -115,6 +115,7 @@ class RolloutRunner:
             self.grade_unsubmitted,
             self.statement,
             attempt,
+            *(["by-script"] if self.runner.settings.by_script else []),
         )
 
     def stored_attempt(self, attempt: int) -> Rollout | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from harness.records.trajectory import ExitReason
+from harness.records.trajectory import is_submitted
 from harness.solvers.protocol import Solution
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.reasons import Reason, ReasonCode
@@ -29,7 +29,7 @@ def submission_of(solution: Solution, *, grade_unsubmitted: bool) -> Submission:
     grade_unsubmitted: also grade the changes of an attempt that ended without a submission.
     """
     done, patch = solution.trajectory, solution.patch
-    submitted = done.exit_reason is ExitReason.SUBMITTED
+    submitted = is_submitted(done)
     if done.status == "aborted":
         reason = Reason(ReasonCode.ATTEMPT_ABORTED, f"{done.exit_reason}: {done.detail}")
         return Submission(_graded_patch(patch, submitted or grade_unsubmitted), None, reason, done.status)

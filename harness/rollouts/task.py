@@ -16,6 +16,7 @@ from harness.rollouts import leak_scan
 from harness.solvers.protocol import SolverTask
 from pytest_ssr.errors import LeakError, ProjectError
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_runner import for_artifact
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.solver_checkout import Leak, find_leaks, write_solver_tree
 from pytest_ssr.project.state import CodebaseState
@@ -32,6 +33,7 @@ def open_task(runner: Runner, artifact: BugArtifact, folder: Path, *, statement:
 
     statement: the problem statement, which replaces the specification.
     """
+    runner = for_artifact(runner, artifact)
     weakened = runner.original.apply(artifact.bug).apply(artifact.weaken)
     task_id = artifact.content_id(runner.snapshot.tree_hash)
     tree = folder / "tree"

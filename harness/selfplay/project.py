@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from harness.injectors.project_history import History
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.project.snapshot import Snapshot
@@ -22,6 +23,8 @@ class Project:
     """Its sandbox; empty for the settings' one."""
     test_runner: TestRunner = PYTEST
     """Starts its tests."""
+    history: History | None = None
+    """Its past commits, if its folder is not in their repository."""
 
 
 def unique_names(snapshots: Sequence[Snapshot]) -> dict[Path, str]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TypeVar
 
 from harness.agents.process_reward import ProcessReward
@@ -22,12 +21,19 @@ from harness.injectors.campaign_work import CampaignWork
 from harness.injectors.external import ExternalInjector
 from harness.injectors.model_work import InjectorRecipe, ModelWork
 from harness.records.episode import Episode, Refusal, RefusalCode, Rollout, count_ungraded
-from harness.records.rewards import ALPHA, injector_reward
 from harness.records.usage import RunUsage
 from harness.rollouts.attempts_work import AttemptsWork, PlayersRecipe
 from harness.rollouts.runner import RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.curriculum import Curriculum, Functions, Table, Traits
-from harness.selfplay.higher_order import HigherOrderInjector, failed_repairs
+from harness.selfplay.higher_order import (
+    PARENT_FORM,
+    FailedRepair,
+    HigherOrderArtifacts,
+    HigherOrderInjector,
+    failed_repairs,
+    parent_rules,
+)
+from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
 from harness.selfplay.round_store import EPISODES, read_round, round_name
 from harness.solvers.protocol import Solver
@@ -35,56 +41,18 @@ from harness.storage.code_version import code_hash
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
-from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError, SettingsError
+from pytest_ssr.errors import ArtifactError, LeakError, ModelError, ProjectError
 from pytest_ssr.execution.test_runners import PYTEST
 from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.interrupts import raise_if_stopped, workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
-from pytest_ssr.records.reasons import Rule
-from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store, key_of
 
 _MOST_TOGETHER = 64
 """How many projects, and how many bugs of each, are worked on at the same time if there are other machines."""
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class PlaySettings:
-    """The settings of a run of self-play."""
-
-    rounds: int = 1
-    count: int = 4
-    """Bugs of each project in each round."""
-    attempts: int = 8
-    seed: int = 0
-    jobs: int = 1
-    alpha: float = ALPHA
-    reward: str = "solve-rate"
-    adaptive: bool = True
-    """Draw operators and files by the results of earlier rounds."""
-    higher_order: int = 1
-    """Failed repairs of each bug that are tried as new bugs."""
-    grade_unsubmitted: bool = False
-    """As in Solving."""
-    grade_by: Rule = Rule.STRICT
-    """The verdict of a grade that decides rewards and solve rates."""
-    model_written: bool = False
-    """A model writes code or commands, so `auto` does not choose a sandbox without isolation."""
-    sandbox: str = "auto"
-    python: Path | None = None
-    rule: RuleSettings = RuleSettings()
-
-    def __post_init__(self) -> None:
-        """Raise SettingsError, naming the option, for a value out of range."""
-        for name in ("rounds", "attempts", "count", "jobs"):
-            if getattr(self, name) < 1:
-                raise SettingsError(f"--{name} must be at least 1, not {getattr(self, name)}")
-        if self.higher_order < 0:
-            raise SettingsError(f"--higher-order must be at least 0, not {self.higher_order}")
-        injector_reward(False, alpha=self.alpha, kind=self.reward)
 
 
 @dataclass(slots=True)
@@ -167,6 +135,7 @@ class SelfPlay:
             settings.higher_order,
             settings.grade_unsubmitted,
             settings.grade_by,
+            *([PARENT_FORM] if settings.higher_order_form == PARENT_FORM else []),
             *(b.test_runner for b in self.runners if b.test_runner != PYTEST),
         )
 
@@ -231,7 +200,7 @@ class SelfPlay:
         most = settings.higher_order
         failed = [f for e in episodes if e.order == 1 for f in failed_repairs(self.store, e, most)]
         if failed:
-            second = self._without_model(number, project_index, [HigherOrderInjector(failed)])
+            second = self._second_order(number, project_index, failed)
             try:
                 yield from self._episodes(number, project_index, second, len(failed), len(failed))
             finally:
@@ -249,6 +218,15 @@ class SelfPlay:
             return ModelCampaign(runner, self.store, model, seed=seed), most
         injectors = [Curriculum(self._injectors, self._tables[project_index])] if settings.adaptive else self._injectors
         return self._without_model(number, project_index, injectors), GIVE_UP_AFTER * settings.count
+
+    def _second_order(
+        self, number: int, project_index: int, failed: Sequence[FailedRepair]
+    ) -> Campaign | ModelCampaign:
+        if self.settings.higher_order_form != PARENT_FORM:
+            return self._without_model(number, project_index, [HigherOrderInjector(failed)])
+        runner = self.runners[project_index].scoped()
+        runner = replace(runner, settings=parent_rules(runner.settings))
+        return ModelCampaign(runner, self.store, HigherOrderArtifacts(failed), seed=self.settings.seed + number)
 
     def _without_model(self, number: int, project_index: int, injectors: Sequence[Injector]) -> Campaign:
         # Suites that run beside each other take longer, and limits follow from how long they take.

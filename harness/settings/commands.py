@@ -37,6 +37,7 @@ from pytest_ssr.records.reasons import Rule
 
 _ARTIFACT = "a directory, or an id (or its beginning) in the store"
 _PER_HUNK = "inverse mutation reverts hunks, not files"
+_BY_SCRIPT = "let the artifact's script and parser alone say which tests pass, in any language (as in the paper)"
 
 
 class OriginKind(StrEnum):
@@ -111,6 +112,7 @@ class ValidateSettings(CommandSettings):
     path: Path = required("PATH", "an artifact, or a folder of artifacts", is_argument=True)
     repo: Path = option(Path(), "REPO", "the project's top directory")
     per_hunk: bool = switch(_PER_HUNK)
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for the copy of the project (default: a temporary folder)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -145,6 +147,7 @@ class GradeSettings(CommandSettings):
     )
     full: bool = switch("run all tests, even after a recorded one has failed (default: stop there)")
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store of the artifact (default: REPO/.ssr)")
     execution: ExecutionSettings = section(ExecutionSettings)
 
@@ -174,6 +177,7 @@ class SolveSettings(CommandSettings):
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr)")
     players: PlayerSettings = section(PlayerSettings, is_named=False)
     execution: ExecutionSettings = section(ExecutionSettings)
@@ -199,12 +203,18 @@ class PlaySettings(CommandSettings):
     higher_order: int = option(
         1, "N", "failed repairs of each bug that are tried as new bugs; 0: none", bound=AT_LEAST_0
     )
+    higher_order_form: Literal["flattened", "paper"] = option(
+        "flattened",
+        "FORM",
+        "flattened: a failed repair is a new bug with its own tests; paper: it keeps those of its parent",
+    )
     strategy: str = option("removal+history", "NAME", "strategy of a model that injects", choices=lambda: _strategies())
     rejections: int = option(2, "N", "how often a model may revise a rejected bug", bound=AT_LEAST_0)
     seed: int = shared("seed", help="random seed")
     jobs: int = jobs_option("parallel attempts")
     ray: str = ray_option()
     rule: Rule = rule_option()
+    by_script: bool = switch(_BY_SCRIPT)
     store: Path | None = shared("store", help="store for results (default: SOURCE/.ssr, or .ssr here for several)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)
@@ -214,8 +224,9 @@ class PlaySettings(CommandSettings):
 
 def _strategies() -> tuple[str, ...]:
     from harness.injectors.model import STRATEGIES
+    from harness.injectors.single_reply import STRATEGIES as SINGLE_REPLY
 
-    return STRATEGIES
+    return (*STRATEGIES, *SINGLE_REPLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,3 +278,11 @@ class AssetsSettings(CommandSettings):
     jobs: int = jobs_option("parallel pulls", 4)
     no_pull: bool = switch("only write the lists")
     mirror: str = option("", "PREFIX", "prefix for the name of each image to pull", variable="SSR_IMAGE_PREFIX")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromptsSettings(CommandSettings):
+    """Write the default prompts of models into a folder, to edit them and use them with --prompt-dir."""
+
+    example: ClassVar[str] = "ssr prompts my-prompts"
+    out: Path = required("DIR", "folder for the templates", is_argument=True)

@@ -8,7 +8,14 @@ from typing import ClassVar, Literal
 
 from harness.records.rewards import ALPHA
 from harness.settings.commands import CommandSettings
-from harness.settings.sections import ExecutionSettings, InstanceSettings, LimitSettings, SelectionSettings, section
+from harness.settings.sections import (
+    ExecutionSettings,
+    InstanceSettings,
+    LimitSettings,
+    SelectionSettings,
+    rule_option,
+    section,
+)
 from harness.training.language.plan import Adapter, Data, Optimization, Policy, Saving, Tracking
 from pytest_ssr.options import (
     AT_LEAST_0,
@@ -22,6 +29,7 @@ from pytest_ssr.options import (
     shared,
     switch,
 )
+from pytest_ssr.records.reasons import Rule
 
 _ADAPTER, _DATA, _OPTIMIZATION, _SAVING, _TRACKING = Adapter(), Data(), Optimization(), Saving(), Tracking()
 _POLICY = Policy()
@@ -222,6 +230,7 @@ class TrainPolicySettings(TrainLanguageSettings):
         "store", help="store of one project's bugs, or of what datasets need (default: .ssr in each project, .ssr here)"
     )
     alpha: float = option(ALPHA, "A", "weight of the solve rate in the injector's reward", bound=INNER_FRACTION)
+    rule: Rule = rule_option()
     policy: PolicySettings = section(PolicySettings)
     limits: LimitSettings = section(LimitSettings)
     execution: ExecutionSettings = section(ExecutionSettings)

@@ -114,6 +114,9 @@ class ExportSettings(CommandSettings):
     )
     splits: str = option("", "SHARES", "split by project: train=0.9,test=0.1 (default: only train)")
     seed: int = option(0, "N", "seed of the splits", is_own=True)
+    rule: Rule | None = option(
+        None, "RULE", "strict or tests: the verdict that decides rewards (default: the one that each run used)"
+    )
     licence: tuple[str, ...] = option((), "PROJECT=SPDX", "licence of a project; can be repeated")
     filters: FilterSettings = section(FilterSettings)
     samples: Literal["step", "segment"] = option(

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypedDict
 from harness.agents.limits import RolloutLimits
 from harness.models.timeouts import READY_S, TIMEOUT_S
 from harness.records.messages import Sampling
+from harness.solvers.submission import SubmissionForm
 from pytest_ssr.options import AT_LEAST_1, FINITE, FRACTION, MORE_THAN_0, NOT_NEGATIVE, option, required, shared, switch
 from pytest_ssr.records.reasons import Rule
 from pytest_ssr.settings import RuleSettings
@@ -64,23 +65,29 @@ class ExecutionSettings:
     sandbox: str = shared("sandbox")
     python: Path | None = shared("python")
     time_limit: float = shared("time_limit")
+    max_weakened_failing: float = shared("max_weakened_failing")
+    script_limit: float = shared("script_limit")
     min_passing_tests: int = shared("min_passing_tests")
     min_changed_files: int = shared("min_changed_files")
     min_failing_tests: int = shared("min_failing_tests")
 
-    def rules(self, *, per_hunk: bool = False) -> RuleSettings:
+    def rules(self, *, per_hunk: bool = False, by_script: bool = False) -> RuleSettings:
         """Return the thresholds and limits of validation."""
         return RuleSettings(
             min_passing_tests=self.min_passing_tests,
             min_changed_files=self.min_changed_files,
             min_failing_tests=self.min_failing_tests,
             per_hunk=per_hunk,
+            by_script=by_script,
+            max_weakened_failing=self.max_weakened_failing,
+            script_limit_s=self.script_limit,
             time_limit_s=self.time_limit,
         )
 
-    def run_options(self, *, per_hunk: bool = False) -> RunOptions:
+    def run_options(self, *, per_hunk: bool = False, by_script: bool = False) -> RunOptions:
         """Return the keyword arguments of what opens a project."""
-        return RunOptions(settings=self.rules(per_hunk=per_hunk), sandbox=self.sandbox, python=self.python)
+        rules = self.rules(per_hunk=per_hunk, by_script=by_script)
+        return RunOptions(settings=rules, sandbox=self.sandbox, python=self.python)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +97,10 @@ class SolverSettings:
     name: str = shared("solver", help="search, search:policy=PATH, replay:PATH, mini-swe-agent:MODEL, or a model")
     attempts: int = shared("attempts", help="attempts per bug")
     tries: int = option(0, "N", "candidates in one attempt of `search`; 0 for 800", bound=NOT_NEGATIVE)
+    submit: SubmissionForm = option(
+        SubmissionForm.TREE, "FORM", "what a model submits: the changes of its tree, or a patch-file by its path"
+    )
+    submissions: int = option(1, "N", "submissions of a model in one attempt; the last one is graded", bound=AT_LEAST_1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +159,14 @@ class ModelSettings:
     bundles: tuple[Path, ...] = option(
         (),
         "FOLDER",
-        "additional tools for models, in the layout of SWE-agent: config.yaml, bin/, install.sh; can be repeated",
+        "more tools for models: repository (list_dir, find_files, apply_diff, run_tests), or a folder in SWE-agent's "
+        "layout; can be repeated",
+        is_personal=True,
+    )
+    prompt_dir: Path | None = option(
+        None,
+        "DIR",
+        "use these templates of prompts for both roles; `ssr prompts DIR` writes those to start from",
         is_personal=True,
     )
     mini_python: Path | None = option(

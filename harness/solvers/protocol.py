@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from harness.agents.prompts import prompt
+from harness.agents.prompts import DEFAULT, Prompts
 from harness.records.trajectory import Journal, Trajectory
 from pytest_ssr.errors import ArtifactError
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
@@ -87,7 +87,7 @@ class Solver(Protocol):
         """
 
 
-def render_task(task: SolverTask) -> str:
+def render_task(task: SolverTask, prompts: Prompts = DEFAULT) -> str:
     """Return the prompt: the statement if the task has one, or else the tests to be improved."""
     specification = task.specification.data.decode("utf-8", "replace").rstrip("\n").replace("```", "` ` `")
     values = {
@@ -96,4 +96,4 @@ def render_task(task: SolverTask) -> str:
         "specification": specification,
         "statement": task.statement,
     }
-    return prompt("solver_statement" if task.statement else "solver_task", **values)
+    return prompts.fill("solver_statement" if task.statement else "solver_task", **values)

@@ -80,14 +80,15 @@ def open_runner(
     """
     provider = choose(sandbox, model_written=model_written, extra=extra_sandboxes or {})
     trees = trees or store.trees
-    snapshot = take_snapshot(project, trees, needs_python=not isinstance(test_runner, CommandRunner))
+    reads_logs = isinstance(test_runner, CommandRunner) or settings.by_script
+    snapshot = take_snapshot(project, trees, needs_python=not reads_logs)
     if shown_at is not None:
         snapshot = replace(snapshot, origin=shown_at)
-    needs_pytest = isinstance(test_runner, PytestRunner)
+    needs_pytest = isinstance(test_runner, PytestRunner) and not settings.by_script
     interpreter = find_in_image(provider, project, python, needs_pytest=needs_pytest) or find_interpreter(
         project.resolve(), python, needs_pytest=needs_pytest
     )
-    if compiled and not isinstance(test_runner, CommandRunner):
+    if compiled and not reads_logs:
         snapshot = with_bytecode(
             snapshot,
             provider,

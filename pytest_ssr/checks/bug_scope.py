@@ -8,9 +8,10 @@ from __future__ import annotations
 from pytest_ssr.checks.context import Finding, ValidationContext, failed, passed
 from pytest_ssr.checks.forbidden_uses import forbidden_uses
 from pytest_ssr.grading.repaired_state import shadowing
-from pytest_ssr.project.file_roles import is_code, is_test_surface
+from pytest_ssr.project.file_roles import is_code, is_source, is_test_surface
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.source.parsing import parse_module
+from pytest_ssr.source.syntax_tree import parse
 
 NAME = "bug-scope"
 
@@ -26,7 +27,7 @@ def check(context: ValidationContext) -> Finding:
     for path in bug.paths:
         if path in context.artifact.test_files or is_test_surface(path):
             return failed(CheckCode.TEST_SURFACE_CHANGED, file=path)
-        if not is_code(path):
+        if not (is_source(path) if context.by_script else is_code(path)):
             return failed(CheckCode.NOT_CODE, file=path)
     state = context.buggy
     if not state.changes:
@@ -41,8 +42,15 @@ def check(context: ValidationContext) -> Finding:
 
 
 def _is_unreadable(context: ValidationContext, path: str) -> bool:
-    """Return whether the bug makes a Python file that cannot be parsed; the original's may be for another Python."""
+    """Return whether the bug makes a Python file that cannot be parsed.
+
+    The project may run under another version of Python than this process. A file of the project is therefore judged
+    by the first parser that reads the original: the grammar of this Python, or the tolerant one of tree-sitter, which
+    also reads older and newer versions. If neither reads it, nothing is refused.
+    """
     before, after = context.original.entry(path), context.buggy.entry(path)
-    if after is None or parse_module(after.data) is not None:
+    if after is None:
         return False
-    return before is None or parse_module(before.data) is not None
+    if before is None or parse_module(before.data) is not None:
+        return parse_module(after.data) is None
+    return parse(path, before.data) is not None and parse(path, after.data) is None

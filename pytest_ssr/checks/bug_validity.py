@@ -23,7 +23,7 @@ NAME = "bug-validity"
 def check(context: ValidationContext) -> Finding:
     """Establish FAIL_TO_PASS from the script's run, confirmed by pytest's own."""
     run = context.script(context.buggy, "buggy")
-    unproven = run.fault or run.contradiction
+    unproven = context.unproven(run)
     if unproven is not None:
         return Finding(False, unproven.on("buggy"))
     failing = context.script_failing = context.stable - run.passing
@@ -64,7 +64,7 @@ def _unreported_failures(context: ValidationContext, run: StatusRun, evidence: S
 
 def _pretended(context: ValidationContext, failing: frozenset[str]) -> CheckReason | None:
     """Return why the failures are not trusted; None if they are, as for our own operators."""
-    if context.runner.selection is not None:
+    if context.runner.selection is not None or context.by_script:
         return None
     files = [p for p in context.oracle_files(context.original) if p.endswith(".py")]
     failures = blind_failures(context.runner, context.buggy, files, failing, random.SystemRandom())
@@ -82,7 +82,7 @@ def _pretended(context: ValidationContext, failing: frozenset[str]) -> CheckReas
 
 def _depends_on_text(context: ValidationContext) -> CheckReason | None:
     """Return why the script does not judge what the code does; None if nothing indicates that."""
-    if context.runner.selection is not None:
+    if context.runner.selection is not None or context.by_script:
         return None
     entries: dict[str, FileEntry | None] = {}
     for path in context.artifact.bug.paths:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from pytest_ssr.execution.runner import Runner
 from pytest_ssr.execution.script import StatusRun
+from pytest_ssr.execution.script_runner import ScriptRunner, for_artifact
 from pytest_ssr.execution.test_runners import PYTEST, TestRunner
 from pytest_ssr.project.pytest_config import root_options_of_script
 from pytest_ssr.project.state import CodebaseState
@@ -45,7 +46,7 @@ class ValidationContext:
 
     def __init__(self, artifact: BugArtifact, runner: Runner) -> None:
         self.artifact = artifact
-        self.runner = replace(runner, pytest_options=root_options_of_script(artifact.script))
+        self.runner = for_artifact(replace(runner, pytest_options=root_options_of_script(artifact.script)), artifact)
         self.log: list[RunRecord] = []
         self.original_script: StatusRun | None = None
         self.original_seconds = 0.0
@@ -60,6 +61,15 @@ class ValidationContext:
     def settings(self) -> RuleSettings:
         """The thresholds of the rule."""
         return self.runner.settings
+
+    @property
+    def by_script(self) -> bool:
+        """Whether the artifact's script and parser alone say which tests pass."""
+        return isinstance(self.runner.test_runner, ScriptRunner)
+
+    def unproven(self, run: StatusRun) -> CheckReason | None:
+        """Return why a run of the script proves nothing; None if it does."""
+        return run.fault or (None if self.by_script else run.contradiction)
 
     @property
     def runner_detail(self) -> Mapping[str, str]:

@@ -21,7 +21,7 @@ def check(context: ValidationContext) -> Finding:
     if uncovered:
         return failed(CheckCode.FILE_NOT_LISTED, files=uncovered)
     for path in listed:
-        if not is_test_file(path) and not _holds_tests(context, path):
+        if not context.by_script and not is_test_file(path) and not _holds_tests(context, path):
             return failed(CheckCode.NO_TEST_IN_FILE, file=path, **context.runner_detail)
     return passed(CheckCode.FILES_LISTED, count=len(listed))
 

@@ -24,9 +24,12 @@ NAME = "test-script"
 def check(context: ValidationContext) -> Finding:
     """Establish the stable tests: those that pass on the original every time."""
     run = context.original_script or context.script(context.original, "original")
-    objection = run.fault or run.contradiction
+    objection = context.unproven(run)
     if objection is not None:
         return Finding(False, objection.on("original"))
+    most = context.settings.script_limit_s
+    if most and run.seconds > most:
+        return failed(CheckCode.SCRIPT_TOO_SLOW, seconds=round(run.seconds, 1), most=most, state="original")
     evidence = context.suite(context.original, "original")
     context.original_seconds = max(run.seconds, evidence.seconds)
     fault = suite_fault(evidence, context.runner.test_runner)

@@ -71,7 +71,7 @@ class Validation:
             pass_to_pass=tuple(sorted(context.pass_to_pass)) if context.fail_to_pass else (),
             set_aside=dict(sorted(context.set_aside.items())),
             files_control=dict(context.files_control),
-            certified="selected" if context.selected else "full",
+            certified="script" if context.by_script else "selected" if context.selected else "full",
             original_s=round(context.original_seconds, 3),
         )
 

@@ -1,5 +1,7 @@
 """Check 6, `test-weakening`: the weakening hides at least one failure, and the weakened suite runs and passes.
 
+A share of its tests may fail if the settings allow that: the paper (section 2.3) asks for one hidden failure only.
+
 It must not require the bug: tests that pass on the weakened state must not fail on the original with the weakening.
 """
 
@@ -19,8 +21,9 @@ def check(context: ValidationContext) -> Finding:
     run = context.script(context.weakened, "weakened")
     if run.fault is not None:
         return Finding(False, run.fault.on("weakened"))
-    if run.contradiction is not None and not context.set_aside:
-        return Finding(False, run.contradiction.on("weakened"))
+    unproven = context.unproven(run)
+    if unproven is not None and not context.set_aside:
+        return Finding(False, unproven.on("weakened"))
     if not run.passing:
         return failed(CheckCode.NO_TEST_PASSES, state="weakened")
     not_passing = set(run.statuses) - run.passing
@@ -28,9 +31,9 @@ def check(context: ValidationContext) -> Finding:
     if not hidden:
         return failed(CheckCode.NOTHING_HIDDEN, tests=context.fail_to_pass)
     failing = not_passing - set(context.set_aside)
-    if failing:
+    if len(failing) > context.settings.max_weakened_failing * len(run.statuses):
         return failed(CheckCode.WEAKENED_FAILS, tests=failing)
-    if run.exit_code != 0 and not not_passing:
+    if run.exit_code != 0 and not not_passing and not context.by_script:
         return failed(CheckCode.WEAKENED_EXIT_STATUS, status=str(run.exit_code))
 
     def objection(evidence: SuiteRun) -> CheckReason | None:
@@ -41,7 +44,7 @@ def check(context: ValidationContext) -> Finding:
         if evidence.status is RunStatus.COLLECTION_ERROR and before.status is not RunStatus.COLLECTION_ERROR:
             return CheckReason.of(CheckCode.WEAKENED_NOT_COLLECTED, cause=evidence.reason)
         disputed = run.passing - evidence.passing
-        unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing
+        unseen = (set(evidence.results) & context.fail_to_pass) - evidence.passing - failing
         if disputed or unseen:
             return CheckReason.of(
                 CheckCode.RUNS_DISAGREE, tests=disputed | unseen, state="weakened", **context.runner_detail

@@ -16,11 +16,13 @@ from typing import TypeVar
 
 from pytest_ssr.errors import SandboxError, StoreError
 from pytest_ssr.execution.baseline_parts import Parts
+from pytest_ssr.execution.copy_bound import CopyBound
 from pytest_ssr.execution.coverage_map import CoverageLog
 from pytest_ssr.execution.fork_server import ForkRequest, ForkServer, UnfitError
 from pytest_ssr.execution.plain_run import PlainCase, Surroundings, run_plain
 from pytest_ssr.execution.run_cache import MemoryRecords, RecordStore, RunCache, RunCounts
-from pytest_ssr.execution.script import Parsed, StatusRun, run_parser, run_script
+from pytest_ssr.execution.script import OwnTests, Parsed, StatusRun, run_parser, run_script
+from pytest_ssr.execution.script_runner import ScriptRunner, as_suite_run
 from pytest_ssr.execution.selection import Selection
 from pytest_ssr.execution.suite import FOLDER, REACH, require_start, run_suite
 from pytest_ssr.execution.test_runners import PYTEST, PytestRunner, TestRunner
@@ -28,7 +30,6 @@ from pytest_ssr.progress import Progress
 from pytest_ssr.project.interpreter import Interpreter
 from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.artifact import BugArtifact
 from pytest_ssr.records.fallback import FallbackCode
 from pytest_ssr.records.test_run import SuiteRun
 from pytest_ssr.sandbox.protocol import MIB, Limits, Sandbox, SandboxProvider
@@ -44,20 +45,6 @@ MOST_VALUES = 2 * MIB
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 Selected = Callable[["Runner", CodebaseState, Sequence[str], int, int | None], SuiteRun | None]
-
-
-@dataclass(frozen=True, slots=True)
-class CopyBound:
-    """How long the tests of copied files may take."""
-
-    token: str
-    """A part of the names of these files."""
-    cpu_s: float
-    """CPU seconds of one test; a function in C, which cannot be interrupted, ends the run after five times that."""
-
-    def environment(self) -> dict[str, str]:
-        """Return the variables that the recorder reads."""
-        return {"SSR_COPIES": self.token, "SSR_COPY_S": str(self.cpu_s)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +113,9 @@ class Runner:
         process even if a fork of a warm one would do. whole: run all tests of the files, even those that the state's
         changes cannot touch. shared: other artifacts will need the same run.
         """
+        if isinstance(self.test_runner, ScriptRunner):
+            done, is_new = self.script(state, self.test_runner, like_s=like_s, hash_seed=hash_seed)
+            return as_suite_run(done), is_new
         key = (
             state.tree_hash,
             tuple(files),
@@ -167,6 +157,8 @@ class Runner:
 
         selection: the tests to run. collect_only: collect the tests and run none. verbose: keep pytest's output.
         """
+        if isinstance(self.test_runner, ScriptRunner):
+            return as_suite_run(self._run_script(state, self.test_runner, like_s, hash_seed))
         with self.open(state) as sandbox:
             run = run_suite(
                 sandbox,
@@ -321,23 +313,28 @@ class Runner:
             return _read_lines(sandbox, path) or []
 
     def script(
-        self, state: CodebaseState, artifact: BugArtifact, *, like_s: float | None = None
+        self, state: CodebaseState, artifact: OwnTests, *, like_s: float | None = None, hash_seed: int = 0
     ) -> tuple[StatusRun, bool]:
         """Run an artifact's script on a state and its parser on the output; cached as in `suite`."""
-        key = (state.tree_hash, artifact.script, artifact.parser)
+        key = (state.tree_hash, artifact.script, artifact.parser, hash_seed)
         cache = self.cache.scripts if state.changes else self.cache.original_scripts
         with self.cache.locks.hold(key):
-            if key not in cache and not state.changes and (stored := self._read_shelf(artifact)) is not None:
+            if (
+                not hash_seed
+                and key not in cache
+                and not state.changes
+                and (stored := self._read_shelf(artifact)) is not None
+            ):
                 cache[key] = stored
             if key in cache:
                 return cache[key], False
-            run = self._run_script(state, artifact, like_s)
+            run = self._run_script(state, artifact, like_s, hash_seed)
             return run, True
 
-    def _run_script(self, state: CodebaseState, artifact: BugArtifact, like_s: float | None) -> StatusRun:
-        kills = oom_kill_count()
+    def _run_script(self, state: CodebaseState, artifact: OwnTests, like_s: float | None, hash_seed: int) -> StatusRun:
+        kills, limits = oom_kill_count(), self._limits(like_s)
         with self.open(state) as sandbox:
-            done = run_script(sandbox, self.interpreter, artifact.script, limits=self._limits(like_s))
+            done = run_script(sandbox, self.interpreter, artifact.script, limits=limits, hash_seed=hash_seed)
         self.counts.runs += 1
         run = StatusRun(
             output=done.output, exit_code=done.exit_code, seconds=done.seconds, fault=done.fault, limit=done.limit
@@ -346,13 +343,13 @@ class Runner:
             parsed = self.parse(artifact.parser, done.output)
             run = replace(run, statuses=parsed.statuses, parsed=parsed.raw, fault=parsed.fault, limit=parsed.limit)
         cache = self.cache.scripts if state.changes else self.cache.original_scripts
-        key = (state.tree_hash, artifact.script, artifact.parser)
+        key = (state.tree_hash, artifact.script, artifact.parser, hash_seed)
         sound = _cache_run(cache, key, run, kills) and not run.fault and len(run.output) <= _MOST_STORED
-        if self.script_store is not None and not state.changes and sound:
+        if self.script_store is not None and not state.changes and sound and not hash_seed:
             self.script_store.put(run.to_json(), artifact.script, artifact.parser)
         return run
 
-    def _read_shelf(self, artifact: BugArtifact) -> StatusRun | None:
+    def _read_shelf(self, artifact: OwnTests) -> StatusRun | None:
         data = self.script_store.get(artifact.script, artifact.parser) if self.script_store is not None else None
         try:
             return StatusRun.from_json(data) if data is not None else None

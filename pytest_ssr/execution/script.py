@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from pytest_ssr.execution.suite import provide_interpreter, run_environment
 from pytest_ssr.project.interpreter import Interpreter
@@ -20,6 +20,18 @@ from pytest_ssr.sandbox.protocol import Limit, Limits, Sandbox
 
 PASSED = "passed"
 FAILED = "failed"
+
+
+class OwnTests(Protocol):
+    """The part of an artifact that runs its tests."""
+
+    @property
+    def script(self) -> bytes:
+        """`test_script.sh`."""
+
+    @property
+    def parser(self) -> bytes:
+        """`test_parser.py`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pytest_ssr.errors import ArtifactError, StoreError
 from pytest_ssr.execution.command_runner import CommandRunner
+from pytest_ssr.execution.script_runner import ScriptRunner
 from pytest_ssr.execution.suite import guest_source
 from pytest_ssr.execution.test_runners import (
     PYTEST,
@@ -222,7 +223,9 @@ def runner_of_artifact(directory: Path) -> TestRunner:
 
 
 def is_generated(script: bytes, parser: bytes, test_runner: TestRunner, test_files: Sequence[str]) -> bool:
-    """Return whether an artifact's script and parser are those that we generate for a test runner."""
+    """Return whether an artifact's script and parser run the tests as a test runner does."""
+    if isinstance(test_runner, ScriptRunner):
+        return True
     if isinstance(test_runner, PytestRunner):
         return is_default(script, parser, test_runner.environment)
     return parser == default_parser() and script == script_of(test_runner, test_files, options=())

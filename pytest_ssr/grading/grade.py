@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from pytest_ssr.errors import ArtifactError, ProjectError, SandboxError
 from pytest_ssr.execution.runner import Runner
+from pytest_ssr.execution.script_runner import for_artifact
 from pytest_ssr.grading.blind.reference import BlindReference, measure_reference
 from pytest_ssr.grading.blind.run import BlindResult, BlindTests
 from pytest_ssr.grading.evidence import MIN_DURATION_S, Evidence, RecordedTests, contradiction, evidence_of, other_tests
@@ -148,7 +149,8 @@ class _Grader:
         trusted: bool,
         baseline: BaselineSource | None,
     ) -> None:
-        self._runner = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
+        own = replace(runner, pytest_options=root_options_of_script(tests.artifact.script))
+        self._runner = for_artifact(own, tests.artifact)
         self._tests, self._like_s = tests, like_s
         self._full, self._verbose, self._trusted, self._baseline = full, verbose, trusted, baseline
         self._artifact, self._files = tests.artifact, list(tests.files)

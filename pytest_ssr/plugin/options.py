@@ -41,6 +41,8 @@ def rule_settings(config: pytest.Config) -> RuleSettings:
         min_passing_tests=number(config, "min_passing_tests"),
         min_changed_files=number(config, "min_changed_files"),
         min_failing_tests=number(config, "min_failing_tests"),
+        max_weakened_failing=number(config, "max_weakened_failing"),
+        script_limit_s=number(config, "script_limit"),
         time_limit_s=number(config, "time_limit"),
     )
 

@@ -14,6 +14,14 @@ from pathlib import PurePosixPath
 CODE_SUFFIXES = frozenset(
     (".py", ".pyx", ".pxd", ".pyi", ".c", ".h", ".cc", ".cpp", ".hpp", ".rs", ".go", ".js", ".ts", ".java")
 )
+_OTHER_SUFFIXES = frozenset(
+    (
+        *(".bash", ".clj", ".cjs", ".cs", ".cxx", ".dart", ".erl", ".ex", ".exs", ".hs", ".hxx", ".jl", ".jsx", ".kt"),
+        *(".lua", ".mjs", ".ml", ".nim", ".php", ".pl", ".pm", ".ps1", ".r", ".R", ".rb", ".scala", ".sh", ".sql"),
+        *(".svelte", ".swift", ".tsx", ".vue", ".zig"),
+    )
+)
+"""Of source code in languages whose tests no runner here knows."""
 _SURFACE_NAMES = frozenset(
     (
         "conftest.py",
@@ -167,6 +175,11 @@ def is_test_file(path: str) -> bool:
 def is_code(path: str) -> bool:
     """Return whether a relative path is source code outside the test surface."""
     return PurePosixPath(path).suffix in CODE_SUFFIXES and not is_test_surface(path)
+
+
+def is_source(path: str) -> bool:
+    """Return whether a relative path is source code in any language, outside the test surface."""
+    return PurePosixPath(path).suffix in CODE_SUFFIXES | _OTHER_SUFFIXES and not is_test_surface(path)
 
 
 def is_injectable(path: str) -> bool:

@@ -60,6 +60,7 @@ class CheckCode(StrEnum):
     # test-script
     TEST_NOT_COLLECTED = "test-not-collected"
     TOO_FEW_PASS = "too-few-pass"
+    SCRIPT_TOO_SLOW = "script-too-slow"
     # bug-scope
     TOO_FEW_FILES = "too-few-files"
     MODULE_SHADOWED = "module-shadowed"
@@ -141,6 +142,7 @@ _TEXTS: Mapping[CheckCode, str] = {
     ),
     CheckCode.TEST_NOT_COLLECTED: "{tests}: no such test is collected by {runner} in the listed files",
     CheckCode.TOO_FEW_PASS: "{count} tests pass, {required} are required; {excluded} set aside",
+    CheckCode.SCRIPT_TOO_SLOW: "the script takes {seconds:.0f} s, at most {most:g} s are allowed",
     CheckCode.TOO_FEW_FILES: "bug_inject.diff changes {count} files, {required} are required",
     CheckCode.MODULE_SHADOWED: "bug_inject.diff adds {file}, which takes the place of a module that tests import",
     CheckCode.TEST_SURFACE_CHANGED: "bug_inject.diff touches {file}, which belongs to the test surface",

@@ -84,7 +84,8 @@ class Verdict:
     """Why the artifact could not be validated at all."""
     certified: str = "full"
     """full: every run ran whole files. selected: in runs of pytest itself, tests that the bug cannot reach counted as
-    in the baseline; the artifact's own script ran whole files."""
+    in the baseline; the artifact's own script ran whole files. script: the artifact's own script and parser alone say
+    which tests pass."""
 
     original_s: float = 0.0
     """Seconds that the oracle tests take on the original, the basis of time limits in grading; 0 if not known."""

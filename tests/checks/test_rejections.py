@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_ssr.checks import bug_validity
+from pytest_ssr.checks import bug_scope, bug_validity
+from pytest_ssr.checks.context import ValidationContext
 from pytest_ssr.checks.validator import Validation
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.check_reasons import CheckCode
@@ -106,6 +107,11 @@ def test_test_script_ids_that_pytest_does_not_know(builder, weak):
     rejected(builder, artifact, "test-script", CheckCode.TEST_NOT_COLLECTED, tests=(f"{ADD_TESTS}::test_more",))
 
 
+def test_test_script_that_takes_too_long(open_builder, weak):
+    builder = open_builder(script_limit_s=0.01)
+    rejected(builder, builder.artifact(ADD_BUG, weak), "test-script", CheckCode.SCRIPT_TOO_SLOW, most=0.01)
+
+
 def test_test_script_with_status_0_while_a_test_fails(open_builder, weak):
     builder = open_builder(
         {"tests/test_texts.py": "def test_never():\n    assert False\n\n\ndef test_fine():\n    pass\n"}
@@ -150,6 +156,35 @@ def test_bug_scope_a_diff_that_does_not_apply(builder, open_builder, weak):
     patch = other.patch({"pkg/adding.py": "def add(x, y):\n    return x - y\n"})
     verdict = rejected(builder, builder.artifact(patch, weak), "bug-scope", CheckCode.DOES_NOT_APPLY)
     assert verdict.reason.details["error"].startswith("hunk 1 of pkg/adding.py")
+
+
+UNPARSABLE = CheckCode.NOT_PARSABLE
+PYTHON_2 = "def total(xs):\n    print 'adding'\n    return sum(xs)\n"
+PYTHON_3_12 = "type Pair = tuple[int, int]\n\n\ndef first[T](xs: list[T]) -> T:\n    return xs[0]\n"
+MATCH = (
+    "def kind(x):\n    match x:\n        case [a, *_]:\n            return a\n        case _:\n            return 0\n"
+)
+UNREADABLE = "def total(xs:\n    return ??\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("def total(xs):\n    return sum(xs)\n", "def total(xs):\n    return sum(xs\n", UNPARSABLE),
+        (None, "def total(xs:\n", UNPARSABLE),
+        (MATCH, MATCH.replace("case [a, *_]", "case [a, *_"), UNPARSABLE),
+        (MATCH, MATCH.replace("return 0", "return 1"), CheckCode.CODE_CHANGED),
+        (PYTHON_2, PYTHON_2.replace("sum(xs)", "sum(xs"), UNPARSABLE),
+        (PYTHON_2, PYTHON_2.replace("sum(xs)", "sum(xs[1:])"), CheckCode.CODE_CHANGED),
+        (PYTHON_3_12, PYTHON_3_12.replace("xs[0]", "xs[0"), UNPARSABLE),
+        (PYTHON_3_12, PYTHON_3_12.replace("xs[0]", "xs[1]"), CheckCode.CODE_CHANGED),
+        (UNREADABLE, UNREADABLE.replace("??", "!!"), CheckCode.CODE_CHANGED),
+    ],
+)
+def test_bug_scope_syntax_errors_that_the_bug_brings(open_builder, weak, before, after, code):
+    builder = open_builder({"pkg/more.py": before} if before else {})
+    artifact = builder.artifact({"pkg/more.py": after}, weak)
+    assert bug_scope.check(ValidationContext(artifact, builder.runner)).reason.code is code
 
 
 def test_bug_scope_too_few_files(open_builder, weak):
@@ -207,6 +242,17 @@ def test_test_weakening_that_hides_one_failure_and_leaves_another(builder, texts
         CheckCode.WEAKENED_FAILS,
         tests=(f"{ADD_TESTS}::test_double",),
     )
+
+
+@pytest.mark.parametrize(("share", "valid"), [(1.0, True), (0.3, True), (0.1, False)])
+def test_test_weakening_may_leave_a_share_of_failures(open_builder, texts, without, share, valid):
+    """By default none (above); in the paper all but one of the failures."""
+    builder = open_builder(max_weakened_failing=share)
+    weak = {ADD_TESTS: without(texts[ADD_TESTS], "test_add")}
+    verdict = builder.judge(builder.artifact(ADD_BUG, weak))
+    assert verdict.valid is valid, verdict.rejection
+    if not valid:
+        assert verdict.reason.code is CheckCode.WEAKENED_FAILS
 
 
 def test_test_weakening_that_pytest_does_not_confirm(builder, texts):

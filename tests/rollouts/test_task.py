@@ -16,14 +16,22 @@ import pytest
 from plain import plain_python
 from proven import Proven
 
+from harness.injectors.campaign import ModelCampaign
 from harness.rollouts.task import find_copies, open_task
-from harness.selfplay.higher_order import FailedRepair, HigherOrderInjector, failed_repair_candidate
+from harness.selfplay.higher_order import (
+    FailedRepair,
+    HigherOrderArtifacts,
+    HigherOrderInjector,
+    failed_repair_candidate,
+    parent_rules,
+)
 from pytest_ssr.campaign.artifact_builder import candidate_state
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_runner
 from pytest_ssr.errors import LeakError, ProjectError
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
+from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.sandbox.protocol import Limits
 from pytest_ssr.settings import RuleSettings
 from pytest_ssr.storage.store import Store
@@ -56,6 +64,34 @@ def test_a_failed_repair_is_a_second_order_bug(proven: Proven, tmp_path: Path) -
     assert failed_repair_candidate(original, undone) is None, "a successful repair is not a bug"
     nothing = FailedRepair(proven.verdict.artifact_id, proven.artifact, proven.artifact.weaken.reverse())
     assert failed_repair_candidate(original, nothing) is None, "tests are not code"
+
+
+def test_a_failed_repair_keeps_its_parent_s_tests_in_the_paper_s_form(proven: Proven, tmp_path: Path) -> None:
+    original = CodebaseState(proven.runner.snapshot)
+    buggy = original.apply(proven.artifact.bug)
+    # Another test fails, too, which the parent's weakening does not hide.
+    text = proven.source.replace("return a + b", "return a * b").replace("return low", "return high")
+    wrong = buggy.replace({"calc.py": FileEntry(text.encode())}).patch_from(buggy)
+    failed = FailedRepair(proven.verdict.artifact_id, proven.artifact, wrong)
+    nothing = FailedRepair(proven.verdict.artifact_id, proven.artifact, proven.artifact.weaken.reverse())
+    injector = HigherOrderArtifacts([failed, nothing])
+    runner = proven.runner.scoped()
+    runner = replace(runner, settings=parent_rules(runner.settings))
+    campaign = ModelCampaign(runner, Store(tmp_path / "store"), injector, seed=0)
+    attempt = campaign.attempt(0)
+    assert attempt is not None
+    assert attempt.status == "valid", attempt.reason
+    artifact = campaign.store.artifact(attempt.artifact_id)
+    parent = proven.artifact
+    kept = (artifact.script, artifact.test_files, artifact.parser, artifact.weaken.data)
+    assert kept == (parent.script, parent.test_files, parent.parser, parent.weaken.data)
+    assert original.apply(artifact.bug).entry("calc.py") == FileEntry(text.encode())
+    assert (artifact.info["order"], artifact.info["parent"]) == (2, proven.verdict.artifact_id)
+    assert set(proven.verdict.fail_to_pass) < set(artifact.info["FAIL_TO_PASS"])
+    undone = campaign.attempt(1)
+    assert undone is not None
+    assert undone.reason is not None
+    assert undone.reason.code is CheckCode.NOTHING_CHANGED
 
 
 def test_a_copy_of_the_fix_is_hidden_from_the_solver(proven: Proven, tmp_path: Path) -> None:

@@ -223,7 +223,10 @@ def running(odd: str) -> bool:
         (["--cache", "/nowhere"], "--cache is for a model, not for search and"),
         (["--judge-votes", "2"], "--judge-votes is for a model that scores steps (--judge MODEL), not for search and"),
         (["--judge", "scripted:{script}", "--max-tokens", "9"], "--max-tokens is for a model that solves or injects"),
-        (["--solver", "scripted:{script}", "--bundles", "/nowhere"], "/nowhere/config.yaml does not describe tools"),
+        (
+            ["--solver", "scripted:{script}", "--bundles", "/nowhere"],
+            "/nowhere is not a folder; the bundles that ship are: repository",
+        ),
         (
             ["--solver", "oracle"],
             "there is no solver 'oracle'",

@@ -34,9 +34,11 @@ from harness.rollouts.player_factory import PlayerFactory
 from harness.rollouts.runner import RolloutRunner
 from harness.rollouts.runner import validated_verdict as prove
 from harness.selfplay.curriculum import Curriculum, Table
+from harness.selfplay.play_settings import PlaySettings
+from harness.selfplay.project import Project
 from harness.selfplay.report import lines, tables
 from harness.selfplay.round_store import read_round
-from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch
+from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.model import ModelSolver
 from harness.solvers.protocol import Solution
 from pytest_ssr.campaign.campaign import Campaign
@@ -204,8 +206,9 @@ def test_an_unexpected_error_in_one_attempt_does_not_end_the_run(project: Path, 
     assert "infra: OverflowError: a number (test_rounds.py, line " in episode.rollouts[0].reason.detail
 
 
+@pytest.mark.parametrize("form", ["flattened", "paper"])
 def test_a_failed_repair_is_a_second_order_bug_without_an_injector_reward(
-    project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch
+    project: Path, proven: Proven, bugs: Store, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
     buggy = proven.runner.original.apply(proven.artifact.bug)
     wrong = buggy.replace({"calc.py": FileEntry(proven.source.replace("return a + b", "return a ** b").encode())})
@@ -218,7 +221,7 @@ def test_a_failed_repair_is_a_second_order_bug_without_an_injector_reward(
         "harness.rollouts.runner.grade_patch",
         lambda *_, **__: Grade("", False, Reason(ReasonCode.NOT_REPAIRED), tests=True),
     )
-    first, second = selfplay(project, bugs, Wrong(name="wrong"), higher_order=1).play()
+    first, second = selfplay(project, bugs, Wrong(name="wrong"), higher_order=1, higher_order_form=form).play()
     assert (first.order, first.reward()) == (1, -0.8)
     assert (second.order, second.parent, second.strategy) == (2, first.artifact_id, "higher-order")
     assert second.reward() is None
@@ -235,6 +238,7 @@ def test_the_name_of_a_run_depends_on_all_its_settings(project: Path, bugs: Stor
         {"sandbox": "process"},
         {"attempts": 3},
         {"seed": 1},
+        {"higher_order_form": "paper"},
     ]
     keys = {base.key, *(selfplay(project, bugs, Told(), **o).key for o in others)}
     assert len(keys) == len(others) + 1

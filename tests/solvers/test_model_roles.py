@@ -18,7 +18,8 @@ from proven import FILE, Proven
 from harness.agents.limits import RolloutLimits
 from harness.injectors.artifact_codec import decode_artifact, encode_artifact
 from harness.injectors.campaign import ModelCampaign
-from harness.injectors.model import ModelInjector, head_of
+from harness.injectors.model import ModelInjector
+from harness.injectors.project_history import history_of
 from harness.models.factory import open_model
 from harness.models.http import HttpModel
 from harness.records.messages import Sampling
@@ -300,6 +301,8 @@ def test_the_prompt_contains_the_thresholds(proven: Proven, tmp_path: Path) -> N
     other = Proven(proven.project, proven.store, runner, proven.artifact, proven.verdict, proven.source)
     _, served = inject(other, lambda folder: [message("I will not")] * 9, tmp_path, "removal")
     task = served.asked[0]["messages"][1]["content"]
+    assert "in less than\n  90 seconds" in task
+    assert "and the weakened suite passes" in task
     for text in (
         "at least 17 of the chosen",
         "at least 13 code files",
@@ -383,7 +386,7 @@ def test_a_project_without_history_is_an_error_before_any_request(proven: Proven
     empty = tmp_path / "empty"
     empty.mkdir()
     subprocess.run(["git", "init", "-q"], cwd=empty, check=True)
-    assert [bool(head_of(p)) for p in (empty, plain.project, proven.project)] == [False, False, True]
+    assert [history_of(p) is not None for p in (empty, plain.project, proven.project)] == [False, False, True]
 
 
 def test_the_mixture_is_removal_without_a_history(proven: Proven, tmp_path: Path) -> None:

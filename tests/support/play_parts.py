@@ -12,7 +12,9 @@ from harness.injectors.model import ModelInjector
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, Message, Reply, ToolCall, Usage
 from harness.records.trajectory import ExitReason, Journal, ModelCall
-from harness.selfplay.rounds import PlaySettings, Project, SelfPlay, Watch
+from harness.selfplay.play_settings import PlaySettings
+from harness.selfplay.project import Project
+from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.protocol import Solution, SolverTask
 from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.records.artifact import BugArtifact

@@ -1,4 +1,4 @@
-"""The tool `submit`: read the result from the sandbox; a rejected submission returns the reason to the model."""
+"""The tools named `submit`: read the result from the sandbox; a rejected submission returns the reason to the model."""
 
 from __future__ import annotations
 
@@ -22,3 +22,22 @@ class Submit:
     def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
         """Submit the work."""
         return self._collect(workspace)
+
+
+class SubmitPatch:
+    """Submits a patch file of the sandbox, which `collect` reads and judges."""
+
+    name = "submit"
+    parameters: Mapping[str, Any] = {
+        "type": "object",
+        "properties": {"path": {"type": "string", "description": "the path of a git diff"}},
+        "required": ["path"],
+    }
+
+    def __init__(self, description: str, collect: Callable[[Workspace, str], Observation]) -> None:
+        """collect: reads the file of a path; the rollout goes on if its observation is not `done`."""
+        self.description, self._collect = description, collect
+
+    def use(self, arguments: Mapping[str, Any], workspace: Workspace) -> Observation:
+        """Submit the file."""
+        return self._collect(workspace, arguments["path"])

@@ -70,6 +70,7 @@ def _verdict_json(directory: Path, verdict: Verdict) -> dict[str, Any]:
         "valid": verdict.valid,
         **reason_to_json(verdict.reason),
         **{key: data[key] for key in ("checks", "controls", "repeats", "fail_to_pass", "pass_to_pass", "set_aside")},
+        "certified": data["certified"],
     }
 
 
@@ -211,7 +212,7 @@ def _opened_runners(settings: ValidateSettings | GradeSettings, *, trusted: bool
         else:
             folder = settings.store
         per_hunk = isinstance(settings, ValidateSettings) and settings.per_hunk
-        options = settings.execution.run_options(per_hunk=per_hunk)
+        options = settings.execution.run_options(per_hunk=per_hunk, by_script=settings.by_script)
         yield runner_source(settings.repo, Store(folder), **options, model_written=not trusted)
 
 

@@ -147,8 +147,8 @@ def export(settings: ExportSettings) -> int:
     terminal, report = Terminal(quiet=settings.json), Report()
     with _index_errors(), Index() as index, destination.staging() as folder:
         terminal.status("reading the stores")
-        index_sources(index, sources, report.leave)
-        library = Library(sources, index)
+        index_sources(index, sources, report.leave, rule=settings.rule)
+        library = Library(sources, index, settings.rule)
         run = Export(form, library, filters, splits, choices, destination, report, terminal)
         with destination.reporting():
             run.write(folder)
@@ -229,6 +229,7 @@ def _provenance(settings: ExportSettings, filters: Filters) -> dict[str, str]:
         "pytest-ssr": f"{__version__}, code {code_hash()}",
         "format": settings.format,
         "filters": ", ".join(active) or "none",
+        **({"rule": str(settings.rule)} if settings.rule is not None else {}),
     }
 
 

@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from harness.cli.executors import open_executor
+from harness.cli.executors import is_remote, open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.players import chosen_judge, chosen_solver, open_players, read_statement
 from harness.cli.projects import is_dataset, projects_of, require_sources, scope_line
 from harness.cli.remote_players import PlayersRecipe, require_reachable
 from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
+from harness.injectors.model import ModelInjector
 from harness.records.episode import Episode, Rollout, count_ungraded
 from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
+from harness.selfplay.play_settings import PlaySettings as RoundSettings
 from harness.selfplay.report import heading, lines, tables
 from harness.selfplay.report import line as table_line
 from harness.selfplay.round_store import EPISODES
-from harness.selfplay.rounds import PlaySettings as RoundSettings
 from harness.selfplay.rounds import SelfPlay, Watch
 from harness.settings.commands import PlaySettings, SolveSettings
 from harness.solvers.protocol import Solver
 from pytest_ssr.campaign.factory import load_injectors, open_runner
 from pytest_ssr.campaign.report import display_path
+from pytest_ssr.errors import SettingsError
 from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
@@ -56,7 +59,7 @@ def solve(settings: SolveSettings) -> int:
         runner = open_runner(
             settings.repo,
             store,
-            **settings.execution.run_options(),
+            **settings.execution.run_options(by_script=settings.by_script),
             test_runner=runner_of_script(artifact.script),
             model_written=writes_code(solver_name) or not is_trusted(store, directory),
         )
@@ -132,6 +135,8 @@ def play(settings: PlaySettings) -> int:
     """Play rounds of self-play; return 3 if rollouts have no grade, else 0 if every round had a valid bug, else 1."""
     require_sources(settings.source, settings.instances, settings.execution, settings.typed)
     require_reachable(settings.ray, settings.injector, settings.players.solver.name, settings.players.judge.model)
+    if settings.by_script and not writes_code(settings.injector):
+        raise SettingsError(f"--by-script is for a model that injects, not for {settings.injector}", option="by-script")
     rounds = _round_settings(settings)
     source = settings.source[0] if len(settings.source) == 1 and settings.source[0].is_dir() else Path()
     directory = Path() if is_dataset(source) else source
@@ -141,7 +146,12 @@ def play(settings: PlaySettings) -> int:
         injectors = [] if by_model else load_injectors(settings.injector)
         model = None
         if by_model:
-            model = players.injector(settings.injector, strategy=settings.strategy, rejections=settings.rejections)
+            model = players.injector(
+                settings.injector,
+                strategy=settings.strategy,
+                rejections=settings.rejections,
+                store=Store(store_path),
+            )
         solver = chosen_solver(settings.players, players)
         judge = chosen_judge(settings.players.judge, players)
         store = Store(store_path)
@@ -156,6 +166,9 @@ def play(settings: PlaySettings) -> int:
         ]
         for line in filter(None, map(scope_line, projects)):
             terminal.echo(line)
+        if isinstance(model, ModelInjector) and not is_remote(settings.ray):
+            # The machines of a cluster do not have the clones of rows.
+            model = replace(model, histories={p.folder.resolve(): p.history for p in projects if p.history is not None})
         recipe = PlayersRecipe.of(settings)
         with open_executor(settings.ray, settings.jobs, store, terminal) as executor:
             run = SelfPlay(
@@ -192,12 +205,13 @@ def _round_settings(settings: PlaySettings) -> RoundSettings:
         reward=settings.reward,
         adaptive=not settings.fixed_mixture,
         higher_order=settings.higher_order,
+        higher_order_form=settings.higher_order_form,
         grade_unsubmitted=players.model.grade_unsubmitted,
         grade_by=settings.rule,
         model_written=writes_code(players.solver.name) or writes_code(settings.injector),
         sandbox=settings.execution.sandbox,
         python=settings.execution.python,
-        rule=settings.execution.rules(),
+        rule=settings.execution.rules(by_script=settings.by_script),
     )
 
 

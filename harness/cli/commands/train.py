@@ -12,8 +12,9 @@ from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
 from harness.cli.terminal import Terminal
 from harness.cli.write_errors import writing
+from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project
-from harness.selfplay.rounds import PlaySettings, Watch
+from harness.selfplay.rounds import Watch
 from harness.settings.training import TrainSearchSettings, TrainSelfPlaySettings
 from pytest_ssr.campaign.factory import load_injectors
 from pytest_ssr.errors import MissingExtraError, SettingsError

@@ -29,6 +29,7 @@ from harness.training.language.plan import (
     Tracking,
 )
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.reasons import Rule
 
 if TYPE_CHECKING:
     from harness.agents.limits import RolloutLimits
@@ -95,6 +96,7 @@ def _train_in_environment(settings: TrainPolicySettings, method: Method) -> int:
         "limits": asdict(limits),
         "strategy": settings.policy.strategy,
         "alpha": settings.alpha,
+        **({"rule": str(settings.rule)} if settings.rule is not Rule.STRICT else {}),
     }
     plan = plan_of(settings, method, plain)
     terminal = Terminal(quiet=settings.json)
@@ -166,7 +168,14 @@ def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | D
     how = settings.execution
     if not is_dataset(source):
         store = settings.store or source / ".ssr"
-        return StoreTasks(project=source, store=store, sandbox=how.sandbox, python=how.python, settings=how.rules())
+        return StoreTasks(
+            project=source,
+            store=store,
+            sandbox=how.sandbox,
+            python=how.python,
+            settings=how.rules(),
+            rule=settings.rule,
+        )
     chosen = settings.selection
     return DatasetTasks(
         dataset=str(source),
@@ -178,6 +187,7 @@ def _solver_tasks(settings: TrainPolicySettings, source: Path) -> StoreTasks | D
         images=settings.instances.images or "",
         python=how.python,
         settings=how.rules(),
+        rule=settings.rule,
     )
 
 

@@ -74,7 +74,9 @@ class MiniSolver:
 
     def solve(self, task: SolverTask, *, seed: int, journal: Journal) -> Solution:
         """Run one attempt in a new sandbox; raises SettingsError if the interpreter cannot be started."""
-        start = CodebaseState(replace(take_snapshot(task.folder, task.scratch / "trees"), origin=task.origin))
+        start = CodebaseState(
+            replace(take_snapshot(task.folder, task.scratch / "trees", needs_python=False), origin=task.origin)
+        )
         work, sampling = _Work(start, task.interpreter), replace(self.sampling, seed=seed)
         journal.describe(tools=[], sampling=asdict(sampling), limits=asdict(self.limits))
         sessions: list[Session] = []

@@ -12,12 +12,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from harness.agents.prompts import prompt
 from harness.agents.tools.protocol import Observation, schema_of
 from harness.models.scripted import ScriptedModel
 from harness.records.messages import ASSISTANT, SYSTEM, USER, Message, ToolCall
 from harness.records.trajectory import ExitReason, Journal, Trajectory
-from harness.solvers.model import ModelSolver, solver_tools
+from harness.solvers.model import ModelSolver, solver_system, solver_tools, submit_tree
 from harness.solvers.protocol import SolverTask, render_task
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
@@ -46,9 +45,9 @@ class Replacement:
 
 def open_conversation(task: SolverTask, journal: Journal) -> None:
     """Record the tools and the first prompt that a model would get."""
-    tools = [schema_of(tool) for tool in solver_tools(lambda _: Observation("", 0))]
+    tools = [schema_of(tool) for tool in solver_tools(submit_tree(lambda _: Observation("", 0)))]
     journal.describe(tools=tools, sampling={})
-    journal.message(Message(SYSTEM, prompt("solver_system")))
+    journal.message(Message(SYSTEM, solver_system()))
     journal.message(Message(USER, render_task(task)))
 
 

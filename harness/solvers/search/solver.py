@@ -151,6 +151,8 @@ class SearchSolver:
         with lock:
             if task.id not in self._workspaces:
                 try:
+                    if task.settings.by_script:
+                        raise UnableError("the tests are run by the artifact's script alone, which reports no lines")
                     self._workspaces[task.id] = prepare(task, self.policy)
                 except (UnableError, ProjectError) as error:
                     self._workspaces[task.id] = error

@@ -20,8 +20,9 @@ from harness.injectors.campaign_work import CampaignWork
 from harness.records.episode import Episode, count_graded
 from harness.records.rewards import best_solve_rate
 from harness.rollouts.runner import PATCH, ROLLOUTS
+from harness.selfplay.play_settings import PlaySettings
 from harness.selfplay.project import Project, unique_names
-from harness.selfplay.rounds import PlaySettings, SelfPlay, Watch
+from harness.selfplay.rounds import SelfPlay, Watch
 from harness.solvers.search.solver import SearchSolver
 from harness.storage.atomic_write import write_text
 from harness.training.search.examples import Bug, Example, examples_of

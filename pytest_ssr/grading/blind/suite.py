@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
-from pytest_ssr.execution.runner import CopyBound, Runner
+from pytest_ssr.execution.copy_bound import CopyBound
+from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import FileEntry
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.test_run import SuiteRun
