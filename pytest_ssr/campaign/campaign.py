@@ -36,6 +36,8 @@ from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
 from pytest_ssr.storage.verdict_store import Verdicts
 
+# A change that acts at import, or that many tests reach, takes up to thirty times as long to try as another one in a
+# large suite. With less than that as its cost, modules that have only such changes still have their turn.
 _MANY_TESTS = 100
 _SLOW_COST = 4
 

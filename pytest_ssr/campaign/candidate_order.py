@@ -31,8 +31,8 @@ def without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
 def spread(candidates: Iterator[Candidate], cost_of: Callable[[Candidate], int]) -> Iterator[Candidate]:
     """Yield the candidates so that modules, then functions, then operators take equal shares of the time.
 
-    cost_of: how long a candidate takes to try, compared with others. Among the next candidates, the one whose module
-    has taken the least comes first: a module with expensive candidates has its turn less often, but it has it.
+    cost_of: how long a candidate takes to try, compared with others. Among the next candidates comes first the one
+    after which its module has taken the least: a module with expensive candidates has its turn less often, but has it.
     """
     waiting: list[tuple[Candidate, int]] = []
     modules: Counter[str] = Counter()
@@ -40,9 +40,9 @@ def spread(candidates: Iterator[Candidate], cost_of: Callable[[Candidate], int])
     operators: Counter[str] = Counter()
 
     def taken(index: int) -> tuple[int, int, int, int]:
-        candidate = waiting[index][0]
-        function = functions[candidate.path, candidate.scope]
-        return modules[candidate.path], function, operators[candidate.operator], index
+        candidate, cost = waiting[index]
+        function = functions[candidate.path, candidate.scope] + cost
+        return modules[candidate.path] + cost, function, operators[candidate.operator], index
 
     while True:
         waiting += ((c, cost_of(c)) for c in islice(candidates, _LOOKAHEAD - len(waiting)))

@@ -33,7 +33,7 @@ def summary_lines(
     yield "heading", f"valid artifacts: {len(valid)}"
     for result in valid:
         yield "valid", f"  {result_line(result)[10:]}"
-    if line := _concentration_line(valid):
+    if line := _concentration_line(results):
         yield "plain", line
     steps = rejections(results)
     if steps:
@@ -51,13 +51,17 @@ def summary_lines(
     yield from _survivor_lines(ranked(results, campaign.snapshot.read), results, style)
 
 
-def _concentration_line(valid: Sequence[CandidateResult]) -> str:
-    """Return a line if all artifacts are in one function; an empty string otherwise."""
+def _concentration_line(results: Sequence[CandidateResult]) -> str:
+    """Return a line if all artifacts are in one function, with what became of the others; otherwise an empty string."""
+    valid = [a for a in results if a.status is CandidateStatus.VALID]
     places = {(a.path, a.scope) for a in valid}
     if len(valid) < _FEW_TO_SPREAD or len(places) > 1:
         return ""
     ((path, scope),) = places
-    return f"all {len(valid)} bugs are in 1 function: {scope} in {path}; changes elsewhere gave no valid bug"
+    others = {(a.path, a.scope) for a in results} - places
+    noun = "function" if len(others) == 1 else "functions"
+    elsewhere = f"changes in {len(others)} other {noun} made none" if others else "no other was tried"
+    return f"all {len(valid)} bugs are in 1 function: {scope} in {path}; {elsewhere}"
 
 
 def _skipped_line(counts: Mapping[str, int]) -> str:
