@@ -75,10 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if len(jobs) > 1:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if jobs:
+        from pytest_ssr.plugin.addopts import unregister_watchdogs
         from pytest_ssr.plugin.interrupts import Interrupts
         from pytest_ssr.plugin.options import resolve_paths
 
         resolve_paths(config)
+        unregister_watchdogs(config)
         config.pluginmanager.register(Interrupts(config), "ssr-interrupts")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin

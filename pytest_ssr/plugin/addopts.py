@@ -14,6 +14,8 @@ from pytest_ssr.options import PluginSettings, options_of
 
 _XDIST = ("numprocesses", "maxprocesses", "dist", "tx")
 _COVERAGE = "cov_source"
+_WATCHDOGS = (("faulthandler", ""), ("timeout", "timeout"))
+"""Plugins that watch how long a test takes, each with the option that asks for it on the command line."""
 
 
 def drop_addopts(early_config: pytest.Config, parser: pytest.Parser, args: list[str]) -> None:
@@ -37,3 +39,10 @@ def drop_addopts(early_config: pytest.Config, parser: pytest.Parser, args: list[
     if hasattr(early_config.known_args_namespace, _COVERAGE):
         typed = parser.parse_known_args(args)
         setattr(early_config.known_args_namespace, _COVERAGE, getattr(typed, _COVERAGE))
+
+
+def unregister_watchdogs(config: pytest.Config) -> None:
+    """Remove the plugins that end or report an item that takes as long as a whole run of the tests."""
+    for name, option in _WATCHDOGS:
+        if config.pluginmanager.hasplugin(name) and not (option and config.getoption(option, None)):
+            config.pluginmanager.unregister(name=name)

@@ -58,3 +58,9 @@ def test_coverage_does_not_start(pytester: pytest.Pytester) -> None:
     assert not pytester.parseconfig("--ssr-inject").started  # type: ignore[attr-defined]
     assert pytester.parseconfig("--ssr-inject", "--cov=y").started  # type: ignore[attr-defined]
     assert pytester.parseconfig().started  # type: ignore[attr-defined]
+
+
+def test_no_plugin_watches_how_long_an_item_takes(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nfaulthandler_timeout = 30\n")
+    assert pytester.parseconfigure().pluginmanager.hasplugin("faulthandler")
+    assert not pytester.parseconfigure("--ssr-inject").pluginmanager.hasplugin("faulthandler")
