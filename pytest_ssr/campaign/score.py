@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from pytest_ssr.campaign.survivors import equivalence_of
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, is_tried
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal, is_tried
 from pytest_ssr.records.check_reasons import CheckCode
 from pytest_ssr.records.rate_interval import interval
 
@@ -46,6 +46,8 @@ class Score:
     """Without changes that timed out, were not exercised or are probably equivalent, and without combinations."""
     is_complete: bool
     """Whether the project has no further changes to try."""
+    is_planned: bool = False
+    """Whether as many changes were tried as the user asked for."""
 
     @property
     def rate(self) -> float | None:
@@ -60,9 +62,10 @@ class Score:
     def gate(self, fail_under: float) -> GateCode:
         """Return whether the score reaches a limit in percent.
 
-        If every change was tried, few are enough, and none passes.
+        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes.
         """
-        if self.tried < FEWEST_CHANGES and not self.is_complete:
+        enough = self.tried >= FEWEST_CHANGES or (self.is_planned and self.tried > 0)
+        if not enough and not self.is_complete:
             return GateCode.TOO_FEW
         # Rounding errors of a share must not decide: 7 of 10 reach 70 %.
         if self.rate is None or 100 * self.noticed >= fail_under * self.tried - 1e-9:
@@ -93,7 +96,9 @@ class Score:
         }
 
 
-def score_of(results: Sequence[CandidateResult], read: Callable[[str], bytes], *, is_complete: bool = False) -> Score:
+def score_of(
+    results: Sequence[CandidateResult], read: Callable[[str], bytes], goal: Goal, *, is_complete: bool = False
+) -> Score:
     """Return the score of results.
 
     Noticed are changes that make tests fail every time: valid bugs, and rejected ones, which break too much or cannot
@@ -110,7 +115,7 @@ def score_of(results: Sequence[CandidateResult], read: Callable[[str], bytes], *
             continue
         tried += 1
         noticed += result.status is not CandidateStatus.SURVIVED
-    return Score(noticed, tried, is_complete)
+    return Score(noticed, tried, is_complete, bool(goal.changes) and goal.is_reached(results))
 
 
 def scored_injectors(names: str) -> str:

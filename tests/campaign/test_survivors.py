@@ -114,7 +114,7 @@ def test_the_score_counts_changes_whose_outcome_is_known() -> None:
         result("a is %s", "b is %s", "simple"),
         result("a is %s", "b is %s", "simple", status=CandidateStatus.VALID),
     ]
-    score = score_of(results, read)
+    score = score_of(results, read, Goal(1))
     assert (score.noticed, score.tried, score.rate) == (2, 4, 0.5)
     low, high = score.interval
     assert 0.1 < low < 0.2
@@ -141,6 +141,14 @@ def test_a_gate_needs_enough_changes_or_all_of_them(
     noticed: int, tried: int, complete: bool, limit: float, code: GateCode
 ) -> None:
     assert Score(noticed, tried, complete).gate(limit) is code
+
+
+def test_few_changes_decide_if_the_user_asked_for_no_more() -> None:
+    results = [result("a + 1", "a - 1", "simple", index=n) for n in range(3)]
+    assert score_of(results, read, Goal(9, changes=3)).gate(50) is GateCode.UNDER
+    assert score_of(results, read, Goal(9, changes=4)).gate(50) is GateCode.TOO_FEW
+    logging = [result("a is %s", "b is %s", "simple")]
+    assert score_of(logging, read, Goal(9, changes=1)).gate(50) is GateCode.TOO_FEW
 
 
 def test_a_score_is_of_single_changes() -> None:

@@ -183,6 +183,18 @@ def test_only_reported_results_make_candidates_unnecessary(pytester: pytest.Pyte
     assert plugin.first_unneeded() is None
 
 
+def test_with_a_gate_tried_changes_count(pytester: pytest.Pytester) -> None:
+    plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-fail-under=50", "--ssr-changes", "2"))
+    plugin.results = {
+        1: SimpleNamespace(status=CandidateStatus.TIMED_OUT),
+        3: SimpleNamespace(status=CandidateStatus.SURVIVED),
+    }  # type: ignore[dict-item]
+    assert plugin.first_unneeded() is None
+    plugin.results[5] = SimpleNamespace(status=CandidateStatus.REJECTED)  # type: ignore[assignment]
+    assert plugin.first_unneeded() == 6
+    assert plugin.enough_from is None
+
+
 @pytest.mark.any_pytest
 def test_survivors_are_listed_with_their_diff_and_too_few_artifacts_exit_with_1(project: Path) -> None:
     done = run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "-k", "unchecked")

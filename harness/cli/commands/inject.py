@@ -66,7 +66,7 @@ def inject(settings: InjectSettings) -> int:
     goal = goal_of(settings)
     reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
-    score = score_of(results, campaign.snapshot.read, is_complete=campaign.is_complete(results))
+    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
     done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
     if settings.json:
         content = results_json(
