@@ -37,6 +37,7 @@ NOT_NEGATIVE = _bound("must be at least 0, and finite", lambda value: 0 <= value
 FINITE = _bound("must be finite", math.isfinite)
 FRACTION = _bound("must be in (0, 1]", lambda value: 0 < value <= 1)
 FRACTION_OR_0 = _bound("must be in [0, 1]", lambda value: 0 <= value <= 1)
+PERCENT = _bound("must be from 0 to 100", lambda value: 0 <= value <= 100)
 INNER_FRACTION = _bound("must be in (0, 1)", lambda value: 0 < value < 1)
 
 
@@ -179,6 +180,12 @@ class PluginSettings:
         key="execution.python",
     )
     diff: str | None = option(None, "REV", "inject only into functions that have changed since this git revision")
+    fail_under: float | None = option(
+        None, "SCORE", "fail if the tests notice less than this share of the tried changes, in percent", bound=PERCENT
+    )
+    changes: int = option(
+        100, "N", "with a fail-under: changes to try, however many of them become artifacts", bound=AT_LEAST_1
+    )
     time: str | None = option(
         None, "BUDGET", "stop after this time and keep the results so far: 90, 90s, 10m, 1h30m (default: no limit)"
     )

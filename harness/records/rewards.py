@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.rate_interval import interval
 
 ALPHA = 0.8
 KINDS = ("solve-rate", "validity")
@@ -106,17 +107,6 @@ def best_solve_rate(attempts: int, *, alpha: float = ALPHA) -> float:
         else:
             high = right
     return (low + high) / 2
-
-
-def interval(solved: float, graded: float, *, confidence: float = 0.95) -> tuple[float, float]:
-    """Return the Wilson score interval of a rate; (0, 1) without any attempt. Attempts count as independent."""
-    if not graded:
-        return 0.0, 1.0
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    rate, spread = solved / graded, z * z / graded
-    middle = (rate + spread / 2) / (1 + spread)
-    half = z / (1 + spread) * math.sqrt(rate * (1 - rate) / graded + spread / (4 * graded))
-    return (0.0 if not solved else max(0.0, middle - half)), (1.0 if solved == graded else min(1.0, middle + half))
 
 
 def clustered_interval(bugs: Sequence[tuple[float, float]], *, confidence: float = 0.95) -> tuple[float, float]:

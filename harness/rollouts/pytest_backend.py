@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 from harness.agents.limits import RolloutLimits
 from harness.models.budget import Budget
 from harness.models.factory import is_model
-from harness.records.rewards import interval
 from harness.rollouts.player_factory import PlayerFactory, writes_code
 from harness.rollouts.runner import RolloutRunner, validated_verdict
 from pytest_ssr.campaign.factory import runner_source
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.execution.script_template import runner_of_artifact, runner_of_script
 from pytest_ssr.records.artifact import read_artifact
+from pytest_ssr.records.rate_interval import interval
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store
 from pytest_ssr.storage.verdict_store import is_trusted

@@ -8,8 +8,9 @@ from statistics import fmean
 from typing import Any
 
 from harness.records.episode import Episode, Rollout, count_graded, count_ungraded
-from harness.records.rewards import best_solve_rate, clustered_interval, interval
+from harness.records.rewards import best_solve_rate, clustered_interval
 from pytest_ssr.progress import format_duration
+from pytest_ssr.records.rate_interval import interval
 
 SIZES = ((1, 2, "1-2 lines"), (3, 5, "3-5 lines"), (6, 15, "6-15 lines"), (16, 10**9, "16 lines and more"))
 WAYS = ("strategy", "operator", "size", "round", "project")

@@ -47,7 +47,7 @@ from pytest_ssr.injectors.protocol import Injector, identities
 from pytest_ssr.interrupts import raise_if_stopped, workers
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.storage.store import Store, key_of
 
 _MOST_TOGETHER = 64
@@ -251,7 +251,7 @@ class SelfPlay:
 
         results = run_candidates(
             campaign,
-            count,
+            Goal(count),
             units=self._executor.units(self._candidates(campaign)),
             most=most,
             report=report,

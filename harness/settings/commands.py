@@ -93,6 +93,8 @@ class InjectSettings(CommandSettings):
     source: tuple[str, ...] = shared("source", help="inject only below this file or folder; can be repeated")
     tests: tuple[str, ...] = option((), "PATH", "run only these tests (default: all); can be repeated")
     diff: str | None = shared("diff")
+    fail_under: float | None = shared("fail_under")
+    changes: int = shared("changes")
     jobs: int = option(1, "N", "parallel candidates", bound=AT_LEAST_1)
     ray: str = ray_option()
     time: str | None = shared("time")

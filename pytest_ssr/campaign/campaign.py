@@ -8,11 +8,12 @@ outcome is the first `count` valid results in that order, whichever process prod
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
+from itertools import filterfalse
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.candidate_order import held_back, spread, without_repeats
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
@@ -29,15 +30,16 @@ from pytest_ssr.project.snapshot import Snapshot
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 from pytest_ssr.records.test_run import SetAside, abbreviate
 from pytest_ssr.settings import RuleSettings
+from pytest_ssr.source.equivalence_signs import sign_of
+from pytest_ssr.source.skip_comments import skipped_lines
 from pytest_ssr.storage.baseline_store import open_baseline
 from pytest_ssr.storage.store import Store, code_hash, key_of
 from pytest_ssr.storage.verdict_store import Verdicts
 
-# A change that acts at import, or that many tests reach, takes about thirty times as long to try as another one. The
-# two kinds are mixed so that each gets about half of the time.
+# A change that acts at import, or that many tests reach, takes up to thirty times as long to try as another one in a
+# large suite. With less than that as its cost, modules that have only such changes still have their turn.
 _MANY_TESTS = 100
-_CHEAP_FOR_ONE = 31
-_MAX_WAITING = 100
+_SLOW_COST = 4
 
 
 class Campaign:
@@ -100,10 +102,12 @@ class Campaign:
         self.ending = threading.Event()
         self._drawing = threading.Lock()
         self._drawn: list[Candidate] = []
-        drawn = _without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        self.skipped = {path: skipped_lines(path, self.snapshot.read(path)) for path in sorted(allowed)}
+        drawn = without_repeats(interleave([i.candidates(self.snapshot, seed=seed) for i in injectors]))
+        drawn = filterfalse(self._is_skipped, drawn)
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
-        self._source = _cheap_first(drawn, self._is_slow)
+        self._source = spread(held_back(drawn, self._is_probably_equivalent), self._cost)
 
     @property
     def set_aside(self) -> frozenset[str]:
@@ -116,6 +120,15 @@ class Campaign:
         set_aside = second.set_aside if second is not None else {}
         return {**set_aside, **self.screening.unsteady}
 
+    def skipped_counts(self) -> dict[str, int]:
+        """Return how many functions, classes and lines outside of them `# ssr: skip` excludes."""
+        files = self.skipped.values()
+        return {
+            "function": sum(len(f.functions) for f in files),
+            "class": sum(len(f.classes) for f in files),
+            "line": sum(end - first for f in files for first, end in f.statements),
+        }
+
     def candidate(self, index: int) -> Candidate | None:
         """Return the candidate at an index of the order, or None past the last one."""
         with self._drawing:
@@ -127,14 +140,33 @@ class Campaign:
                 self._drawn.append(following)
             return self._drawn[index]
 
+    def is_complete(self, results: Sequence[CandidateResult]) -> bool:
+        """Return whether results, in order, are those of all candidates."""
+        return [r.index for r in results] == list(range(len(results))) and self.candidate(len(results)) is None
+
     def _is_reached(self, candidate: Candidate) -> bool:
         """Return whether a test may reach a candidate; tests outside of the scope may detect one that none reaches."""
         reach = self.baseline.reach
         return reach is None or reach.touched_by(candidate_state(self.snapshot, candidate)).tests != frozenset()
 
-    def _is_slow(self, candidate: Candidate) -> bool:
+    def _is_skipped(self, candidate: Candidate) -> bool:
+        """Return whether a comment `# ssr: skip` excludes a part of a candidate."""
+        return any(
+            path in self.skipped and self.skipped[path].touched_by(self.snapshot.read(path), data)
+            for path, data in candidate.changes.items()
+        )
+
+    def _is_probably_equivalent(self, candidate: Candidate) -> bool:
+        return all(
+            path in self.snapshot.files and sign_of(path, self.snapshot.read(path), data) is not None
+            for path, data in candidate.changes.items()
+        )
+
+    def _cost(self, candidate: Candidate) -> int:
+        """Return how long a candidate takes to try, compared with one that acts in a function and few tests reach."""
         reach = self.baseline.reach
-        return reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
+        is_slow = reach is not None and reach.is_dear(candidate_state(self.snapshot, candidate), _MANY_TESTS)
+        return _SLOW_COST if is_slow else 1
 
     def stored(self, index: int) -> CandidateResult | None:
         """Return the stored result of a candidate; None if it does not exist or its artifact has been deleted."""
@@ -236,28 +268,3 @@ def _require_reachable(settings: RuleSettings, baseline: Baseline, allowed: Coll
     ):
         if threshold > available:
             raise SettingsError(f"{name} is {threshold}, but {limit}; nothing could be valid")
-
-
-def _cheap_first(candidates: Iterator[Candidate], is_slow: Callable[[Candidate], bool]) -> Iterator[Candidate]:
-    """Reorder candidates: one that is slow to try after every `_CHEAP_FOR_ONE` fast ones."""
-    waiting: deque[Candidate] = deque()
-    fast = 0
-    for candidate in candidates:
-        if is_slow(candidate):
-            waiting.append(candidate)
-        else:
-            fast += 1
-            yield candidate
-        if waiting and (fast >= _CHEAP_FOR_ONE or len(waiting) >= _MAX_WAITING):
-            fast = 0
-            yield waiting.popleft()
-    yield from waiting
-
-
-def _without_repeats(candidates: Iterator[Candidate]) -> Iterator[Candidate]:
-    seen: set[str] = set()
-    for candidate in candidates:
-        name = key_of(sorted(candidate.changes.items(), key=lambda pair: pair[0]))
-        if name not in seen:
-            seen.add(name)
-            yield candidate

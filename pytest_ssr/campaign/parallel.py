@@ -1,4 +1,4 @@
-"""Run trials in order, several at a time, until enough candidates are valid."""
+"""Run trials in order, several at a time, until a goal is reached."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Protocol
 
 from pytest_ssr.interrupts import POLL_S, TimeBudgetError, is_stopped
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
+from pytest_ssr.records.candidate_result import CandidateResult, Goal
 
 GIVE_UP_AFTER = 60
 """Candidates to try for each wanted bug, if no model proposes them."""
@@ -38,7 +38,7 @@ class Units(Protocol):
 
 def run_candidates(
     source: Attempts,
-    count: int,
+    goal: Goal,
     *,
     units: AbstractContextManager[Units],
     most: int,
@@ -46,7 +46,7 @@ def run_candidates(
     progress: Callable[[Sequence[CandidateResult]], None] = lambda _: None,
     only: Callable[[Sequence[CandidateResult]], list[CandidateResult]] = list,
 ) -> list[CandidateResult]:
-    """Return the results up to the `count`-th valid one, in order of their index, at most `most` of them.
+    """Return the results up to the one that reaches the goal, in order of their index, at most `most` of them.
 
     units: runs the attempts at the source's candidates. report: called with each result, in order, once all results
     before it are there. progress: called with the results in order so far. only: filters out results that do not count.
@@ -57,11 +57,11 @@ def run_candidates(
     with units as started:
         try:
             while True:
-                prefix = counted(only(_unbroken(done)), count)
+                prefix = goal.prefix(only(_unbroken(done)))
                 for result in prefix[reported:]:
                     report(result)
                 reported = len(prefix)
-                enough = sum(a.status is CandidateStatus.VALID for a in prefix) >= count
+                enough = goal.is_reached(prefix)
                 while not enough and len(running) < started.slots and following < last:
                     try:
                         running.add(started.submit(following))
@@ -88,7 +88,7 @@ def run_candidates(
     done |= {a.index: a for a in late if a is not None}
     if is_stopped():
         # The end of the time budget leaves gaps in the order: every finished result counts.
-        prefix = counted(only([done[i] for i in sorted(done)]), count)
+        prefix = goal.prefix(only([done[i] for i in sorted(done)]))
         for result in prefix[reported:]:
             report(result)
     source.settle(prefix, list(done.values()))

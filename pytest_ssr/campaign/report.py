@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.progress import format_duration
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.records.test_run import SetAside
 
 # The cost of a valid bug, including the candidates that were rejected or survived before it: 1.6 to 2.8 suite runs on
@@ -23,35 +23,47 @@ def result_line(result: CandidateResult) -> str:
     tail = {
         CandidateStatus.VALID: f"{result.artifact_id}, breaks {result.fail_to_pass}",
         CandidateStatus.SURVIVED: "",
-    }.get(result.status, _short(result.explanation))
+    }.get(result.status, shorten(result.explanation))
     return f"{result.status!s:9} {location}  {result.operator}" + (f"  ({tail})" if tail else "")
 
 
-def _short(text: str) -> str:
+def shorten(text: str) -> str:
+    """Return a text on one line of at most 160 characters."""
     line = " ".join(text.split())
     return line if len(line) <= 160 else line[:157] + "..."
 
 
-def progress_line(results: Sequence[CandidateResult], count: int, elapsed_s: float) -> str:
+def goal_line(goal: Goal) -> str:
+    """Return what a run does."""
+    if goal.changes:
+        return f"trying {goal.changes} changes; the tests should notice them"
+    bugs = "1 bug is" if goal.count == 1 else f"{goal.count} bugs are"
+    return f"trying changes, one after another, until {bugs} proven"
+
+
+def progress_line(results: Sequence[CandidateResult], goal: Goal, elapsed_s: float) -> str:
     """Return the counts so far and an estimate of the remaining time."""
     statuses = Counter(a.status for a in results)
     valid, unproven = statuses[CandidateStatus.VALID], statuses[CandidateStatus.NOT_EXERCISED]
     not_exercised = f"{unproven} not exercised, " if unproven else ""
+    counting = sum(map(goal.counts, results))
     remaining = ""
-    if 0 < valid < count:
-        remaining = f", about {format_duration(elapsed_s / valid * (count - valid))} left"
+    if 0 < counting < goal.wanted:
+        remaining = f", about {format_duration(elapsed_s / counting * (goal.wanted - counting))} left"
+    first = f"{min(counting, goal.wanted)} of {goal.wanted} {'tried' if goal.changes else 'valid'}"
+    also_valid = f"{valid} valid, " if goal.changes else ""
     return (
-        f"{min(valid, count)} of {count} valid, {statuses[CandidateStatus.SURVIVED]} survived, "
+        f"{first}, {also_valid}{statuses[CandidateStatus.SURVIVED]} survived, "
         f"{len(results) - valid - statuses[CandidateStatus.SURVIVED] - unproven} rejected, "
         f"{not_exercised}{format_duration(elapsed_s)}{remaining}"
     )
 
 
-def time_is_up(budget_s: float, valid: int, count: int) -> str:
+def time_is_up(budget_s: float, goal: Goal, results: Sequence[CandidateResult]) -> str:
     """Return the line for a run that the time budget has ended."""
     return (
-        f"the time budget of {format_duration(budget_s)} has ended: {valid} of {count} reached; "
-        "run the same command to continue"
+        f"the time budget of {format_duration(budget_s)} has ended: {sum(map(goal.counts, results))} of {goal.wanted} "
+        "reached; run the same command to continue"
     )
 
 
@@ -75,15 +87,6 @@ def rejections(results: Sequence[CandidateResult]) -> list[tuple[str, int]]:
     return sorted(steps.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def missed(results: Sequence[CandidateResult]) -> dict[tuple[str, str], list[CandidateResult]]:
-    """Return the surviving changes by (file, function), most survivors first."""
-    survivors: dict[tuple[str, str], list[CandidateResult]] = {}
-    for result in results:
-        if result.status is CandidateStatus.SURVIVED:
-            survivors.setdefault((result.path, result.scope), []).append(result)
-    return dict(sorted(survivors.items(), key=lambda pair: (-len(pair[1]), pair[0])))
-
-
 def changes_by_location(results: Sequence[CandidateResult]) -> Counter[tuple[str, str]]:
     """Return how many changes were tried by (file, function)."""
     unknown = (CandidateStatus.TIMED_OUT, CandidateStatus.NOT_EXERCISED)
@@ -103,10 +106,11 @@ def opening_lines(campaign: Campaign) -> Iterator[tuple[str, str]]:
     if base.note:
         yield "missed", f"not collected: {base.note}"
     if base.set_aside:
-        yield "plain", _set_aside_line(base.set_aside)
+        yield "plain", set_aside_line(base.set_aside)
 
 
-def _set_aside_line(set_aside: Mapping[str, SetAside]) -> str:
+def set_aside_line(set_aside: Mapping[str, SetAside]) -> str:
+    """Return a line about the tests that were set aside, with the first three."""
     first = [f"{name} ({reason.text})" for name, reason in list(set_aside.items())[:3]]
     more = f" and {len(set_aside) - 3} more" if len(set_aside) > 3 else ""
     return f"set aside: {', '.join(first)}{more}"
@@ -138,59 +142,15 @@ def estimated_s(suite_s: float, bugs: int, workers: int) -> float:
     return bugs * per_bug_s / math.pow(workers, _SPEED_UP)
 
 
-def _runs_line(results: Sequence[CandidateResult]) -> str:
+def runs_line(results: Sequence[CandidateResult]) -> str:
     """Return how the runs were made; also how often the fast screening was not possible, or was wrong."""
     line = f"test runs: {sum(a.runs for a in results)}, {sum(a.forks for a in results)} of them in warm processes"
     fallbacks = [a.fallback for a in results if a.fallback is not None]
     if fallbacks:
         ((code, _),) = Counter(f.code for f in fallbacks).most_common(1)
         example = next(f for f in fallbacks if f.code is code)
-        line += f"; {len(fallbacks)} changes screened in fresh ones ({_short(example.text)})"
+        line += f"; {len(fallbacks)} changes screened in fresh ones ({shorten(example.text)})"
     wrong = [a.disagreement for a in results if a.disagreement]
     if wrong:
-        line += f"; {len(wrong)} screened again because the quick way was wrong ({_short(wrong[0])})"
+        line += f"; {len(wrong)} screened again because the quick way was wrong ({shorten(wrong[0])})"
     return line
-
-
-def summary_lines(
-    results: Sequence[CandidateResult], *, diffs: bool, most: int = 20, set_aside: Mapping[str, SetAside] | None = None
-) -> Iterator[tuple[str, str]]:
-    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff.
-
-    set_aside: tests set aside during the trials, with the reasons.
-    """
-    valid = [a for a in results if a.status is CandidateStatus.VALID]
-    yield "heading", f"valid artifacts: {len(valid)}"
-    for result in valid:
-        yield "valid", f"  {result_line(result)[10:]}"
-    steps = rejections(results)
-    if steps:
-        yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
-    if results:
-        yield "heading", _runs_line(results)
-    if set_aside:
-        yield "plain", _set_aside_line(set_aside)
-    unproven = [a for a in results if a.status is CandidateStatus.NOT_EXERCISED]
-    if unproven:
-        yield "plain", f"not exercised: {len(unproven)} changes ({_short(str(unproven[0].reason))})"
-    survived = missed(results)
-    if not survived:
-        return
-    total = sum(map(len, survived.values()))
-    yield (
-        "heading",
-        f"what the tests missed: {total} of {len(results)} changes survived, in {len(survived)} "
-        f"place{'s' if len(survived) > 1 else ''}",
-    )
-    totals = changes_by_location(results)
-    for (path, scope), survivors in list(survived.items())[: None if diffs else most]:
-        names = ", ".join(sorted({a.operator for a in survivors}))
-        yield (
-            "missed",
-            f"  {path}:{survivors[0].line} {scope}  {len(survivors)} of {totals[path, scope]}: {names}",
-        )
-        if diffs:
-            for result in survivors:
-                yield from (("diff", f"    {line}") for line in result.diff.splitlines())
-    if len(survived) > most and not diffs:
-        yield "missed", f"  and {len(survived) - most} more places"

@@ -15,7 +15,7 @@ import pytest
 from pytest_ssr.options import PluginSettings, options_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Generator, Iterable, Iterator
     from pathlib import Path
 
     from pytest_ssr.records.artifact import BugArtifact
@@ -41,6 +41,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run a solver on artifacts: one item for each attempt",
     )
     group.addoption("--ssr-diffs", action="store_true", help="show the diff of each change that no test noticed")
+    group.addoption("--ssr-json", metavar="FILE", help="write the results of --ssr-inject to this file")
     for item, option in options_of(PluginSettings):
         text = option.help if item.default in (None, ()) else f"{option.help} (default {item.default})"
         group.addoption(f"--ssr-{option.flag}", default=None, metavar=option.metavar, help=text)
@@ -54,6 +55,19 @@ def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     pluginmanager.add_hookspecs(hookspecs)
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> Generator[None, object, object]:
+    """Drop the project's `addopts`, before another plugin acts on them: this session does not run the tests itself."""
+    options = early_config.known_args_namespace
+    if options.ssr_inject or options.ssr_validate or options.ssr_solve:
+        from pytest_ssr.plugin.addopts import drop_addopts
+
+        drop_addopts(early_config, parser, args)
+    return (yield)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Register the plugin of the command that an option selects."""
     config.addinivalue_line("markers", "ssr: a step of pytest-ssr itself")
@@ -61,10 +75,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if len(jobs) > 1:
         raise pytest.UsageError(f"{' and '.join(jobs)} are {len(jobs)} jobs; give one of them")
     if jobs:
+        from pytest_ssr.plugin.addopts import unregister_watchdogs
         from pytest_ssr.plugin.interrupts import Interrupts
         from pytest_ssr.plugin.options import resolve_paths
 
         resolve_paths(config)
+        unregister_watchdogs(config)
         config.pluginmanager.register(Interrupts(config), "ssr-interrupts")
     if config.option.ssr_inject:
         from pytest_ssr.plugin.inject import InjectPlugin

@@ -8,8 +8,12 @@ so that no worker draws candidates that are never needed, unless items are selec
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,21 +25,28 @@ from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
     estimate_line,
+    goal_line,
     opening_lines,
     progress_line,
     result_line,
-    summary_lines,
     time_is_up,
 )
+from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.score import GateCode, Score, gate_line, score_of
+from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
+from pytest_ssr.plugin.collection_lines import replace_collection_lines, replace_worker_lines
 from pytest_ssr.progress import ProgressLines
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, counted
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.storage.synced_files import write_synced
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
+_PER_CHANGE = 3
+"""Candidates offered for each change to try: some time out, and some are not exercised."""
 _COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
 
 
@@ -44,7 +55,9 @@ class InjectPlugin:
 
     def __init__(self, config: pytest.Config) -> None:
         with options.user_errors():
-            self.count: int = sources.number(config, "count")
+            self.fail_under: float | None = options.fail_under(config)
+            self.goal = options.goal(config)
+            self.json_path = options.json_path(config)
             self.budget_s = options.budget(config)
             options.rule_settings(config)
         self.config = config
@@ -57,6 +70,9 @@ class InjectPlugin:
         self.results: dict[int, CandidateResult] = {}
         self.selected: list[int] = []
         self.enough_from: int | None = None
+        self.score: Score | None = None
+        self.write_error = ""
+        self.opened = self.start
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
@@ -86,6 +102,8 @@ class InjectPlugin:
             terminal.showfspath = False
             terminal._show_progress_info = False  # skipped steps would make the percentage wrong
             self._print_baseline(terminal)
+            if not self.config.option.collectonly:
+                self._explain_items(terminal)
 
     def _measuring(self) -> ProgressLines | None:
         """Return the display of the baseline's progress; None in a worker, which measures nothing."""
@@ -107,9 +125,19 @@ class InjectPlugin:
         assert self.campaign is not None
         for kind, line in opening_lines(self.campaign):
             terminal.write_line(f"ssr: {line}", **_COLOURS.get(kind, {}))
-        estimate = estimate_line(self.campaign, self.count, self.config.getoption("numprocesses", None) or 1)
-        if estimate is not None and not self.config.option.collectonly:
+        estimate = estimate_line(self.campaign, self.goal.count, self.config.getoption("numprocesses", None) or 1)
+        # With a gate, the number of changes decides how long the run takes.
+        if estimate is not None and not self.goal.changes and not self.config.option.collectonly:
             terminal.write_line(f"ssr: {estimate}")
+
+    def _explain_items(self, terminal: Any) -> None:
+        """Write what is going on in place of the number of items."""
+        workers = self.config.pluginmanager.get_plugin("terminaldistreporter")
+        if workers is None:
+            replace_collection_lines(terminal, f"ssr: {goal_line(self.goal)}")
+        else:
+            count = options.jobs(self.config)
+            replace_worker_lines(workers, f"ssr: {count} worker{'s' if count > 1 else ''}: {goal_line(self.goal)}")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection(self, session: pytest.Session) -> bool | None:
@@ -121,8 +149,7 @@ class InjectPlugin:
         items: list[pytest.Item] = []
         unnamed = self.worker and not (self.config.option.keyword or self.config.option.deselect)
         with options.user_errors():
-            most = _PER_WANTED * min(self.count, _FEW_WANTED) + _PER_MORE_WANTED * max(0, self.count - _FEW_WANTED)
-            for index in range(max(_AT_LEAST, most)):
+            for index in range(self._most()):
                 name = f"{index:05d}"
                 if not unnamed:
                     candidate = campaign.candidate(index)
@@ -142,6 +169,13 @@ class InjectPlugin:
         hook.pytest_collection_finish(session=session)
         return True
 
+    def _most(self) -> int:
+        """Return how many candidates are offered."""
+        if self.goal.changes:
+            return max(_AT_LEAST, _PER_CHANGE * self.goal.changes)
+        count = self.goal.count
+        return max(_AT_LEAST, _PER_WANTED * min(count, _FEW_WANTED) + _PER_MORE_WANTED * max(0, count - _FEW_WANTED))
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> bool | None:
         """Skip, without a report, the items that are no longer needed."""
@@ -160,7 +194,7 @@ class InjectPlugin:
         return True
 
     def enough_before(self, index: int) -> bool:
-        """Return whether enough of the candidates before this one are valid."""
+        """Return whether the candidates before this one reach the goal."""
         if self.enough_from is not None and index >= self.enough_from:
             return True
         campaign = self.campaign
@@ -170,10 +204,10 @@ class InjectPlugin:
                 result = campaign.stored(earlier)
                 if result is not None:
                     self.results[earlier] = result
-        valid = sum(a.status is CandidateStatus.VALID for i, a in self.results.items() if i < index)
-        if valid >= self.count:
+        reached = self.goal.is_reached([a for i, a in self.results.items() if i < index])
+        if reached:
             self.enough_from = index
-        return valid >= self.count
+        return reached
 
     def is_time_up(self) -> bool:
         """Return whether the time budget has ended."""
@@ -183,8 +217,8 @@ class InjectPlugin:
         """Return the index from which on no candidate is needed, by this session's reports; None if more are needed."""
         if self.is_time_up():
             return 0
-        valid = sorted(i for i, a in self.results.items() if a.status is CandidateStatus.VALID)
-        return valid[self.count - 1] + 1 if len(valid) >= self.count else None
+        counting = sorted(i for i, a in self.results.items() if self.goal.counts(a))
+        return counting[self.goal.wanted - 1] + 1 if len(counting) >= self.goal.wanted else None
 
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> None:
         """Remember that a candidate has been reported, so that its later steps stay silent."""
@@ -216,7 +250,7 @@ class InjectPlugin:
         self.results[result.index] = result
         if terminal is not None and self.config.option.verbose >= 0:
             done = self._counted()
-            progress = progress_line(done, self.count, time.monotonic() - self.start)
+            progress = progress_line(done, self.goal, time.monotonic() - self.start)
             terminal.ensure_newline()
             colour = {"green": True} if result.status is CandidateStatus.VALID else {}
             terminal.write(result_line(result)[:9], **colour)
@@ -224,36 +258,68 @@ class InjectPlugin:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Set exit status 0 only if the wanted number was reached."""
-        if self.campaign is not None:
-            self.campaign.close()
-        if self.config.option.collectonly:
+        """Set exit status 0 only if the wanted number, or the wanted score, was reached; write the results."""
+        campaign = self.campaign
+        if campaign is not None:
+            campaign.close()
+        if self.worker or campaign is None or self.config.option.collectonly:
             return
-        plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
-        if not self.worker and self.campaign is not None:
-            self.campaign.settle(self._counted(), list(self.results.values()))
-        if not self.worker and self.campaign is not None and exitstatus in plain:
-            valid = sum(a.status is CandidateStatus.VALID for a in self.results.values())
-            session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
+        results = self._counted()
+        campaign.settle(results, list(self.results.values()))
+        is_plain = exitstatus in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+        # An interrupted run has not tried everything, and may not draw more.
+        is_complete = is_plain and campaign.is_complete(results)
+        score = self.score = score_of(results, campaign.snapshot.read, self.goal, is_complete=is_complete)
+        if is_plain and self.fail_under is not None:
+            passed = score.gate(self.fail_under) is GateCode.PASSED
+            session.exitstatus = pytest.ExitCode.OK if passed else pytest.ExitCode.TESTS_FAILED
+        elif is_plain:
+            reached = self.goal.is_reached(results)
+            session.exitstatus = pytest.ExitCode.OK if reached else pytest.ExitCode.TESTS_FAILED
+        if self.json_path is not None:
+            try:
+                self._write_json(self.json_path, campaign, results, score)
+            except OSError as error:
+                self.write_error = f"{self.json_path} cannot be written: {error.strerror}"
+                session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write_json(self, path: Path, campaign: Campaign, results: Sequence[CandidateResult], score: Score) -> None:
+        content = results_json(
+            campaign,
+            self.goal,
+            results,
+            score,
+            fail_under=self.fail_under,
+            seconds=time.monotonic() - self.opened,
+            time_is_up=not self.goal.is_reached(results) and self.is_time_up(),
+        )
+        data = json.dumps(content, indent=1).encode() + b"\n"
+        write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """Show the valid artifacts, the rejections by check, and what the tests missed."""
-        if self.campaign is None or self.config.option.collectonly:
+        """Show the valid artifacts, the rejections by check, what the tests missed, and the score."""
+        campaign, score = self.campaign, self.score
+        if campaign is None or score is None:
             return
         results = self._counted()
         terminalreporter.section("ssr")
-        for kind, line in summary_lines(
-            results, diffs=self.config.option.ssr_diffs, set_aside=self.campaign.set_aside_since()
-        ):
+        style = SummaryStyle(self.config.option.ssr_diffs, "--ssr-diffs")
+        for kind, line in summary_lines(campaign, results, style):
             terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
-        valid = sum(a.status is CandidateStatus.VALID for a in results)
-        if valid < self.count and self.budget_s is not None and self.is_time_up():
-            terminalreporter.write_line(time_is_up(self.budget_s, valid, self.count), red=True)
-        elif valid < self.count and exitstatus != pytest.ExitCode.INTERRUPTED:
+        if self.write_error:
+            terminalreporter.write_line(self.write_error, red=True)
+        terminalreporter.write_line(score.line, bold=True)
+        if self.fail_under is not None:
+            passed = score.gate(self.fail_under) is GateCode.PASSED
+            terminalreporter.write_line(gate_line(score, self.fail_under), green=passed, red=not passed)
+        reached, valid = self.goal.is_reached(results), sum(a.status is CandidateStatus.VALID for a in results)
+        if not reached and self.budget_s is not None and self.is_time_up():
+            terminalreporter.write_line(time_is_up(self.budget_s, self.goal, results), red=True)
+        elif not reached and not self.goal.changes and exitstatus != pytest.ExitCode.INTERRUPTED:
             terminalreporter.write_line(
-                f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
+                f"{valid} of {self.goal.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
-        terminalreporter.write_line(f"artifacts: {display_path(self.campaign.store.root / 'artifacts')}")
+        terminalreporter.write_line(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -277,7 +343,7 @@ class InjectPlugin:
         return UntilEnough(config, log)
 
     def _counted(self) -> list[CandidateResult]:
-        return counted([self.results[i] for i in sorted(self.results)], self.count)
+        return self.goal.prefix([self.results[i] for i in sorted(self.results)])
 
     def _terminal(self) -> Any:
         return self.config.pluginmanager.get_plugin("terminalreporter") if not self.worker else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.score import scored_injectors
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
@@ -17,6 +19,7 @@ from pytest_ssr.injectors.revision_filter import read_diff
 from pytest_ssr.plugin.sources import given, names, number, option, project_path, text_or_default
 from pytest_ssr.project.interpreter import named_interpreter
 from pytest_ssr.project.snapshot import STORE_MARK, take_snapshot
+from pytest_ssr.records.candidate_result import Goal
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings, budget_seconds
 from pytest_ssr.storage.store import Store
@@ -33,6 +36,33 @@ def budget(config: pytest.Config) -> float | None:
     """Return the time budget in seconds, or None without one; raises SettingsError."""
     value = given(config, "time")
     return None if value is None else budget_seconds(value.text, option=value.source)
+
+
+def fail_under(config: pytest.Config) -> float | None:
+    """Return the limit of the score in percent, or None without one; raises SettingsError."""
+    value: float | None = number(config, "fail_under")
+    return value
+
+
+def goal(config: pytest.Config) -> Goal:
+    """Return when the session has enough results; raises SettingsError."""
+    changes = number(config, "changes")
+    return Goal(number(config, "count"), changes if fail_under(config) is not None else 0)
+
+
+def json_path(config: pytest.Config) -> Path | None:
+    """Return the file for the results, or None; raises SettingsError if it cannot be written."""
+    name: str | None = config.option.ssr_json
+    if not name:
+        return None
+    path = config.invocation_params.dir / name
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"--ssr-json {name} cannot be written: {error.strerror}") from None
+    if path.is_dir() or not os.access(path.parent, os.W_OK):
+        raise SettingsError(f"--ssr-json {name} cannot be written; name a file in a folder that you may write")
+    return path
 
 
 def rule_settings(config: pytest.Config) -> RuleSettings:
@@ -135,9 +165,10 @@ def chosen_tests(config: pytest.Config) -> list[str]:
 
 def campaign_arguments(config: pytest.Config) -> dict[str, Any]:
     """Return all keyword arguments of `open_campaign`."""
+    injectors = text_or_default(config, "injector")
     return {
         **runner_arguments(config),
-        "injectors": text_or_default(config, "injector"),
+        "injectors": injectors if fail_under(config) is None else scored_injectors(injectors),
         "seed": number(config, "seed"),
         "tests": chosen_tests(config),
         "sources": names(config, "source"),

@@ -84,13 +84,40 @@ class CandidateResult:
         return decode_or_none(cls, {**data, **own}, version=SCHEMA_VERSION)
 
 
-def counted(results: Sequence[CandidateResult], count: int) -> list[CandidateResult]:
-    """Return the results, in order, up to the `count`-th valid one; other workers may have produced more."""
-    prefix: list[CandidateResult] = []
-    valid = 0
-    for result in results:
-        if valid == count:
-            break
-        prefix.append(result)
-        valid += result.status is CandidateStatus.VALID
-    return prefix
+def is_tried(result: CandidateResult) -> bool:
+    """Return whether a trial shows how the tests react to the change."""
+    return result.status in (CandidateStatus.VALID, CandidateStatus.SURVIVED, CandidateStatus.REJECTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """When a campaign has enough results: after a number of valid ones, or after a number of tried changes."""
+
+    count: int
+    """Valid results wanted."""
+    changes: int = 0
+    """If not 0: changes to try, however many of them are valid."""
+
+    @property
+    def wanted(self) -> int:
+        """The number of results that count towards the goal."""
+        return self.changes or self.count
+
+    def counts(self, result: CandidateResult) -> bool:
+        """Return whether a result counts towards the goal."""
+        return is_tried(result) if self.changes else result.status is CandidateStatus.VALID
+
+    def is_reached(self, results: Sequence[CandidateResult]) -> bool:
+        """Return whether results are enough."""
+        return sum(map(self.counts, results)) >= self.wanted
+
+    def prefix(self, results: Sequence[CandidateResult]) -> list[CandidateResult]:
+        """Return the results, in order, up to the one that reaches the goal; other workers may have produced more."""
+        prefix: list[CandidateResult] = []
+        counting = 0
+        for result in results:
+            if counting == self.wanted:
+                break
+            prefix.append(result)
+            counting += self.counts(result)
+        return prefix

@@ -173,9 +173,23 @@ def constants(source: ParsedSource, parent: Node) -> list[Node]:
 
 def is_guard(node: Node) -> bool:
     """Return whether an `if` checks for a type checker or for being the main module."""
+    return is_type_checking_guard(node) or is_main_guard(node)
+
+
+def is_type_checking_guard(node: Node) -> bool:
+    """Return whether an `if` checks for a type checker."""
+    return b"TYPE_CHECKING" in _condition(node)
+
+
+def is_main_guard(node: Node) -> bool:
+    """Return whether an `if` checks for being the main module."""
+    text = _condition(node)
+    return b"__name__" in text and b"__main__" in text
+
+
+def _condition(node: Node) -> bytes:
     condition = node.child_by_field_name("condition") if node.type == "if_statement" else None
-    text = (condition.text if condition is not None else None) or b""
-    return b"TYPE_CHECKING" in text or (b"__name__" in text and b"__main__" in text)
+    return (condition.text if condition is not None else None) or b""
 
 
 def _is_plain_assignment(source: ParsedSource, node: Node) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from plain import plain_python
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.execution import runner
+from pytest_ssr.injectors.protocol import Candidate, SourceTree
 from pytest_ssr.records.candidate_result import CandidateStatus
 from pytest_ssr.sandbox.protocol import Sandbox
 from pytest_ssr.settings import RuleSettings
@@ -78,3 +80,63 @@ def test_scripts_on_the_original_run_once_for_all_campaigns(tmp_path: Path, monk
         assert any(a is not None and a.status is CandidateStatus.VALID for a in attempts)
         assert on_original.count(False) >= 2, "scripts on changed states run each time"
     assert counts == [1, 0, 1]
+
+
+SKIPPING = """\
+def double(x):
+    return x * 2
+
+
+def half(x):  # ssr: skip
+    return x // 2
+
+
+class Table:
+    limit = 4  # ssr: skip
+
+    def first(self, x):
+        if x > 3:
+            return x + 1  # ssr: skip
+        return "# ssr: skip" * x
+"""
+
+
+@pytest.mark.long
+def test_no_injector_changes_what_a_comment_excludes(tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "calc.py").write_text(SKIPPING)
+    (project / "test_calc.py").write_text(
+        "import calc\n\n\ndef test_a():\n    assert calc.double(2) == 4\n\n\ndef test_b():\n    assert calc\n"
+    )
+
+    class Deletion:
+        name = "deletion"
+
+        def candidates(self, tree: SourceTree, *, seed: int) -> Iterator[Candidate]:
+            yield Candidate(self.name, self.name, {"calc.py": None}, "calc.py", 1, "<module>")
+
+    campaign = open_campaign(
+        project,
+        Store(tmp_path / "store"),
+        settings=RuleSettings(),
+        injectors="mutation,removal,combination,mutmut,deletion",
+        extra_injectors={"deletion": Deletion()},
+        python=plain_python(),
+    )
+    try:
+        drawn = [c for c in map(campaign.candidate, range(500)) if c is not None]
+    finally:
+        campaign.close()
+    assert campaign.skipped_counts() == {"function": 1, "class": 0, "line": 2}
+    assert {c.strategy for c in drawn} >= {"mutation", "removal", "combination"}
+    assert {c.scope for c in drawn} == {"double", "Table.first"}
+    for candidate in drawn:
+        (text,) = candidate.changes.values()
+        assert text is not None
+        for line in (
+            b"    return x // 2\n",
+            b"    limit = 4  # ssr: skip\n",
+            b"            return x + 1  # ssr: skip\n",
+        ):
+            assert line in text, candidate

@@ -48,11 +48,16 @@ def test_inject_reports_its_results_and_continues_from_the_store(injected: tuple
     assert len(report["valid"]) == 3
     assert sorted(report["valid"]) == sorted(p.name for p in (project / ".ssr" / "artifacts").iterdir())
     assert report["baseline"]["stable"] == 7
+    assert [a["id"] for a in report["artifacts"]] == report["valid"]
+    assert 0 <= report["score"]["noticed"] <= report["score"]["tried"]
     assert {a["status"] for a in report["attempts"]} <= {"valid", "survived", "rejected", "timed-out"}
     again = ssr("inject", project, "--count", "3", *SANDBOX)
     assert again.returncode == 0
     assert "valid artifacts: 3" in again.stdout
     assert "\033[" not in again.stdout
+    gate = ssr("inject", project, "--fail-under", "100", "--changes", "2", "--injector", "mutation", "--json", *SANDBOX)
+    assert json.loads(gate.stdout)["score"]["gate"] in ("passed", "under")
+    assert gate.returncode == (json.loads(gate.stdout)["score"]["gate"] == "under")
     fewer = ssr("inject", project, "--count", "2", "--json", *SANDBOX, "--store", project.parent / "fewer")
     assert json.loads(fewer.stdout)["valid"] == report["valid"][:2]
 

@@ -20,7 +20,7 @@ from pytest_ssr.campaign.parallel import run_candidates
 from pytest_ssr.campaign.report import estimated_s
 from pytest_ssr.errors import SettingsError
 from pytest_ssr.interrupts import TimeBudgetError, raise_if_stopped, until
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal
 from pytest_ssr.settings import budget_seconds
 
 WITHOUT = ("-p", "no:anyio", "-p", "no:hypothesispytest", "-p", "no:cacheprovider")
@@ -86,7 +86,7 @@ def test_attempts_finished_beside_an_abandoned_one_count() -> None:
     with until(time.monotonic() + 1):
         results = run_candidates(
             source,
-            5,
+            Goal(5),
             units=LocalExecutor(2).units(source),
             most=3,
             report=lambda a: reported.append(a.index),

@@ -21,7 +21,8 @@ from harness.leaderboard.statistics.estimates import (
     wanted_ks,
 )
 from harness.leaderboard.statistics.paired_tests import agreement, compare
-from harness.records.rewards import clustered_interval, interval
+from harness.records.rewards import clustered_interval
+from pytest_ssr.records.rate_interval import interval
 
 
 def floats(*values: float) -> np.ndarray:

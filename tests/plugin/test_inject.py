@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -45,7 +46,8 @@ def injected(
     for name, text in calculator.items():
         (project / name).parent.mkdir(parents=True, exist_ok=True)
         (project / name).write_text(text)
-    return project, run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", "--junitxml", "../out.xml")
+    results = ("--junitxml", "../out.xml", "--ssr-json", "../results/out.json")
+    return project, run(project, "--ssr-inject", "--ssr-count", "2", "--ssr-diffs", *results)
 
 
 def test_valid_artifacts_and_survivors_are_shown(
@@ -70,6 +72,24 @@ def test_valid_artifacts_and_survivors_are_shown(
     assert (project / ".ssr" / ".gitignore").read_text() == "*\n"
     names = {case.get("name") for case in ET.parse(project.parent / "out.xml").iter("testcase")}
     assert {"screening", "bug-validity", "inverse-mutation", "buggy-repeats"} <= names
+    assert "ssr: trying changes, one after another, until 2 bugs are proven" in done.stdout
+    assert "collected" not in done.stdout
+
+
+def test_the_results_are_written_as_json(injected: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
+    project, done = injected
+    content = json.loads((project.parent / "results/out.json").read_text())
+    assert [a["id"] for a in content["artifacts"]] == content["valid"]
+    assert {a["id"] for a in content["artifacts"]} == {name.split("/")[0] for name in artifacts(project)}
+    score = content["score"]
+    assert f"{score['tried']} change" in done.stdout
+    assert 0 <= score["low"] <= score["rate"] <= score["high"] <= 1
+    assert content["skipped"] == {"function": 0, "class": 0, "line": 0}
+    assert content["seconds"] > 0
+    assert {s["index"] for s in content["survivors"]} == {
+        a["index"] for a in content["attempts"] if a["status"] == "survived"
+    }
+    assert sorted(p.name for p in (project.parent / "results").iterdir()) == ["out.json"]
 
 
 @pytest.mark.long
@@ -161,6 +181,18 @@ def test_only_reported_results_make_candidates_unnecessary(pytester: pytest.Pyte
         3: SimpleNamespace(status=CandidateStatus.REJECTED),
     }  # type: ignore[dict-item]
     assert plugin.first_unneeded() is None
+
+
+def test_with_a_gate_tried_changes_count(pytester: pytest.Pytester) -> None:
+    plugin = InjectPlugin(pytester.parseconfig("--ssr-inject", "--ssr-fail-under=50", "--ssr-changes", "2"))
+    plugin.results = {
+        1: SimpleNamespace(status=CandidateStatus.TIMED_OUT),
+        3: SimpleNamespace(status=CandidateStatus.SURVIVED),
+    }  # type: ignore[dict-item]
+    assert plugin.first_unneeded() is None
+    plugin.results[5] = SimpleNamespace(status=CandidateStatus.REJECTED)  # type: ignore[assignment]
+    assert plugin.first_unneeded() == 6
+    assert plugin.enough_from is None
 
 
 @pytest.mark.any_pytest
@@ -318,3 +350,35 @@ def test_each_hunk_of_a_combination_is_needed(project: Path) -> None:
     )
     assert len(list(stored.iterdir())) == 1
     assert again.returncode == 0, again.stdout + again.stderr
+
+
+CHECKED = "def test_scale():\n    assert calc.scale(3) == 7\n"
+UNCHECKED = "def test_scale():\n    calc.scale(3)\n"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("tests", "status", "line"), [(CHECKED, 0, "reaches 75 %"), (UNCHECKED, 1, "is under 75 %")])
+def test_a_pull_request_passes_the_gate_only_with_tests(tmp_path: Path, tests: str, status: int, line: str) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    git = ("git", "-C", str(project), "-c", "user.name=x", "-c", "user.email=x@y")
+    subprocess.run([*git, "init", "-q"], check=True)
+    for code, checks in (
+        ("def old(a):\n    return a + 1\n", "import calc\n\n\ndef test_old():\n    calc.old(1)\n"),
+        ("\n\ndef scale(a):\n    return a * 2 + 1\n", "\n\n" + tests),
+    ):
+        for name, text in (("calc.py", code), ("test_calc.py", checks)):
+            with (project / name).open("a") as file:
+                file.write(text)
+        subprocess.run([*git, "add", "."], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+    # The function has fewer than 20 changes: they decide because they are all.
+    gate = ("--ssr-inject", "--ssr-fail-under", "75", "--ssr-diff", "HEAD~1")
+    done = run(project, *gate, "--ssr-json", "out.json")
+    assert done.returncode == status, done.stdout + done.stderr
+    assert f"the score {line}" in done.stdout
+    content = json.loads((project / "out.json").read_text())
+    assert content["score"]["gate"] == ("under" if status else "passed")
+    assert content["score"]["complete"]
+    assert {a["scope"] for a in content["attempts"]} == {"scale"}
+    assert "combination" not in {a["strategy"] for a in content["attempts"]}

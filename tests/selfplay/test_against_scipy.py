@@ -13,9 +13,9 @@ from harness.records.rewards import (
     best_solve_rate,
     expected_injector_reward,
     injector_reward,
-    interval,
 )
 from harness.selfplay.curriculum import _SOLVED, Traits, _Regression
+from pytest_ssr.records.rate_interval import interval
 
 
 @pytest.mark.parametrize("confidence", [0.9, 0.95])

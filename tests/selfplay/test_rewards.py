@@ -14,11 +14,11 @@ from harness.records.rewards import (
     clustered_interval,
     expected_injector_reward,
     injector_reward,
-    interval,
     solve_rate,
     solver_reward,
 )
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.rate_interval import interval
 
 
 def test_the_injector_is_rewarded_by_the_solve_rate() -> None:

@@ -6,10 +6,8 @@ import contextlib
 import json
 import math
 import time
-from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 from harness.cli.executors import open_executor
 from harness.cli.exit_code import ExitCode
@@ -25,20 +23,23 @@ from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
     estimate_line,
-    missed,
     opening_lines,
     progress_line,
-    rejections,
     result_line,
-    summary_lines,
     time_is_up,
 )
+from pytest_ssr.campaign.results_json import results_json
+from pytest_ssr.campaign.score import GateCode, gate_line, score_of, scored_injectors
+from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
 from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
-from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateResult, Goal
 from pytest_ssr.settings import budget_seconds
 from pytest_ssr.storage.store import Store
+
+_PER_CHANGE = 3
+"""Candidates for each change to try: some time out, and some are not exercised."""
 
 
 def inject(settings: InjectSettings) -> int:
@@ -61,21 +62,40 @@ def inject(settings: InjectSettings) -> int:
                 print(json.dumps({"wanted": settings.count, "valid": [], "nothing_to_do": str(error)}, indent=1))
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
-        attempts = _run_candidates(settings, campaign, terminal)
-    valid = sum(a.status is CandidateStatus.VALID for a in attempts)
-    reached = valid >= settings.count
+        results = _run_candidates(settings, campaign, terminal)
+    goal = goal_of(settings)
+    reached = goal.is_reached(results)
     out_of_time = not reached and time.monotonic() >= deadline
+    score = score_of(results, campaign.snapshot.read, goal, is_complete=campaign.is_complete(results))
+    done = score.gate(settings.fail_under) is GateCode.PASSED if settings.fail_under is not None else reached
     if settings.json:
-        print(json.dumps({**_inject_json(campaign, attempts, settings.count), "time_is_up": out_of_time}, indent=1))
-        return ExitCode.DONE if reached else ExitCode.NO
-    for kind, line in summary_lines(attempts, diffs=settings.diffs, set_aside=campaign.set_aside_since()):
+        content = results_json(
+            campaign,
+            goal,
+            results,
+            score,
+            fail_under=settings.fail_under,
+            seconds=terminal.elapsed_s,
+            time_is_up=out_of_time,
+        )
+        print(json.dumps(content, indent=1))
+        return ExitCode.DONE if done else ExitCode.NO
+    for kind, line in summary_lines(campaign, results, SummaryStyle(settings.diffs, "--diffs")):
         terminal.echo(line, kind)
+    terminal.echo(score.line, "heading")
+    if settings.fail_under is not None:
+        terminal.echo(gate_line(score, settings.fail_under), "valid" if done else "bad")
     if out_of_time and budget_s is not None:
-        terminal.echo(time_is_up(budget_s, valid, settings.count), "bad")
-    elif not reached:
+        terminal.echo(time_is_up(budget_s, goal, results), "bad")
+    elif not reached and not goal.changes:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
     terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
-    return ExitCode.DONE if reached else ExitCode.NO
+    return ExitCode.DONE if done else ExitCode.NO
+
+
+def goal_of(settings: InjectSettings) -> Goal:
+    """Return when the run has enough results."""
+    return Goal(settings.count, settings.changes if settings.fail_under is not None else 0)
 
 
 def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
@@ -92,7 +112,7 @@ def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
         sandbox=project.sandbox or options["sandbox"],
         python=project.python or options["python"],
         test_runner=project.test_runner,
-        injectors=settings.injector,
+        injectors=settings.injector if settings.fail_under is None else scored_injectors(settings.injector),
         seed=settings.seed,
         sources=settings.source,
         tests=settings.tests,
@@ -103,7 +123,8 @@ def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:
     for kind, line in opening_lines(campaign):
         terminal.echo(line, kind)
     estimate = estimate_line(campaign, settings.count, settings.jobs)
-    if estimate is not None:
+    # With a gate, the number of changes decides how long the run takes.
+    if estimate is not None and settings.fail_under is None:
         terminal.echo(estimate)
     return campaign
 
@@ -122,42 +143,16 @@ def _project(settings: InjectSettings, store: Store, terminal: Terminal) -> Proj
 
 
 def _run_candidates(settings: InjectSettings, campaign: Campaign, terminal: Terminal) -> list[CandidateResult]:
+    goal = goal_of(settings)
     with (
         contextlib.closing(campaign),
         open_executor(settings.ray, settings.jobs, campaign.store, terminal) as executor,
     ):
         return run_candidates(
             campaign,
-            settings.count,
+            goal,
             units=executor.units(CampaignWork(campaign)),
-            most=GIVE_UP_AFTER * settings.count,
+            most=_PER_CHANGE * goal.changes or GIVE_UP_AFTER * goal.count,
             report=lambda a: terminal.echo(result_line(a), a.status.value),
-            progress=lambda done: terminal.status(progress_line(done, settings.count, terminal.elapsed_s)),
+            progress=lambda done: terminal.status(progress_line(done, goal, terminal.elapsed_s)),
         )
-
-
-def _inject_json(campaign: Campaign, attempts: Sequence[CandidateResult], count: int) -> dict[str, Any]:
-    baseline, server = campaign.baseline, campaign.runner.fork_server
-    refusals = server.refusals if server is not None else {}
-    return {
-        "wanted": count,
-        "valid": [a.artifact_id for a in attempts if a.status is CandidateStatus.VALID],
-        "store": str(campaign.store.root),
-        "tree_hash": campaign.snapshot.tree_hash,
-        "sandbox": campaign.runner.provider.name,
-        "test_runner": campaign.runner.test_runner.name,
-        "scope": list(campaign.runner.test_runner.scope),
-        "baseline": {
-            "collected": len(baseline.collected),
-            "stable": len(baseline.stable),
-            "set_aside": dict(baseline.set_aside),
-            "seconds": baseline.seconds,
-            "refused": {mode: refusal.to_json() for mode, refusal in refusals.items()},
-        },
-        "rejected": dict(rejections(attempts)),
-        "missed": [
-            {"path": path, "scope": scope, "changes": [a.to_json() for a in survivors]}
-            for (path, scope), survivors in missed(attempts).items()
-        ],
-        "attempts": [a.to_json() for a in attempts],
-    }

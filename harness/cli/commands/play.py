@@ -17,7 +17,6 @@ from harness.cli.terminal import Terminal
 from harness.executors.local import LocalExecutor
 from harness.injectors.model import ModelInjector
 from harness.records.episode import Episode, Rollout, count_ungraded
-from harness.records.rewards import interval
 from harness.rollouts.player_factory import writes_code
 from harness.rollouts.runner import ROLLOUTS, RolloutRunner, count_resolved, validated_verdict
 from harness.selfplay.play_settings import PlaySettings as RoundSettings
@@ -34,6 +33,7 @@ from pytest_ssr.execution.script_template import runner_of_script
 from pytest_ssr.project.snapshot import require_directory
 from pytest_ssr.records.artifact import read_artifact
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.rate_interval import interval
 from pytest_ssr.records.verdict import Verdict
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, resolve_artifact

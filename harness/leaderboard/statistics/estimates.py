@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from harness.records.rewards import clustered_interval, interval
+from harness.records.rewards import clustered_interval
+from pytest_ssr.records.rate_interval import interval
 
 Array = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]

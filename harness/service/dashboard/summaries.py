@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
-from harness.records.rewards import interval
 from harness.service.dashboard.charts import Chart, column_chart, line_chart
 from harness.service.dashboard.reading import Reads
 from harness.service.dashboard.rendering import amount, percent, short_count
 from harness.service.filters import EpisodeFilter
 from harness.service.rows import EpisodeRow, Page, RoundRow, RunRow
 from pytest_ssr.errors import SettingsError
+from pytest_ssr.records.rate_interval import interval
 from pytest_ssr.records.verdict import CHECK_NAMES, CONTROL_NAMES, REPEAT_NAMES
 
 T = TypeVar("T")

@@ -36,7 +36,7 @@ from pytest_ssr.execution.runner import Runner
 from pytest_ssr.patch import Patch
 from pytest_ssr.project.state import CodebaseState
 from pytest_ssr.records.artifact import BugArtifact
-from pytest_ssr.records.candidate_result import CandidateStatus
+from pytest_ssr.records.candidate_result import CandidateStatus, Goal
 from pytest_ssr.source.syntax_tree import parse, scopes
 from pytest_ssr.storage.baseline_store import project_baseline
 from pytest_ssr.storage.store import Store, key_of
@@ -265,7 +265,7 @@ class Loop:
         try:
             results = run_candidates(
                 campaign,
-                count,
+                Goal(count),
                 units=self.executor.units(CampaignWork(campaign)),
                 most=GIVE_UP_AFTER * count,
                 report=lambda _: None,

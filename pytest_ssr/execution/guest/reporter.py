@@ -56,6 +56,7 @@ _DROPPED_WITH_VALUE = [
     "--randomly-seed",
 ]
 _DROPPED_PREFIXES = [
+    "-pno:cacheprovider",
     "--cov",
     "--no-cov",
     "--exitfirst",
@@ -86,7 +87,8 @@ _DROPPED_PREFIXES = [
     "--junit-xml=",
     "--durations",
 ]
-_DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order", "pytest_randomly"))
+# Without the cache's plugin, `cache_dir` is an unknown option, which `-W error` turns into an error.
+_DROPPED_PLUGINS = frozenset(("xdist", "randomly", "pytest_cov", "random_order", "pytest_randomly", "no:cacheprovider"))
 
 
 def kept_options(options):

@@ -1,0 +1,139 @@
+"""Compute the share of changes that the tests notice, and judge it as a gate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from pytest_ssr.campaign.survivors import equivalence_of
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus, Goal, is_tried
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.records.rate_interval import interval
+
+FEWEST_CHANGES = 20
+"""With fewer, the interval is wider than 40 points around a score of 70 %, so that it decides nothing."""
+# A test failed once, but not reliably, or nobody knows whether because of the change.
+_UNCERTAIN = frozenset(
+    (
+        CheckCode.OUTCOMES_DIFFER,
+        CheckCode.REPEAT_FAILED,
+        CheckCode.RUNS_DISAGREE,
+        CheckCode.TOO_FEW_BREAK,
+        CheckCode.SCRIPT_LIMIT,
+        CheckCode.PARSER_LIMIT,
+    )
+)
+
+
+class GateCode(StrEnum):
+    """The result of a gate."""
+
+    PASSED = "passed"
+    UNDER = "under"
+    """The score is under the limit."""
+    TOO_FEW = "too-few"
+    """Too few changes were tried to decide, and there are more of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """How many of the tried changes the tests noticed."""
+
+    noticed: int
+    tried: int
+    """Without changes that timed out, were not exercised or are probably equivalent, and without combinations."""
+    is_complete: bool
+    """Whether the project has no further changes to try."""
+    is_planned: bool = False
+    """Whether as many changes were tried as the user asked for."""
+
+    @property
+    def rate(self) -> float | None:
+        """The share of noticed changes; None if none was tried."""
+        return self.noticed / self.tried if self.tried else None
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of the rate in all changes of the project, from those that were tried."""
+        return interval(self.noticed, self.tried)
+
+    def gate(self, fail_under: float) -> GateCode:
+        """Return whether the score reaches a limit in percent.
+
+        Few are enough if the user asked for no more, or if there are no more; without any in a project, it passes.
+        """
+        enough = self.tried >= FEWEST_CHANGES or (self.is_planned and self.tried > 0)
+        if not enough and not self.is_complete:
+            return GateCode.TOO_FEW
+        # Rounding errors of a share must not decide: 7 of 10 reach 70 %.
+        if self.rate is None or 100 * self.noticed >= fail_under * self.tried - 1e-9:
+            return GateCode.PASSED
+        return GateCode.UNDER
+
+    @property
+    def line(self) -> str:
+        """The score as one line."""
+        if self.rate is None:
+            return "score: no change to score was tried"
+        low, high = self.interval
+        changes = "1 change" if self.tried == 1 else f"{self.tried} changes"
+        return f"score {100 * self.rate:.0f} % ({100 * low:.0f} to {100 * high:.0f} %, 95 %; {changes} tried)"
+
+    def to_json(self, fail_under: float | None = None) -> dict[str, Any]:
+        """Return plain data for JSON; fail_under: the limit of the gate, if there is one."""
+        gate = {"fail_under": fail_under, "gate": str(self.gate(fail_under))} if fail_under is not None else {}
+        low, high = self.interval
+        return {
+            "rate": self.rate,
+            "low": low,
+            "high": high,
+            "noticed": self.noticed,
+            "tried": self.tried,
+            "complete": self.is_complete,
+            **gate,
+        }
+
+
+def score_of(
+    results: Sequence[CandidateResult], read: Callable[[str], bytes], goal: Goal, *, is_complete: bool = False
+) -> Score:
+    """Return the score of results.
+
+    Noticed are changes that make tests fail every time: valid bugs, and rejected ones, which break too much or cannot
+    be made into an artifact. Missed are the survivors, whether a test reaches them or not. Not counted: timed-out and
+    not-exercised changes and those whose failures do not repeat, because nothing is known of them; probably equivalent
+    ones, noticed or not; combinations, because they consist of several changes.
+
+    read: returns the original content of a file. is_complete: whether these are all candidates of the project.
+    """
+    noticed = tried = 0
+    for result in results:
+        uncertain = result.reason is not None and result.reason.code in _UNCERTAIN
+        if not is_tried(result) or result.strategy == "combination" or uncertain or equivalence_of(result, read):
+            continue
+        tried += 1
+        noticed += result.status is not CandidateStatus.SURVIVED
+    return Score(noticed, tried, is_complete, bool(goal.changes) and goal.is_reached(results))
+
+
+def scored_injectors(names: str) -> str:
+    """Return a comma-separated list of injectors without combinations, which do not count; the list if it is all."""
+    others = [name for name in names.split(",") if name.strip() != "combination"]
+    return ",".join(others) or names
+
+
+def gate_line(score: Score, fail_under: float) -> str:
+    """Return the result of a gate as one line."""
+    limit = f"{fail_under:g} %"
+    match score.gate(fail_under):
+        case GateCode.PASSED:
+            return f"the score reaches {limit}"
+        case GateCode.UNDER:
+            return f"the score is under {limit}"
+        case GateCode.TOO_FEW:
+            return (
+                f"too few changes were tried to compare the score with {limit}: {score.tried} of at least "
+                f"{FEWEST_CHANGES}; raise the time or the number of changes"
+            )

@@ -1,0 +1,108 @@
+"""Format the summary of a campaign as lines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_ssr.campaign.campaign import Campaign
+from pytest_ssr.campaign.report import changes_by_location, rejections, result_line, runs_line, set_aside_line, shorten
+from pytest_ssr.campaign.survivors import Survivor, ranked
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+
+_MOST_PLACES = 10
+_FEW_TO_SPREAD = 3
+"""Fewer valid artifacts in one function are no surprise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryStyle:
+    """What a summary shows of the survivors."""
+
+    diffs: bool
+    """Whether to show all of them, with their diffs."""
+    flag: str
+    """The option that does."""
+
+
+def summary_lines(
+    campaign: Campaign, results: Sequence[CandidateResult], style: SummaryStyle
+) -> Iterator[tuple[str, str]]:
+    """Yield (kind, line) about the results; kinds are plain, valid, heading, missed, diff."""
+    valid = [a for a in results if a.status is CandidateStatus.VALID]
+    yield "heading", f"valid artifacts: {len(valid)}"
+    for result in valid:
+        yield "valid", f"  {result_line(result)[10:]}"
+    if line := _concentration_line(results):
+        yield "plain", line
+    steps = rejections(results)
+    if steps:
+        yield "heading", "rejected by: " + ", ".join(f"{name} {n}" for name, n in steps)
+    if results:
+        yield "heading", runs_line(results)
+    set_aside = campaign.set_aside_since()
+    if set_aside:
+        yield "plain", set_aside_line(set_aside)
+    if line := _skipped_line(campaign.skipped_counts()):
+        yield "plain", line
+    unproven = [a for a in results if a.status is CandidateStatus.NOT_EXERCISED]
+    if unproven:
+        yield "plain", f"not exercised: {len(unproven)} changes ({shorten(str(unproven[0].reason))})"
+    yield from _survivor_lines(ranked(results, campaign.snapshot.read), results, style)
+
+
+def _concentration_line(results: Sequence[CandidateResult]) -> str:
+    """Return a line if all artifacts are in one function, with what became of the others; otherwise an empty string."""
+    valid = [a for a in results if a.status is CandidateStatus.VALID]
+    places = {(a.path, a.scope) for a in valid}
+    if len(valid) < _FEW_TO_SPREAD or len(places) > 1:
+        return ""
+    ((path, scope),) = places
+    others = {(a.path, a.scope) for a in results} - places
+    noun = "function" if len(others) == 1 else "functions"
+    elsewhere = f"changes in {len(others)} other {noun} made none" if others else "no other was tried"
+    return f"all {len(valid)} bugs are in 1 function: {scope} in {path}; {elsewhere}"
+
+
+def _skipped_line(counts: Mapping[str, int]) -> str:
+    """Return a line about `# ssr: skip`; an empty string without such comments."""
+    shown = [f"{n} {kind if n == 1 else _PLURALS[kind]}" for kind, n in counts.items() if n]
+    return f'skipped by "# ssr: skip": {", ".join(shown)}' if shown else ""
+
+
+_PLURALS = {"function": "functions", "class": "classes", "line": "lines"}
+
+
+def _survivor_lines(
+    survivors: Sequence[Survivor], results: Sequence[CandidateResult], style: SummaryStyle
+) -> Iterator[tuple[str, str]]:
+    places: dict[tuple[str, str], list[Survivor]] = {}
+    for survivor in survivors:
+        places.setdefault((survivor.result.path, survivor.result.scope), []).append(survivor)
+    if not places:
+        return
+    yield (
+        "heading",
+        f"what the tests missed: {len(survivors)} of {len(results)} changes survived, in {len(places)} "
+        f"place{'s' if len(places) > 1 else ''}",
+    )
+    totals = changes_by_location(results)
+    for (path, scope), here in list(places.items())[: None if style.diffs else _MOST_PLACES]:
+        names = ", ".join(sorted({s.result.operator for s in here}))
+        line = f"  {path}:{here[0].result.line} {scope}  {len(here)} of {totals[path, scope]}: {names}"
+        yield "missed", line + _marks(here)
+        if style.diffs:
+            for survivor in here:
+                yield from (("diff", f"    {text}") for text in survivor.result.diff.splitlines())
+    if len(places) > _MOST_PLACES and not style.diffs:
+        more = len(places) - _MOST_PLACES
+        yield "missed", f"  and {more} more place{'s' if more > 1 else ''}; {style.flag} shows all of them"
+
+
+def _marks(here: Sequence[Survivor]) -> str:
+    """Return the marks of a place's survivors, such as ` (probably equivalent: logging)`."""
+    signs = [s.equivalence for s in here if s.equivalence is not None]
+    if not signs:
+        return ""
+    count = f"{len(signs)} " if len(signs) < len(here) else ""
+    return f"  ({count}probably equivalent: {', '.join(sorted(set(signs)))})"

@@ -1,0 +1,126 @@
+"""Rank the changes that no test noticed by how much they matter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from tree_sitter import Node
+
+from pytest_ssr.errors import ArtifactError
+from pytest_ssr.patch import FileEntry, Patch, apply_patch
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+from pytest_ssr.records.check_reasons import CheckCode
+from pytest_ssr.source.equivalence_signs import EquivalenceSign, sign_of
+from pytest_ssr.source.syntax_tree import parse, scopes
+
+_PUBLIC, _EXERCISED, _EQUIVALENT = 2.0, 1.0, -4.0
+_HALF_COMPLEX = 10
+"""The cyclomatic complexity with half of the most that complexity can add; more is often called too complex."""
+_DECISIONS = frozenset(
+    (
+        "if_statement",
+        "elif_clause",
+        "for_statement",
+        "while_statement",
+        "except_clause",
+        "except_group_clause",
+        "case_clause",
+        "conditional_expression",
+        "boolean_operator",
+        "if_clause",
+        "for_in_clause",
+        "assert_statement",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Survivor:
+    """A change that no test noticed, and how much it matters."""
+
+    result: CandidateResult
+    """The change."""
+    equivalence: EquivalenceSign | None
+    """Why it is probably equivalent; None if nothing suggests so."""
+    weight: float
+    """How much it matters, from -4 to below 4.
+
+    2 for a public function (no leading underscore in any part of its name or of its module's, dunder names aside), 1 if
+    tests ran the changed code, c / (c + 10) for a cyclomatic complexity c of the function; 4 less if it is probably
+    equivalent. A public function thus comes before every private one, and exercised code before code that no test
+    reaches.
+    """
+
+
+def ranked(results: Sequence[CandidateResult], read: Callable[[str], bytes]) -> list[Survivor]:
+    """Return the survivors among the results, those that matter most first, then by path and line.
+
+    read: returns the original content of a file.
+    """
+    complexities: dict[str, dict[str, int]] = {}
+    survivors: list[Survivor] = []
+    for result in results:
+        if result.status is not CandidateStatus.SURVIVED:
+            continue
+        if result.path not in complexities:
+            complexities[result.path] = dict(_complexities(result.path, read))
+        sign = equivalence_of(result, read)
+        weight = _weight(result, complexities[result.path].get(result.scope, 1))
+        survivors.append(Survivor(result, sign, weight + (_EQUIVALENT if sign is not None else 0)))
+    return sorted(survivors, key=lambda s: (-s.weight, s.result.path, s.result.line, s.result.index))
+
+
+def equivalence_of(result: CandidateResult, read: Callable[[str], bytes]) -> EquivalenceSign | None:
+    """Return why the change of a result is probably equivalent; None if a part of it is not."""
+
+    def entry(path: str) -> FileEntry | None:
+        try:
+            return FileEntry(read(path), 0o100644)
+        except FileNotFoundError:
+            return None
+
+    try:
+        changed = apply_patch(Patch.parse(result.diff.encode()), entry)
+    except ArtifactError:
+        # The diff is text for people: it does not apply to a file in another encoding.
+        return None
+    signs: list[EquivalenceSign | None] = []
+    for path, new in changed.items():
+        old = entry(path)
+        signs.append(sign_of(path, old.data if old is not None else b"", new.data if new is not None else None))
+    return signs[0] if signs and None not in signs else None
+
+
+def _weight(result: CandidateResult, complexity: int) -> float:
+    weight = complexity / (complexity + _HALF_COMPLEX)
+    if _is_public(result.path, result.scope):
+        weight += _PUBLIC
+    if result.reason is None or result.reason.code is not CheckCode.NOT_REACHED:
+        weight += _EXERCISED
+    return weight
+
+
+def _is_public(path: str, scope: str) -> bool:
+    names = (*path.removesuffix(".py").split("/"), *scope.split("."))
+    return not any(name.startswith("_") and not name.endswith("__") for name in names)
+
+
+def _complexities(path: str, read: Callable[[str], bytes]) -> Iterator[tuple[str, int]]:
+    """Yield the functions of a file with their cyclomatic complexities."""
+    try:
+        source = parse(path, read(path))
+    except FileNotFoundError:
+        return
+    for scope in scopes(source) if source is not None else ():
+        if scope.kind == "function":
+            yield scope.qualname, 1 + _decisions(scope.node)
+
+
+def _decisions(node: Node) -> int:
+    count, pending = 0, [node]
+    while pending:
+        current = pending.pop()
+        count += current.type in _DECISIONS
+        pending += current.named_children
+    return count

@@ -1,0 +1,67 @@
+"""Test the summary's lines: how many survivors it shows, its marks, and what was skipped."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from pytest_ssr.campaign.summary import SummaryStyle, summary_lines
+from pytest_ssr.patch import FileEntry, make_patch
+from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
+
+SOURCE = b"import logging\n\n\ndef f(a):\n    logging.info('x')\n    return a\n"
+CHANGED = SOURCE.replace(b"'x'", b"'y'")
+
+
+def survivor(index: int, scope: str, *, diff: str = "", operator: str = "change") -> CandidateResult:
+    """Return a surviving change of a function."""
+    status = CandidateStatus.SURVIVED
+    return CandidateResult(index, status, "mutation", operator, "a.py", index, scope, "", diff)
+
+
+def lines(results: list[CandidateResult], *, diffs: bool = False, **skipped: int) -> list[str]:
+    """Return the summary of results."""
+    campaign: Any = SimpleNamespace(
+        snapshot=SimpleNamespace(read=lambda path: SOURCE),
+        set_aside_since=dict,
+        skipped_counts=lambda: skipped,
+    )
+    return [line for _, line in summary_lines(campaign, results, SummaryStyle(diffs, "--show-all"))]
+
+
+def test_ten_places_are_shown_and_one_line_for_the_others() -> None:
+    shown = lines([survivor(n, f"f{n:02}") for n in range(13)])
+    assert sum(line.startswith("  a.py") for line in shown) == 10
+    assert [line for line in shown if "--show-all" in line] == ["  and 3 more places; --show-all shows all of them"]
+    everything = lines([survivor(n, f"f{n:02}", diff="+1") for n in range(13)], diffs=True)
+    assert sum(line.startswith("  a.py") for line in everything) == 13
+    assert everything.count("    +1") == 13
+    assert not any("--show-all" in line for line in lines([survivor(n, f"f{n:02}") for n in range(10)]))
+
+
+def test_probably_equivalent_survivors_are_marked_and_last() -> None:
+    diff = make_patch({"a.py": (FileEntry(SOURCE, 0o100644), FileEntry(CHANGED, 0o100644))}).data.decode()
+    shown = lines([survivor(1, "f", diff=diff), survivor(2, "g"), survivor(3, "h", diff=diff), survivor(4, "h")])
+    places = [line.split(maxsplit=1)[1] for line in shown if line.startswith("  a.py")]
+    assert places == [
+        "g  1 of 1: change",
+        "h  2 of 2: change  (1 probably equivalent: logging)",
+        "f  1 of 1: change  (probably equivalent: logging)",
+    ]
+
+
+def test_what_a_comment_skips_is_counted() -> None:
+    assert 'skipped by "# ssr: skip": 3 functions, 1 class, 2 lines' in lines([], function=3, **{"class": 1}, line=2)
+    assert not any("skipped" in line for line in lines([], function=0, line=0))
+
+
+def test_artifacts_in_one_function_are_explained() -> None:
+    def valid(index: int, scope: str) -> CandidateResult:
+        return CandidateResult(index, CandidateStatus.VALID, "mutation", "change", "a.py", index, scope, "", "")
+
+    alone = lines([valid(n, "f") for n in range(3)])
+    assert "all 3 bugs are in 1 function: f in a.py; no other was tried" in alone
+    tried = lines([*(valid(n, "f") for n in range(3)), survivor(4, "g")])
+    assert "all 3 bugs are in 1 function: f in a.py; changes in 1 other function made none" in tried
+    assert not any("in 1 function" in line for line in lines([valid(1, "f"), valid(2, "f"), valid(3, "g")]))
+    assert not any("in 1 function" in line for line in lines([valid(1, "f"), valid(2, "f")]))
