@@ -171,6 +171,9 @@ class PluginSettings:
         key="execution.sandbox",
     )
     store: Path | None = option(None, "DIR", "directory for results (default: .ssr in the project)")
+    html: Path | None = option(
+        None, "DIR", "write a page with the score, the map of the files, each change and each bug into this folder"
+    )
     python: Path | None = option(
         None,
         "PATH",

@@ -97,6 +97,7 @@ class InjectSettings(CommandSettings):
     time: str | None = shared("time")
     per_hunk: bool = switch(_PER_HUNK)
     diffs: bool = switch("show the diff of each change that no test detected")
+    html: Path | None = shared("html")
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 
 from pytest_ssr.campaign.artifact_builder import candidate_state
+from pytest_ssr.campaign.findings import record_start
 from pytest_ssr.campaign.trial import Trial
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, ProjectError, SettingsError
@@ -104,6 +105,7 @@ class Campaign:
         if runner.test_runner.scope:
             drawn = filter(self._is_reached, drawn)
         self._source = _cheap_first(drawn, self._is_slow)
+        record_start(self)
 
     @property
     def set_aside(self) -> frozenset[str]:

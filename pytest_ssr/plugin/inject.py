@@ -17,6 +17,7 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
@@ -27,7 +28,9 @@ from pytest_ssr.campaign.report import (
     summary_lines,
     time_is_up,
 )
-from pytest_ssr.errors import NothingToDoError
+from pytest_ssr.campaign.report_files import ReportFiles
+from pytest_ssr.errors import NothingToDoError, StoreWriteError
+from pytest_ssr.escaping import escaped
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
@@ -36,7 +39,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
-_COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
+_COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "failed": {"red": True}}
 
 
 class InjectPlugin:
@@ -47,8 +50,10 @@ class InjectPlugin:
             self.count: int = sources.number(config, "count")
             self.budget_s = options.budget(config)
             options.rule_settings(config)
+            self.worker = hasattr(config, "workerinput")
+            self.report_files = ReportFiles() if self.worker else options.report_files(config)
+        self.report_lines: list[tuple[str, str]] = []
         self.config = config
-        self.worker = hasattr(config, "workerinput")
         self.campaign: Campaign | None = None
         self.start = time.monotonic()
         workerinput: dict[str, Any] = getattr(config, "workerinput", {})
@@ -235,6 +240,16 @@ class InjectPlugin:
         if not self.worker and self.campaign is not None and exitstatus in plain:
             valid = sum(a.status is CandidateStatus.VALID for a in self.results.values())
             session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
+        if not self.worker and self.campaign is not None:
+            self._write_reports(session, self.campaign)
+
+    def _write_reports(self, session: pytest.Session, campaign: Campaign) -> None:
+        try:
+            for path in self.report_files.write(findings_of(campaign, self._counted())):
+                self.report_lines.append(("heading", f"report: {display_path(path)}"))
+        except StoreWriteError as error:
+            self.report_lines.append(("failed", f"ssr: {escaped(str(error))}"))
+            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
@@ -254,6 +269,8 @@ class InjectPlugin:
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
         terminalreporter.write_line(f"artifacts: {display_path(self.campaign.store.root / 'artifacts')}")
+        for kind, line in self.report_lines:
+            terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:

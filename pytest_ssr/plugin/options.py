@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_ssr.campaign.factory import open_runner
+from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.checks import Check
 from pytest_ssr.errors import NothingToDoError, SettingsError, SsrError
 from pytest_ssr.escaping import escaped
@@ -54,6 +55,12 @@ def store_path(config: pytest.Config) -> Path:
 def open_store(config: pytest.Config) -> Store:
     """Open the store, creating it if it does not exist."""
     return Store(store_path(config))
+
+
+def report_files(config: pytest.Config) -> ReportFiles:
+    """Return the files to write after the run; raises SettingsError or MissingExtraError if they cannot be written."""
+    html = given(config, "html")
+    return ReportFiles.open(html=html.folder / html.text if html is not None else None)
 
 
 def stored_artifact_ids(config: pytest.Config) -> list[str]:

@@ -20,6 +20,7 @@ from harness.selfplay.project import Project
 from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
+from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.campaign.report import (
     display_path,
@@ -33,6 +34,7 @@ from pytest_ssr.campaign.report import (
     summary_lines,
     time_is_up,
 )
+from pytest_ssr.campaign.report_files import ReportFiles
 from pytest_ssr.errors import NothingToDoError, SettingsError
 from pytest_ssr.interrupts import TimeBudgetError, until
 from pytest_ssr.progress import ProgressLines
@@ -44,6 +46,7 @@ from pytest_ssr.storage.store import Store
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
+    report_files = ReportFiles.open(html=settings.html)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
@@ -62,6 +65,7 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         attempts = _run_candidates(settings, campaign, terminal)
+    reports = list(report_files.write(findings_of(campaign, attempts)))
     valid = sum(a.status is CandidateStatus.VALID for a in attempts)
     reached = valid >= settings.count
     out_of_time = not reached and time.monotonic() >= deadline
@@ -75,6 +79,8 @@ def inject(settings: InjectSettings) -> int:
     elif not reached:
         terminal.echo("fewer than wanted: try another --seed or --injector", "bad")
     terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
+    for path in reports:
+        terminal.echo(f"report: {display_path(path)}")
     return ExitCode.DONE if reached else ExitCode.NO
 
 
