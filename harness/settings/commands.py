@@ -98,6 +98,8 @@ class InjectSettings(CommandSettings):
     per_hunk: bool = switch(_PER_HUNK)
     diffs: bool = switch("show the diff of each change that no test detected")
     html: Path | None = shared("html")
+    sarif: Path | None = shared("sarif")
+    annotations: str = shared("annotations")
     store: Path | None = shared("store", help="store for results (default: REPO/.ssr, or .ssr here for a dataset)")
     selection: SelectionSettings = section(SelectionSettings)
     instances: InstanceSettings = section(InstanceSettings)

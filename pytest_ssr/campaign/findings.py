@@ -7,11 +7,12 @@ killed.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pytest_ssr.campaign.score import Score, score_of
 from pytest_ssr.errors import ArtifactError, SettingsError
 from pytest_ssr.patch import Patch
 from pytest_ssr.records.artifact import read_artifact
@@ -84,6 +85,10 @@ class Findings:
     def survivors(self) -> list[CandidateResult]:
         """The changes that no test noticed."""
         return [result for result in self.results if result.status is CandidateStatus.SURVIVED]
+
+    def score_of(self, results: Iterable[CandidateResult]) -> Score:
+        """Return the score of some of the results."""
+        return score_of(results)
 
     def source(self, path: str) -> str | None:
         """Return a file of the project as text; None if it is not there."""

@@ -6,12 +6,15 @@ is checked before a run starts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TypeAlias
 
 from pytest_ssr.campaign.findings import Findings
+from pytest_ssr.campaign.junit import junit_text
+from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
 
 GROUP = "pytest_ssr.report"
@@ -19,44 +22,45 @@ INDEX = "index.html"
 PAGE_MARK = '<meta name="generator" content="pytest-ssr">'
 """What a page begins with; another page at the same path is not replaced."""
 _MARK_WITHIN_BYTES = 1_000
-PageWriter = Callable[[Findings], str]
-"""Returns the page as HTML."""
+Writer: TypeAlias = Callable[[Findings], str]
+"""Returns the content of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportFiles:
     """The files to write after a run."""
 
-    page: Path | None = None
-    page_writer: PageWriter | None = None
+    writers: Mapping[Path, Writer]
+    """What returns the content of each."""
 
     @classmethod
-    def open(cls, *, html: Path | None = None) -> ReportFiles:
+    def open(cls, *, html: Path | None = None, sarif: Path | None = None, junit: Path | None = None) -> ReportFiles:
         """Return the files; raises MissingExtraError or SettingsError if one of them could not be written.
 
         html: the folder of the page, or its path if that ends in `.html`.
         """
-        if html is None:
-            return cls()
-        writer, page = load_page_writer(), page_path(html)
-        _require_writable(page)
-        return cls(page, writer)
-
-    def __bool__(self) -> bool:
-        """Whether there is anything to write."""
-        return self.page is not None
+        writers: dict[Path, Writer] = {}
+        if html is not None:
+            writers[page_path(html)] = load_page_writer()
+            _require_writable(page_path(html), "html", mark=PAGE_MARK)
+        if sarif is not None:
+            writers[sarif] = sarif_text
+            _require_writable(sarif, "sarif")
+        if junit is not None:
+            writers[junit] = junit_text
+        return cls(writers)
 
     def write(self, findings: Findings) -> Iterator[Path]:
         """Write the files, and yield the path of each; raises StoreWriteError."""
-        if self.page is not None and self.page_writer is not None:
-            write_report(self.page, self.page_writer(findings))
-            yield self.page
+        for path, writer in self.writers.items():
+            write_report(path, writer(findings))
+            yield path
 
 
-def load_page_writer() -> PageWriter:
+def load_page_writer() -> Writer:
     """Return what writes the page; raises MissingExtraError if it is not installed."""
     for entry in entry_points(group=GROUP):
-        load: Callable[[], PageWriter] = entry.load()
+        load: Callable[[], Writer] = entry.load()
         return load()
     raise MissingExtraError("the writer of the page", "report")
 
@@ -66,19 +70,19 @@ def page_path(path: Path) -> Path:
     return path if path.suffix == ".html" else path / INDEX
 
 
-def _require_writable(page: Path) -> None:
-    """Create the folder of a page; raises SettingsError if the page cannot be written, or is that of another tool."""
+def _require_writable(path: Path, option: str, *, mark: str = "") -> None:
+    """Create the folder of a file; raises SettingsError if the file cannot be written, or exists without the mark."""
     try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-        with page.open("ab+") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab+") as file:
             file.seek(0)
             beginning = file.read(_MARK_WITHIN_BYTES)
         if not beginning:
-            page.unlink()
+            path.unlink()
     except OSError as error:
-        raise SettingsError(f"{page} cannot be written: {os_error_advice(error, option='')}", option="html") from None
-    if beginning and PAGE_MARK.encode() not in beginning:
-        raise SettingsError(f"{page} exists and is not a report of pytest-ssr; choose another folder", option="html")
+        raise SettingsError(f"{path} cannot be written: {os_error_advice(error, option='')}", option=option) from None
+    if beginning and mark.encode() not in beginning:
+        raise SettingsError(f"{path} exists and is not a report of pytest-ssr; choose another path", option=option)
 
 
 def write_report(path: Path, content: str) -> None:

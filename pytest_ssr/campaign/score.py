@@ -23,8 +23,8 @@ class Score:
     """The noticed ones and the survivors; changes that were not exercised, or timed out, are left out."""
 
     @property
-    def share(self) -> float | None:
-        """The share of noticed changes; None without any."""
+    def rate(self) -> float | None:
+        """The share of noticed changes; None if none was tried."""
         return self.noticed / self.tried if self.tried else None
 
     @property

@@ -17,7 +17,6 @@ from _pytest.runner import runtestprotocol
 
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
-from pytest_ssr.campaign.findings import findings_of
 from pytest_ssr.campaign.report import (
     display_path,
     ended_while_measuring,
@@ -28,9 +27,7 @@ from pytest_ssr.campaign.report import (
     summary_lines,
     time_is_up,
 )
-from pytest_ssr.campaign.report_files import ReportFiles
-from pytest_ssr.errors import NothingToDoError, StoreWriteError
-from pytest_ssr.escaping import escaped
+from pytest_ssr.errors import NothingToDoError
 from pytest_ssr.interrupts import TimeBudgetError, install_signal_handlers, until
 from pytest_ssr.plugin import options, sources
 from pytest_ssr.plugin.candidates import SCREENING, CandidateNode, CandidateStep, node_name
@@ -39,7 +36,7 @@ from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 _PER_WANTED, _PER_MORE_WANTED, _FEW_WANTED = 30, 10, 10
 _AT_LEAST = 60
-_COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "failed": {"red": True}}
+_COLOURS = {"valid": {"green": True}, "missed": {"yellow": True}, "heading": {"bold": True}, "diff": {}}
 
 
 class InjectPlugin:
@@ -50,10 +47,8 @@ class InjectPlugin:
             self.count: int = sources.number(config, "count")
             self.budget_s = options.budget(config)
             options.rule_settings(config)
-            self.worker = hasattr(config, "workerinput")
-            self.report_files = ReportFiles() if self.worker else options.report_files(config)
-        self.report_lines: list[tuple[str, str]] = []
         self.config = config
+        self.worker = hasattr(config, "workerinput")
         self.campaign: Campaign | None = None
         self.start = time.monotonic()
         workerinput: dict[str, Any] = getattr(config, "workerinput", {})
@@ -220,7 +215,7 @@ class InjectPlugin:
             return
         self.results[result.index] = result
         if terminal is not None and self.config.option.verbose >= 0:
-            done = self._counted()
+            done = self.counted_results()
             progress = progress_line(done, self.count, time.monotonic() - self.start)
             terminal.ensure_newline()
             colour = {"green": True} if result.status is CandidateStatus.VALID else {}
@@ -236,26 +231,16 @@ class InjectPlugin:
             return
         plain = (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
         if not self.worker and self.campaign is not None:
-            self.campaign.settle(self._counted(), list(self.results.values()))
+            self.campaign.settle(self.counted_results(), list(self.results.values()))
         if not self.worker and self.campaign is not None and exitstatus in plain:
             valid = sum(a.status is CandidateStatus.VALID for a in self.results.values())
             session.exitstatus = pytest.ExitCode.OK if valid >= self.count else pytest.ExitCode.TESTS_FAILED
-        if not self.worker and self.campaign is not None:
-            self._write_reports(session, self.campaign)
-
-    def _write_reports(self, session: pytest.Session, campaign: Campaign) -> None:
-        try:
-            for path in self.report_files.write(findings_of(campaign, self._counted())):
-                self.report_lines.append(("heading", f"report: {display_path(path)}"))
-        except StoreWriteError as error:
-            self.report_lines.append(("failed", f"ssr: {escaped(str(error))}"))
-            session.exitstatus = pytest.ExitCode.INTERNAL_ERROR
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """Show the valid artifacts, the rejections by check, and what the tests missed."""
         if self.campaign is None or self.config.option.collectonly:
             return
-        results = self._counted()
+        results = self.counted_results()
         terminalreporter.section("ssr")
         for kind, line in summary_lines(
             results, diffs=self.config.option.ssr_diffs, set_aside=self.campaign.set_aside_since()
@@ -269,8 +254,6 @@ class InjectPlugin:
                 f"{valid} of {self.count} reached: try another --ssr-seed or --ssr-injector", red=True
             )
         terminalreporter.write_line(f"artifacts: {display_path(self.campaign.store.root / 'artifacts')}")
-        for kind, line in self.report_lines:
-            terminalreporter.write_line(line, **_COLOURS.get(kind, {}))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:
@@ -293,7 +276,8 @@ class InjectPlugin:
 
         return UntilEnough(config, log)
 
-    def _counted(self) -> list[CandidateResult]:
+    def counted_results(self) -> list[CandidateResult]:
+        """Return the results up to the last one that is wanted."""
         return counted([self.results[i] for i in sorted(self.results)], self.count)
 
     def _terminal(self) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -21,6 +22,7 @@ from harness.settings.commands import InjectSettings
 from pytest_ssr.campaign.campaign import Campaign
 from pytest_ssr.campaign.factory import open_campaign
 from pytest_ssr.campaign.findings import findings_of
+from pytest_ssr.campaign.github import annotation_lines, append_job_summary, is_github
 from pytest_ssr.campaign.parallel import GIVE_UP_AFTER, run_candidates
 from pytest_ssr.campaign.report import (
     display_path,
@@ -46,7 +48,7 @@ from pytest_ssr.storage.store import Store
 def inject(settings: InjectSettings) -> int:
     """Create artifacts until enough are valid; return 0 if that many are, or if no code has changed, else 1."""
     require_sources([settings.repo], settings.instances, settings.execution, settings.typed)
-    report_files = ReportFiles.open(html=settings.html)
+    report_files = ReportFiles.open(html=settings.html, sarif=settings.sarif)
     budget_s = budget_seconds(settings.time, option="--time") if settings.time else None
     deadline = math.inf if budget_s is None else time.monotonic() + budget_s
     terminal = Terminal(quiet=settings.json)
@@ -65,7 +67,10 @@ def inject(settings: InjectSettings) -> int:
             terminal.echo(f"ssr: {error}")
             return ExitCode.DONE
         attempts = _run_candidates(settings, campaign, terminal)
-    reports = list(report_files.write(findings_of(campaign, attempts)))
+    findings = findings_of(campaign, attempts)
+    reports = list(report_files.write(findings))
+    if is_github(os.environ):
+        append_job_summary(findings, os.environ)
     valid = sum(a.status is CandidateStatus.VALID for a in attempts)
     reached = valid >= settings.count
     out_of_time = not reached and time.monotonic() >= deadline
@@ -81,7 +86,16 @@ def inject(settings: InjectSettings) -> int:
     terminal.echo(f"artifacts: {display_path(campaign.store.root / 'artifacts')}")
     for path in reports:
         terminal.echo(f"report: {display_path(path)}")
+    if _annotates(settings):
+        for line in annotation_lines(findings):
+            terminal.echo(line)
     return ExitCode.DONE if reached else ExitCode.NO
+
+
+def _annotates(settings: InjectSettings) -> bool:
+    if settings.annotations == "auto":
+        return is_github(os.environ) and settings.diff is not None
+    return settings.annotations == "on"
 
 
 def _open_campaign(settings: InjectSettings, terminal: Terminal) -> Campaign:

@@ -18,7 +18,6 @@ from harness.storage.atomic_write import write_bytes
 from pytest_ssr.campaign.findings import stored_findings
 from pytest_ssr.campaign.report import display_path
 from pytest_ssr.campaign.report_files import ReportFiles, page_path
-from pytest_ssr.campaign.score import score_of
 from pytest_ssr.errors import SettingsError, StoreWriteError, os_error_advice
 from pytest_ssr.project.snapshot import STORE_MARK, require_directory
 from pytest_ssr.storage.store import Store
@@ -46,10 +45,10 @@ def _report_project(settings: ReportSettings) -> int:
     require_store(root)
     findings = stored_findings(Store(root), settings.path)
     (path,) = files.write(findings)
-    score, size = score_of(findings.results), path.stat().st_size
+    score, size = findings.score_of(findings.results), path.stat().st_size
     if settings.json:
         low, high = score.interval
-        counts = {"noticed": score.noticed, "tried": score.tried, "score": score.share, "interval": [low, high]}
+        counts = {"noticed": score.noticed, "tried": score.tried, "rate": score.rate, "low": low, "high": high}
         print(json.dumps({"path": str(path), **counts, "bugs": len(findings.bugs), "bytes": size}, indent=1))
     else:
         Terminal().echo(

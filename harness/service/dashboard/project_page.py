@@ -14,7 +14,7 @@ from harness.service.dashboard.rendering import STATIC, policy_hash, render
 from harness.service.dashboard.tree_map import Rectangle, fitting_label, layout
 from pytest_ssr import __version__
 from pytest_ssr.campaign.findings import Findings, ProvenBug
-from pytest_ssr.campaign.score import Score, score_of
+from pytest_ssr.campaign.score import Score
 from pytest_ssr.records.candidate_result import CandidateResult, CandidateStatus
 
 _SIZES = {"wide-only": (960, 420), "narrow": (360, 460)}
@@ -126,7 +126,7 @@ def project_page(findings: Findings) -> str:
     return render(
         "project.html",
         campaign=findings.campaign,
-        score=score_of(findings.results),
+        score=findings.score_of(findings.results),
         counts=[(word, counts[status]) for status, word in _WORDS.items() if counts[status]],
         maps=[_map(parts, sizes, css, *size) for css, size in _SIZES.items()],
         unmapped=max(0, len(sizes) - _MOST_CELLS),
@@ -158,11 +158,11 @@ def _files(findings: Findings) -> list[FilePart]:
             FilePart(
                 f"file-{number}",
                 path,
-                score_of(result for results in by_file[path].values() for result in results),
+                findings.score_of(result for results in by_file[path].values() for result in results),
                 survivors[path],
                 [
-                    _function(f"file-{number}-{n}", scope, results, lines, addresses)
-                    for n, (scope, results) in enumerate(functions)
+                    _function(findings, f"file-{number}-{n}", results, lines, addresses)
+                    for n, (_, results) in enumerate(functions)
                 ],
             )
         )
@@ -174,8 +174,8 @@ def _survived(results: Sequence[CandidateResult]) -> int:
 
 
 def _function(
+    findings: Findings,
     anchor: str,
-    scope: str,
     results: Sequence[CandidateResult],
     source: Sequence[Markup] | None,
     addresses: dict[int, str],
@@ -187,9 +187,9 @@ def _function(
     ordered = sorted(results, key=lambda r: (order.index(r.status), r.line, r.index))
     return FunctionPart(
         anchor,
-        scope,
+        results[0].scope,
         min(result.line for result in results),
-        score_of(results),
+        findings.score_of(results),
         [(str(status), word, counts[status]) for status, word in _WORDS.items() if counts[status]],
         excerpt(source, survivors[0].path, placed) if placed and source is not None else (),
         [highlighted_diff(r.diff) for r in survivors if r not in placed],
