@@ -6,6 +6,7 @@ is checked before a run starts.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import entry_points
@@ -16,6 +17,7 @@ from pytest_ssr.campaign.findings import Findings
 from pytest_ssr.campaign.junit import junit_text
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError, SettingsError, StoreWriteError, os_error_advice
+from pytest_ssr.storage.synced_files import write_synced
 
 GROUP = "pytest_ssr.report"
 INDEX = "index.html"
@@ -89,6 +91,7 @@ def write_report(path: Path, content: str) -> None:
     """Write a file of a report, replacing an existing one; raises StoreWriteError."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content, encoding="utf-8", errors="backslashreplace")
+        data = content.encode("utf-8", "backslashreplace")
+        write_synced(path, data, staging=path.with_name(f".{path.name}.{os.getpid()}.part"))
     except OSError as error:
         raise StoreWriteError(f"cannot write {path}: {os_error_advice(error, option='')}") from None

