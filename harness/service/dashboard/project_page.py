@@ -32,7 +32,7 @@ _FAINTEST, _STRONGEST = 0.12, 0.6
 _WORDS = {
     CandidateStatus.SURVIVED: "survived",
     CandidateStatus.VALID: "proven bug",
-    CandidateStatus.REJECTED: "noticed",
+    CandidateStatus.REJECTED: "rejected",
     CandidateStatus.NOT_EXERCISED: "not exercised",
     CandidateStatus.TIMED_OUT: "timed out",
 }
@@ -63,8 +63,8 @@ class FunctionPart:
     scope: str
     line: int
     score: Score
-    counts: Sequence[tuple[str, str, int]]
-    """Status, word and number, without zeros."""
+    counts: Sequence[tuple[str, str]]
+    """Each status, and the number of its changes in words; without zeros."""
     lines: Sequence[ShownLine]
     """The surviving changes in the source."""
     diffs: Sequence[HighlightedDiff]
@@ -129,7 +129,8 @@ def project_page(findings: Findings) -> str:
         "project.html",
         campaign=findings.campaign,
         score=findings.score_of(findings.results),
-        counts=[(word, counts[status]) for status, word in _WORDS.items() if counts[status]],
+        counts=[_counted(status, counts[status]) for status in _WORDS if counts[status]],
+        rejected=counts[CandidateStatus.REJECTED],
         maps=[_map(parts, sizes, css, *size) for css, size in _SIZES.items()],
         unmapped=max(0, len(sizes) - _MOST_CELLS),
         files=parts,
@@ -172,6 +173,11 @@ def _files(findings: Findings) -> list[FilePart]:
     return found
 
 
+def _counted(status: CandidateStatus, number: int) -> str:
+    plural = "s" if status is CandidateStatus.VALID and number != 1 else ""
+    return f"{number} {_WORDS[status]}{plural}"
+
+
 def _survived(results: Sequence[CandidateResult]) -> int:
     return sum(result.status is CandidateStatus.SURVIVED for result in results)
 
@@ -193,7 +199,7 @@ def _function(
         results[0].scope,
         min(result.line for result in results),
         findings.score_of(results),
-        [(str(status), word, counts[status]) for status, word in _WORDS.items() if counts[status]],
+        [(str(status), _counted(status, counts[status])) for status in _WORDS if counts[status]],
         excerpt(source, survivors[0].path, placed) if placed and source is not None else (),
         [highlighted_diff(r.diff) for r in survivors if r not in placed],
         [_change(result, addresses) for result in ordered],
